@@ -16,7 +16,7 @@ endif
 # -P: nothing is imported from the checkout, whose folders are not the installed package.
 RUN := $(VENV)/bin/python -P
 PIP := $(RUN) -m pip --disable-pip-version-check
-FOLDERS := api checkpoints landscape decomposition training cli
+FOLDERS := core checkpoints landscape decomposition training cli
 # Folders are listed too: a folder is newer once a file in it was deleted or renamed.
 SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/null)
 

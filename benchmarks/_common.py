@@ -267,7 +267,7 @@ def random_samples(count: int = SAMPLES) -> Any:
     import numpy as np
     import torch
 
-    from fedscope.landscape import Samples
+    from fedscope.evaluation.samples import Samples
 
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(count, *IMAGE, generator=draw).contiguous(memory_format=torch.channels_last)

@@ -36,9 +36,9 @@ def main(data: Path | None) -> None:
     import numpy as np
 
     from fedscope.checkpoints import Model
+    from fedscope.decomposition.draws.replay import module_of
     from fedscope.landscape import plane
     from fedscope.training import Config, load_data, train
-    from fedscope.training.replays import module_of
 
     with tempfile.TemporaryDirectory() as name:
         data = data or blotches(Path(name, "blotches.npz"))
@@ -121,8 +121,9 @@ def measured(module: Any, samples: Any, found: Any, anchors: list[Any], asked: A
     """The losses of the points that are asked for, each formed and measured."""
     import numpy as np
 
-    from fedscope.landscape import Evaluator, through_models
-    from fedscope.landscape.evaluation.replica import Replica
+    from fedscope.evaluation.evaluator import Evaluator
+    from fedscope.evaluation.model_replica import Replica
+    from fedscope.landscape import through_models
 
     span = through_models(anchors)
     at = np.argwhere(asked)

@@ -87,7 +87,7 @@ def write_federation(path: Path) -> Path:
     """Both splits of the digits, training samples in the order of their clients, and where a client's begin."""
     import numpy as np
 
-    from fedscope.training.data.digits import split_digits
+    from fedscope.training.data.published.digits import split_digits
 
     split = {name: array.reshape(len(array), -1).squeeze() for name, array in split_digits().items()}
     parts = np.array_split(np.random.default_rng(0).permutation(len(split["y_train"])), CLIENTS)

@@ -161,7 +161,7 @@ def _metrics(samples: Any) -> tuple[Any, Any]:
 
 def _cells_in_place(module: Any, samples: Any, clients: Any, grid: Any) -> int:
     from fedscope.checkpoints import Weights
-    from fedscope.landscape import Evaluator
+    from fedscope.evaluation.evaluator import Evaluator
 
     w1, w2, w3 = clients.parameters.astype("float64")
     places = [(w1 + i / STEPS * (w2 - w1) + j / STEPS * (w3 - w1)) for i in range(STEPS) for j in range(STEPS)]

@@ -23,8 +23,8 @@ def main(repetitions: int) -> None:
     import torch
     from torch.nn import functional
 
-    from fedscope.landscape.evaluation.pixels import Pixels
-    from fedscope.training.local_training import crop_and_flip
+    from fedscope.evaluation.uint8_images import Pixels
+    from fedscope.training.local.local_training import crop_and_flip
 
     torch.set_num_threads(1)
     draw, shifts = np.random.default_rng(0), torch.Generator().manual_seed(0)

@@ -21,7 +21,8 @@ import h5py
 import numpy as np
 from _common import Line, resnet18, table
 
-from fedscope.checkpoints import Layout, Round, RoundRecord, Weights, checksums, read_pieces, write_round
+from fedscope.checkpoints import Layout, Round, RoundRecord, Weights, read_pieces, write_round
+from fedscope.checkpoints.io import checksums
 from fedscope.training import build_module, model_settings
 
 FIRST, LATER = 2.0, 1.02
@@ -41,7 +42,7 @@ def seconds(work: Callable[[], object]) -> float:
 def forget() -> None:
     """Let this process verify everything anew."""
     checksums.VERIFIED = checksums.Verified(files=4096, tables=16)
-    from fedscope.checkpoints import round_reading
+    from fedscope.checkpoints.rounds import reader as round_reading
 
     round_reading.VERIFIED = checksums.VERIFIED
 

@@ -31,7 +31,7 @@ CLIENTS, PAIRS, BATCH = 100, 3, 256
 
 def forward_seconds(module: Any, samples: Any, clients: Any) -> float:
     """Seconds of the forward passes alone."""
-    from fedscope.landscape import Evaluator
+    from fedscope.evaluation.evaluator import Evaluator
 
     evaluator = Evaluator(module, samples)
     models = [clients.row(i) for i in range(len(clients))]

@@ -74,7 +74,7 @@ def loading(name: str) -> tuple[float, int]:
     import torch  # noqa: F401
 
     from fedscope.training import load_data
-    from fedscope.training.layouts import cache, cifar, idx  # noqa: F401
+    from fedscope.training.data.formats import cache, cifar, idx  # noqa: F401
 
     began = time.perf_counter()
     data: Any = load_data(name)
@@ -88,7 +88,7 @@ def decoding_memory(name: str) -> int:
     import torch  # noqa: F401
 
     from fedscope.training import load_data
-    from fedscope.training.layouts import cache, cifar, idx  # noqa: F401
+    from fedscope.training.data.formats import cache, cifar, idx  # noqa: F401
 
     before = numbers("/proc/self/status")["RssAnon"]
     watch = Watch()

@@ -71,7 +71,7 @@ def seconds() -> tuple[float, float]:
     """Seconds of a whole decomposition, and of its forward passes."""
     from unittest.mock import patch
 
-    from fedscope.landscape import Evaluator
+    from fedscope.evaluation.evaluator import Evaluator
 
     arguments, forward = question(DRAWS, CLIENTS, SAMPLES), 0.0
     passes = Evaluator.logits
@@ -91,7 +91,7 @@ def seconds() -> tuple[float, float]:
 
 def evaluated() -> float:
     """Seconds that the evaluator takes for the losses of as many models on the same samples."""
-    from fedscope.landscape import Evaluator
+    from fedscope.evaluation.evaluator import Evaluator
 
     module, data = paper_cnn(), random_samples()
     models = random_clients(module, DRAWS * CLIENTS + DRAWS + 1)

@@ -1,7 +1,7 @@
 """How fast the statistics of a recorded round's clients are computed, and in how much memory.
 
 A round of 20 clients of ResNet-18 (3 x 3 stem, GroupNorm, 10 classes; 11.2 million parameters, 62 layers) is written to
-a temporary folder: 0.9 GB of random rows about one model. `fedscope.decomposition.dispersion.dispersing.disperse_round`
+a temporary folder: 0.9 GB of random rows about one model. `fedscope.decomposition.dispersion.dispersion.disperse_round`
 reads each number once and computes mean, deviation, cv, skewness, kurtosis, D'Agostino's test with its false discovery
 rate, the shares of high dispersion and the medians of every layer and of the model. Beside it, in turn and in the same
 run: how fast one thread reads the same file from its beginning to its end, computing nothing. The file lies in the
@@ -42,7 +42,7 @@ CLIENTS, SPEED, MEMORY = 20, 1.5, 1.0
 def measured(path: Path) -> tuple[float, float]:
     """Seconds of a round's statistics by the clock, and of processor time."""
     from fedscope.checkpoints import Round
-    from fedscope.decomposition.dispersion.dispersing import disperse_round
+    from fedscope.decomposition.dispersion.dispersion import disperse_round
 
     began, worked = time.perf_counter(), time.process_time()
     disperse_round(Round(path, resnet18(), "resnet18"), run="resnet18")
@@ -52,7 +52,7 @@ def measured(path: Path) -> tuple[float, float]:
 def taken(path: Path, rounds: int) -> int:
     """Bytes at the peak beyond those of a process that has imported everything."""
     from fedscope.checkpoints import Round
-    from fedscope.decomposition.dispersion.dispersing import disperse_round
+    from fedscope.decomposition.dispersion.dispersion import disperse_round
 
     before = memory_from_now()
     for _ in range(rounds):

@@ -50,7 +50,7 @@ def write_run(folder: Path, rounds: int) -> Path:
 
 def believe_links() -> None:
     """A round says its number, and is refused under another one: here that is meant."""
-    from fedscope.checkpoints import round_head
+    from fedscope.checkpoints.rounds import metadata as round_head
 
     round_head._refuse_another_round = lambda file, number: None
 

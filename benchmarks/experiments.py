@@ -94,7 +94,7 @@ def recipe(folder: Path, repetitions: int) -> list[Line]:
 
 def sweep(folder: Path, repetitions: int) -> list[Line]:
     """What a sweep takes beside a program that trains the same runs."""
-    from fedscope.training.words import word_of
+    from fedscope.training.settings.values import word_of
 
     def settings(rounds: int) -> list[str]:
         return [f"{key}={word_of(value)}" for key, value in (SETTINGS | {"run.rounds": rounds}).items()]

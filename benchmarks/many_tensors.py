@@ -38,7 +38,7 @@ def measure(n: int, folder: Path) -> dict[str, float]:
     """Seconds of each question."""
     from fedscope import Run, import_models
     from fedscope.checkpoints import load_model
-    from fedscope.training.run_checks import check_run
+    from fedscope.training.loop.verify_run import check_run
 
     files = [folder / f"{n}-{k}.safetensors" for k in (0, 1)]
     for k, file in enumerate(files):

@@ -71,7 +71,7 @@ BLOCKS: dict[str, tuple[str, int]] = {
 
 def workers(work: Callable[[Any], object], make: Callable[[], Any]) -> tuple[float, float]:
     """Seconds by the clock, and of processor time a core, of ``work`` once in every worker, after it was made."""
-    from fedscope.landscape import run_in_workers
+    from fedscope.evaluation.compute import run_in_workers
 
     spent: list[float] = []
 
@@ -131,13 +131,13 @@ def speed(name: str, repetitions: int) -> list[Line]:
     import numpy as np
 
     from fedscope.checkpoints import Layout
-    from fedscope.landscape import Evaluator
+    from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import build_module, model_settings
-    from fedscope.training.building import Facts, initial_model
-    from fedscope.training.clients.sgd import SGD
-    from fedscope.training.local_training import LocalTask, local_sgd
-    from fedscope.training.methods import Pace
-    from fedscope.training.workbench import Workbench
+    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.local.local_training import LocalTask, local_sgd
+    from fedscope.training.local.worker_model import Workbench
+    from fedscope.training.methods.base import Pace
+    from fedscope.training.methods.clients.sgd import SGD
 
     module, samples = build_module(model_settings(name), IMAGE, CLASSES), random_samples(STEPS * BATCH)
     start, facts = initial_model(module), Facts(Layout.of(module), CLASSES, CLIENTS)
@@ -199,14 +199,14 @@ def alone(name: str, what: str) -> None:
     import numpy as np
 
     from fedscope.checkpoints import Layout
-    from fedscope.landscape import Evaluator
-    from fedscope.landscape.evaluation.compute import Compute
+    from fedscope.evaluation.compute import Compute
+    from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import build_module, model_settings
-    from fedscope.training.building import Facts, initial_model
-    from fedscope.training.clients.sgd import SGD
-    from fedscope.training.engine import Engine
-    from fedscope.training.local_training import LocalTask
-    from fedscope.training.methods import Pace
+    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.local.engine import Engine
+    from fedscope.training.local.local_training import LocalTask
+    from fedscope.training.methods.base import Pace
+    from fedscope.training.methods.clients.sgd import SGD
 
     module, samples, compute = (
         build_module(model_settings(name), IMAGE, CLASSES),

@@ -41,7 +41,7 @@ def main(repetitions: int) -> None:
     """Measure and print."""
     from fedscope.checkpoints import Model
     from fedscope.landscape import plane
-    from fedscope.landscape.planes import surveying
+    from fedscope.landscape.planes.surface import evaluate as surveying
 
     module, samples = paper_cnn(), random_samples()
     clients = random_clients(module, 3)

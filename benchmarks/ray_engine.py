@@ -61,9 +61,9 @@ def tasks_of(module: Any, clients: int, samples: int, shape: Sequence[int], roun
     import numpy as np
     import torch
 
-    from fedscope.training.building import facts_of, initial_model
-    from fedscope.training.config import Config
-    from fedscope.training.local_training import LocalTask
+    from fedscope.training.build import facts_of, initial_model
+    from fedscope.training.config.config import Config
+    from fedscope.training.local.local_training import LocalTask
 
     data = tasks_of.__dict__.setdefault((clients, samples), {})
     if not data:
@@ -93,11 +93,11 @@ def play(repetitions: int) -> dict[str, Any]:
     """Seconds of rounds by threads and by Ray, in turn."""
     import numpy as np
 
-    from fedscope.landscape import Compute
-    from fedscope.landscape.cluster.named import cluster_named
+    from fedscope.distributed.engines import cluster_named
+    from fedscope.evaluation.compute import Compute
     from fedscope.training import build_module, model_settings
-    from fedscope.training.clients.sgd import SGD
-    from fedscope.training.engine import Engine
+    from fedscope.training.local.engine import Engine
+    from fedscope.training.methods.clients.sgd import SGD
 
     found: dict[str, Any] = {}
     for name, model, samples, shape, rounds in (

@@ -22,7 +22,7 @@ from pathlib import Path
 from _common import CLASSES, IMAGE, Line, spread, table
 
 from fedscope.checkpoints import RoundRecord
-from fedscope.training.one_round import Unwatched
+from fedscope.training.loop.federation import Unwatched
 from fedscope.training.profile import Profile
 
 TARGET = 0.05

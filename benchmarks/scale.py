@@ -116,10 +116,10 @@ def measured(folder: str, repetitions: int) -> dict[str, float]:
     import numpy as np
 
     from fedscope.checkpoints import Entry, Layout, RoundRecord, ScratchRows, Weights, as_array, write_round
-    from fedscope.checkpoints.sketches import sketch
-    from fedscope.training.methods import Cohort
-    from fedscope.training.server_stepping import step
-    from fedscope.training.servers.fma import FMA
+    from fedscope.checkpoints.rounds.sketches import sketch
+    from fedscope.training.loop.server_step import step
+    from fedscope.training.methods.base import Cohort
+    from fedscope.training.methods.servers.fma import FMA
 
     layout = Layout((Entry("w", (WIDTH // 1000, 1000), "float32", "parameter"),))
     start, size = Weights(layout, np.ones(WIDTH, np.float32), {}), ROWS * WIDTH * 4 / 1e9
@@ -161,8 +161,8 @@ def copied(hidden: list[int], rounds: int, folder: str) -> tuple[float, int]:
     """Seconds of a round of 1,000 clients whose training is a copy, the median, and how many parameters they have."""
     from fedscope.checkpoints import Weights
     from fedscope.training import Config, train
-    from fedscope.training.clients.sgd import SGD
-    from fedscope.training.local_training import LocalUpdate
+    from fedscope.training.local.local_training import LocalUpdate
+    from fedscope.training.methods.clients.sgd import SGD
     from fedscope.training.profile import ROUND, Profile
 
     def copy(self: SGD, task: Any) -> LocalUpdate:

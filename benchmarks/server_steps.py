@@ -49,7 +49,7 @@ FEDSA: dict[str, dict[str, float]] = {
 
 def resnet18() -> Any:
     """ResNet-18 as federated papers use it for images of 32 x 32."""
-    from fedscope.training.registry import find
+    from fedscope.training.settings.registry import find
 
     return find("models", "resnet18-gn")(projector=0).build(IMAGE, CLASSES)
 
@@ -60,12 +60,12 @@ def local_step(steps: int) -> float:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.landscape import run_in_workers
-    from fedscope.training.building import Facts, initial_model
-    from fedscope.training.clients.sgd import SGD
-    from fedscope.training.local_training import LocalTask, local_sgd
-    from fedscope.training.methods import Pace
-    from fedscope.training.workbench import Workbench
+    from fedscope.evaluation.compute import run_in_workers
+    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.local.local_training import LocalTask, local_sgd
+    from fedscope.training.local.worker_model import Workbench
+    from fedscope.training.methods.base import Pace
+    from fedscope.training.methods.clients.sgd import SGD
 
     module = resnet18()
     x = torch.randn(steps * BATCH, *IMAGE).contiguous(memory_format=torch.channels_last)
@@ -88,8 +88,8 @@ def server_step(name: str, repetitions: int) -> tuple[list[float], int, int, int
     """Seconds of a server's steps, the bytes that its first one takes, P, and the entries of the largest layer."""
     import torch
 
-    from fedscope.training.building import initial_model
-    from fedscope.training.registry import find
+    from fedscope.training.build import initial_model
+    from fedscope.training.settings.registry import find
 
     torch.manual_seed(0)
     module = resnet18()
@@ -113,7 +113,7 @@ def whole_cohort() -> Any:
     """All clients, equal ones."""
     import numpy as np
 
-    from fedscope.training.methods import Cohort
+    from fedscope.training.methods.base import Cohort
 
     steps, everybody = ceil(OWN / BATCH), np.full(CLIENTS, 1.0)
     return Cohort(
@@ -138,9 +138,9 @@ def client_share(name: str, repetitions: int) -> list[float]:
 
     from fedscope.checkpoints import Layout
     from fedscope.training import Config, Engine
-    from fedscope.training.building import Facts, initial_model
-    from fedscope.training.local_training import LocalTask
-    from fedscope.training.methods import Exchange, Pace
+    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.local.local_training import LocalTask
+    from fedscope.training.methods.base import Exchange, Pace
 
     torch.manual_seed(0)
     module = resnet18()
@@ -165,8 +165,8 @@ def client_share(name: str, repetitions: int) -> list[float]:
 def average_step(name: str, repetitions: int) -> list[float]:
     """Seconds of an average over rounds, in a round in which it averages."""
     from fedscope.training import Config
-    from fedscope.training.building import Facts
-    from fedscope.training.methods import History
+    from fedscope.training.build import Facts
+    from fedscope.training.methods.base import History
 
     own = {"swa": {"start": 2, "cycle": 2}, "ima": {"start": 1}, "wima": {"window": 5}}.get(name, {})
     method = Config.read({"average": {"method": name, **own}}).average
@@ -183,8 +183,8 @@ def average_step(name: str, repetitions: int) -> list[float]:
 
 def main(repetitions: int) -> None:
     """Measure and print."""
-    from fedscope.training.methods import ClientMethod
-    from fedscope.training.registry import find, names
+    from fedscope.training.methods.base import ClientMethod
+    from fedscope.training.settings.registry import find, names
 
     before = in_fresh_process(local_step, 3)
     measured = {name: in_fresh_process(server_step, name, repetitions) for name in [*names("servers"), *FEDSA]}

@@ -51,7 +51,7 @@ def sketch_seconds(repetitions: int) -> list[float]:
     import numpy as np
 
     from fedscope.checkpoints import Layout
-    from fedscope.checkpoints.sketches import sketch
+    from fedscope.checkpoints.rounds.sketches import sketch
     from fedscope.training import build_module, model_settings
 
     layout = Layout.of(build_module(model_settings("resnet18"), (3, 32, 32), 10))
@@ -71,7 +71,7 @@ def errors() -> tuple[float, float, float]:
     import numpy as np
 
     from fedscope.checkpoints import Entry, Layout
-    from fedscope.checkpoints.sketches import reader, sketch, sketch_whole
+    from fedscope.checkpoints.rounds.sketches import reader, sketch, sketch_whole
 
     draw, layout = np.random.default_rng(1), Layout((Entry("w", (SIZE,), "float32", "parameter"),))
     lengths, cosines, distances = [], [], []

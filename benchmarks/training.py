@@ -144,7 +144,7 @@ class Cohort:
     def module(self) -> Any:
         """It."""
         from fedscope.training import build_module
-        from fedscope.training.models.mlp import MLP
+        from fedscope.training.models.architectures.mlp import MLP
 
         return build_module(MLP(hidden=self.hidden), (self.inputs,), CLASSES)
 
@@ -154,11 +154,11 @@ class Cohort:
         import torch
 
         from fedscope.checkpoints import Layout
-        from fedscope.training.building import Facts, initial_model
-        from fedscope.training.clients.sgd import SGD
-        from fedscope.training.engine import Engine
-        from fedscope.training.local_training import LocalTask
-        from fedscope.training.methods import Pace
+        from fedscope.training.build import Facts, initial_model
+        from fedscope.training.local.engine import Engine
+        from fedscope.training.local.local_training import LocalTask
+        from fedscope.training.methods.base import Pace
+        from fedscope.training.methods.clients.sgd import SGD
 
         module, (x, y) = self.module(), self.samples()
         facts, start = Facts(Layout.of(module), CLASSES, SMALL_CLIENTS), initial_model(module)

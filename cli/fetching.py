@@ -9,9 +9,9 @@ def fetch(name: str) -> None:
     """Fetch the files of a data set that are not there yet, with progress in megabytes.
 
     Raises:
-        FedscopeError: what :func:`~fedscope.training.layouts.download.download` refuses.
+        FedscopeError: what :func:`~fedscope.training.data.formats.download.download` refuses.
     """
-    from ..training.layouts.download import download
+    from ..training.data.formats.download import download
     from .progress import progress
 
     with progress(f"{name}, MB") as report:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..asking.measured_on import NORMALIZATIONS, SPLITS, Source
+from ..analysis.settings import NORMALIZATIONS, SPLITS, Source
 from ..checkpoints import FedscopeError
-from ..landscape.evaluation.compute import PRECISIONS
-from ..training.launching.job_settings import JOB_KEYS
-from ..training.launching.names import LAUNCHERS
+from ..evaluation.compute import PRECISIONS
+from ..training.jobs.job_settings import JOB_KEYS
+from ..training.jobs.names import LAUNCHERS
 
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--colour-scale, as ``colour_scale``."""
-    from ..landscape.planes.colours import SCALES
+    from ..landscape.planes.drawing.colors import SCALES
 
     about = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
     return choice("--colour-scale", SCALES, about)(function)
@@ -269,7 +269,7 @@ def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def surface_options(*, panels: bool) -> Decorator:
     """--cmap, --colour-scale, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own
     name."""
-    from ..landscape.planes.colours import SHARED
+    from ..landscape.planes.drawing.colors import SHARED
 
     limits = "Ends of the {} scale{}, to compare figures  [default: of what is drawn]."
     options: list[Decorator] = [

@@ -13,7 +13,7 @@ import click
 
 
 def _visible(text: str, keep: str = "") -> str:
-    from ..checkpoints.visible_text import visible  # numpy and h5py, which --help does without
+    from ..checkpoints.io.visible_text import visible  # numpy and h5py, which --help does without
 
     return visible(text, keep)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..asking.loop_over_rounds import Report, spoken
-from ..checkpoints.visible_text import visible
+from ..analysis.execution import Report, spoken
+from ..checkpoints.io.visible_text import visible
 from .printing import say
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, ForwardRef
 from docstrings import markdown
 
 import fedscope
-from fedscope.checkpoints.results import ArrayResult, Collection, Result, TableResult
+from fedscope.results import ArrayResult, Collection, Result, TableResult
 
 HOW_TOS = Path(__file__).resolve().parent / "howto"
 #: every public name, by what one wants of it
@@ -113,7 +113,7 @@ Formulas and settings that [the public functions](python.md) name: what is compu
 These names are not public: they may move between versions. Their examples run in the module in which they stand."""
 
 #: the settings that questions share stand beside the public names
-SHARED = "fedscope.asking.measured_on.Measured"
+SHARED = "fedscope.analysis.settings.Measured"
 PUBLIC, FORMULAS = "python.md", "formulas.md"
 
 

@@ -26,10 +26,10 @@ from fedscope.cli.commands.train import command as train
 from fedscope.cli.main import COMMANDS
 from fedscope.cli.main import fedscope as group
 from fedscope.training import Config, preset, presets
-from fedscope.training.architectures import Architecture
-from fedscope.training.config import DataConfig, RecordConfig, RunConfig
-from fedscope.training.methods import AverageMethod, ClientMethod, ServerMethod
-from fedscope.training.registry import Shelf, find, names
+from fedscope.training.config.config import DataConfig, RecordConfig, RunConfig
+from fedscope.training.methods.base import AverageMethod, ClientMethod, ServerMethod
+from fedscope.training.models.base import Architecture
+from fedscope.training.settings.registry import Shelf, find, names
 
 DOCS = Path(__file__).resolve().parent
 WRITTEN = "<!-- Written by docs/generate.py from the code: do not edit. -->"

@@ -64,8 +64,8 @@ def own_settings(method: str, lr: float) -> dict[str, dict[str, Any]]:
 
     With θ ← θ − η((1 − β) g + βm) steps are 1 − β times as long as with v ← βv + g; their momentum is the server's.
     """
-    from fedscope.training.clients.mime import Mimicry
-    from fedscope.training.registry import find, names
+    from fedscope.training.methods.clients.mime import Mimicry
+    from fedscope.training.settings.registry import find, names
 
     kind = find("clients", method) if method in names("clients") else None
     if kind is not None and issubclass(kind, Mimicry):

@@ -73,9 +73,9 @@ class Small:
         """Local training of client 2 in round 3 from ``start``: 11 samples, 2 epochs at rate 0.1, its own bench."""
         import numpy as np
 
-        from fedscope.training.local_training import LocalTask
-        from fedscope.training.methods import Pace
-        from fedscope.training.workbench import Workbench
+        from fedscope.training.local.local_training import LocalTask
+        from fedscope.training.local.worker_model import Workbench
+        from fedscope.training.methods.base import Pace
 
         known = {
             "round": 3,
@@ -110,7 +110,7 @@ class Small:
         """Clients 0, 1, ... of 4 in round 3, each of them 4 steps at rate 0.1, weighted by their samples."""
         import numpy as np
 
-        from fedscope.training.methods import Cohort
+        from fedscope.training.methods.base import Cohort
 
         n = np.asarray(samples)
         known = {
@@ -133,7 +133,7 @@ def small() -> Small:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.training.building import Facts, initial_model
+    from fedscope.training.build import Facts, initial_model
 
     draw = torch.Generator().manual_seed(7)
     layers = torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
@@ -184,7 +184,7 @@ def by_hand() -> Callable[..., Any]:
     import numpy as np
     import torch
 
-    from fedscope.training.local_training import batches
+    from fedscope.training.local.local_training import batches
 
     def run(task: Any, method: Any, step: Callable[..., Any]) -> np.ndarray:
         module = deepcopy(task.bench.module)
@@ -202,7 +202,7 @@ def by_hand() -> Callable[..., Any]:
 @pytest.fixture
 def stop_after() -> Callable[[int], Any]:
     """``stop_after(n)``: a watcher that presses Ctrl-C in the middle of the round after n."""
-    from fedscope.training.one_round import Unwatched
+    from fedscope.training.loop.federation import Unwatched
 
     class StopAfter(Unwatched):
         def __init__(self, rounds: int) -> None:
@@ -223,8 +223,8 @@ def digits_read_once() -> Iterator[None]:
     """The embedded digits are unpacked and split once a process, 50 ms each time otherwise; nobody may change them."""
     from functools import cache
 
-    from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
-    from fedscope.training.data import digits
+    from fedscope.evaluation.standard_tasks import CLASSIFICATION
+    from fedscope.training.data.published import digits
 
     read = cache(digits.PROVIDES)
     with pytest.MonkeyPatch.context() as patch:
@@ -237,8 +237,8 @@ def digits_read_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def few_digits() -> Iterator[None]:
     """A fifth of the digits in their place, for modules that train many federations to compare them bit for bit."""
-    from fedscope.training.data import digits
-    from fedscope.training.standardised import standardised
+    from fedscope.training.data.published import digits
+    from fedscope.training.data.standardize import standardised
 
     whole = digits.load("")
     arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}

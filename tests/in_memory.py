@@ -9,11 +9,11 @@ from typing import Any
 import h5py
 
 from fedscope.checkpoints import RoundRecord, Weights
-from fedscope.landscape import Compute
+from fedscope.evaluation.compute import Compute
 from fedscope.training import Config, Engine, Federation, build_module, load_data, partition
-from fedscope.training.building import initial_model
-from fedscope.training.one_round import Unwatched
-from fedscope.training.run_state import ClientState, Position, state_of
+from fedscope.training.build import initial_model
+from fedscope.training.loop.federation import Unwatched
+from fedscope.training.loop.state import ClientState, Position, state_of
 
 
 class InMemory:

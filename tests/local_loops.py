@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 from torch.nn.utils import vector_to_parameters
 
-from fedscope.training.local_training import batches
+from fedscope.training.local.local_training import batches
 
 Change = Callable[[np.ndarray, np.ndarray], Any]
 

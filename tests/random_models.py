@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedscope.checkpoints import Layout, Model, Weights
-from fedscope.landscape import Samples
+from fedscope.evaluation.samples import Samples
 
 
 class Table(nn.Module):

@@ -36,10 +36,10 @@ import torch
 from safetensors.torch import save_file
 
 import fedscope
-from fedscope.checkpoints.results import Result
 from fedscope.cli.main import COMMANDS, SECTIONS, Tour, run
+from fedscope.results import Result
 from fedscope.training import Config
-from fedscope.training.registry import names
+from fedscope.training.settings.registry import names
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -21,9 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 
 # Each may import what stands to its right.
-LINE = ["cli", "reporting", "questions", "asking", "training", "decomposition", "landscape", "checkpoints"]
-# The folders of these two lie in api/, which is the package itself.
-PUBLIC = {"reporting": "api/reporting", "questions": "api/questions", "asking": "api/asking"}
+LINE = ["cli", "reporting", "decomposition", "landscape", "training", "analysis", "evaluation", "distributed"]
+LINE += ["plotting", "results", "checkpoints"]
+# These lie in core/, which is the package itself.
+CORE = ("reporting", "analysis", "evaluation", "distributed", "plotting", "results")
+PUBLIC = {name: f"core/{name}" for name in CORE}
 FILES = sorted(path for folder in LINE for path in (ROOT / PUBLIC.get(folder, folder)).rglob("*.py"))
 HEAVY = {"torch", "torchvision", "matplotlib", "plotly", "sklearn", "scipy", "h5py", "numpy"}
 
@@ -50,7 +52,7 @@ def broken_rules(folder: str, package: str, source: str) -> list[str]:
     found = []
     for number, name, relative in imports(source, package):
         parts = name.split(".")
-        if parts[0] in {*LINE, "api"} and not relative:
+        if parts[0] in {*LINE, "core"} and not relative:
             found.append(f"line {number} imports the checkout's folder {parts[0]}")
         elif parts[0] == "fedscope" and not relative:
             found.append(f"line {number} imports {name} absolutely")
@@ -61,7 +63,7 @@ def broken_rules(folder: str, package: str, source: str) -> list[str]:
 
 def package_of(path: Path) -> str:
     parts = path.relative_to(ROOT).parent.parts
-    return ".".join(["fedscope", *(parts[1:] if parts[0] == "api" else parts)])
+    return ".".join(["fedscope", *(parts[1:] if parts[0] == "core" else parts)])
 
 
 def in_fresh_python(code: str) -> str:
@@ -76,8 +78,8 @@ def heavy_modules_after(code: str) -> set[str]:
 
 
 def public_names() -> dict[str, str]:
-    """The names in `api/__init__.pyi`, each with the subpackage it is taken from."""
-    stub = ast.parse((ROOT / "api" / "__init__.pyi").read_text(encoding="utf-8"))
+    """The names in `core/__init__.pyi`, each with the subpackage it is taken from."""
+    stub = ast.parse((ROOT / "core" / "__init__.pyi").read_text(encoding="utf-8"))
     return {
         alias.asname or alias.name: f"fedscope.{node.module}"
         for node in stub.body
@@ -103,8 +105,8 @@ def folder_of(package: str) -> Path:
 def test_every_module_on_the_disk_is_installed_and_no_other() -> None:
     package = Path(fedscope.__file__).parent
     installed = {path.relative_to(package) for path in package.rglob("*.py")}
-    on_disk = {path.relative_to(ROOT) for path in FILES if path.relative_to(ROOT).parts[0] != "api"}
-    on_disk |= {path.relative_to(ROOT / "api") for path in (ROOT / "api").rglob("*.py")}
+    on_disk = {path.relative_to(ROOT) for path in FILES if path.relative_to(ROOT).parts[0] != "core"}
+    on_disk |= {path.relative_to(ROOT / "core") for path in (ROOT / "core").rglob("*.py")}
     assert installed == on_disk
     assert (package / "py.typed").is_file()
     assert (package / "__init__.pyi").is_file()
@@ -124,7 +126,7 @@ def test_imports_go_one_way(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("from ..training import train", "line 1 imports fedscope.training.train, against cli -> reporting"),
+        ("from ..reporting import report", "line 1 imports fedscope.reporting.report, against cli -> reporting"),
         ("from .. import cli", "line 1 imports fedscope.cli, against cli -> reporting"),
         ("def f():\n    from ..decomposition import cka", "line 2 imports fedscope.decomposition.cka, against cli ->"),
         ("from fedscope.checkpoints import Run", "line 1 imports fedscope.checkpoints.Run absolutely"),
@@ -139,7 +141,7 @@ def test_the_rule_for_imports_sees(line: str, complaint: str) -> None:
 def test_the_rule_for_imports_allows_what_stands_to_the_right() -> None:
     source = "import torch\nfrom . import planes\nfrom .lines import line\nfrom ..checkpoints.runs import Run"
     assert broken_rules("landscape", "fedscope.landscape", source) == []
-    assert broken_rules("training", "fedscope.training.clients", "from ...landscape import Evaluator") == []
+    assert broken_rules("training", "fedscope.training.methods.clients", "from ...landscape import Evaluator") == []
 
 
 def test_import_fedscope_loads_nothing_heavy() -> None:
@@ -170,7 +172,7 @@ def test_public_names_resolve(name: str, module: str) -> None:
     loaded = importlib.import_module(module)
     assert getattr(fedscope, name) is getattr(loaded, name)
     # a file of a question is called like its one public function
-    assert module in (f"fedscope.questions.{name}", "fedscope.asking.loop_over_rounds") or name in getattr(
+    assert module in (f"fedscope.questions.{name}", "fedscope.analysis.execution") or name in getattr(
         loaded, "__all__", dir(loaded)
     )
 

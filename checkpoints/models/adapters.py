@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..foreign_files import read_json
-from ..weights import Layout
+from ..io.untrusted import read_json
+from .weights import Layout
 
 #: LoRA and DoRA (PEFT, kohya, diffusers, loralib), LoHa, LoKr, VeRA, AdaLoRA; and the dimension that is the rank
 _RANK_IS = {

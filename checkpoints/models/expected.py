@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..weights import Layout, tensors_of
+from .weights import Layout, tensors_of
 
 #: the last part of the names under which torch's normalization layers keep what is not trained
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

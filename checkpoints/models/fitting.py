@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..weights import EXTRA, Entry
 from .expected import STATISTICS, ExpectedModel, tied_names
+from .weights import EXTRA, Entry
 from .wrappers import plain_name
 
 #: counters that programs leave beside weights, by the last part of their names; no network computes with them

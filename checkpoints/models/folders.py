@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import FedscopeError, listed
-from ..foreign_files import read_json
+from ..io.untrusted import read_json
 
 INDEX = ".index.json"
 #: the files of a whole model, the first that is there being meant

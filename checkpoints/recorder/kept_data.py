@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ..archives import npz_names, read_npz
-from ..array_sums import ARRAYS, digest, splits_in
-from ..durable import write_durably
 from ..errors import FedscopeError, FedscopeWarning, spoken_size
-from ..run_info import refuse_broken_seal
-from .given_arrays import given_arrays
+from ..io.archives import npz_names, read_npz
+from ..io.array_sums import ARRAYS, digest, splits_in
+from ..io.atomic import write_durably
+from ..runs.info import refuse_broken_seal
+from .coerce_arrays import given_arrays
 from .named_data import named_data, path_of
 
 #: what a run calls arrays that it was given, and where it keeps them
@@ -159,7 +159,10 @@ def is_own_code(name: str) -> bool:
     (True, False, False)
     """
     module, colon, rest = name.partition(":")
-    there = {file.stem.replace("_", "-") for file in (Path(__file__).parents[2] / "training" / "data").glob("*.py")}
+    there = {
+        file.stem.replace("_", "-")
+        for file in (Path(__file__).parents[2] / "training" / "data" / "published").glob("*.py")
+    }
     named = re.fullmatch(r"[^\W\d]\w*(\(.*\))?", rest, re.DOTALL) is not None
     return bool(colon) and named and module not in there
 

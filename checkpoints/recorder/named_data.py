@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FedscopeError
-from ..foreign_files import expanded, real_path
-from ..run_info import sha256_of
+from ..io.untrusted import expanded, real_path
+from ..runs.info import sha256_of
 
 _FILE = "npz:"
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import FedscopeError, spans
-from ..run_folders import refuse_occupied
-from ..runs import Run
-from ..weights import BFLOAT16
-from .checkpoint_files import CheckpointFiles
-from .file_reader import Architecture, FileReader
-from .given_models import GivenModel, numbers_of
+from ..models.weights import BFLOAT16
+from ..runs.folders import refuse_occupied
+from ..runs.run import Run
+from .coerce_models import GivenModel, numbers_of
+from .match_files import CheckpointFiles
+from .read_files import Architecture, FileReader
 from .recorder import Recorder
 from .sample_counts import counts_of
 
@@ -232,7 +232,7 @@ def mean_of(clients: Mapping[int, GivenModel], samples: Mapping[int, int] | None
     Args:
         samples: n_k; without them all weigh the same.
 
-    >>> from fedscope.checkpoints.recorder.given_models import given_model
+    >>> from fedscope.checkpoints.recorder.coerce_models import given_model
     >>> clients = {k: given_model({"w": np.float16([k, 1])}) for k in (0, 1, 5)}
     >>> mean_of(clients).arrays["w"], mean_of(clients, {0: 0, 1: 3, 5: 1}).arrays["w"]
     (array([2., 1.], dtype=float16), array([2., 1.], dtype=float16))

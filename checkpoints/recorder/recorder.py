@@ -15,26 +15,26 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..background import Background
-from ..durable import WriterLock
 from ..errors import DiskFullError, FedscopeError, FedscopeWarning, listed
-from ..metrics import COLUMNS, FURTHER
+from ..io.atomic import WriterLock
+from ..io.background import Background
+from ..io.visible_text import visible
 from ..models.adapters import about_adapters, refuse_other_scale, scale_of_module
 from ..models.expected import ExpectedModel
-from ..partition import Partition
-from ..run_folders import fill_run, lock_for_new_run
-from ..run_identity import drawn_identity
-from ..run_writer import RunWriter
-from ..runs import Run
-from ..visible_text import visible
-from ..weights import Layout
-from .given_models import GivenModel, architecture, difference, given_model, numbers_of
-from .keeping import Keeping
+from ..models.weights import Layout
+from ..rounds.metrics import COLUMNS, FURTHER
+from ..runs.folders import fill_run, lock_for_new_run
+from ..runs.identity import drawn_identity
+from ..runs.partition import Partition
+from ..runs.run import Run
+from ..runs.writer import RunWriter
+from .coerce_models import GivenModel, architecture, difference, given_model, numbers_of
+from .identify_server import Rule, ServerCheck, ServerStep
+from .in_memory_round import round_image
 from .kept_data import given_data, is_own_code
 from .named_data import refuse_changed
 from .named_method import named_method
-from .round_image import round_image
-from .server_check import Rule, ServerCheck, ServerStep
+from .retention import Keeping
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1
@@ -72,7 +72,7 @@ class Recorder:
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
             part, and with what weight, is always kept.
-        sketch: k: of every client's update k numbers, see :func:`fedscope.checkpoints.sketches.sketch`; needs
+        sketch: k: of every client's update k numbers, see :func:`fedscope.checkpoints.rounds.sketches.sketch`; needs
             ``start``. 0 for none.
         resume: go on behind a run that was recorded there before; where there is none, it is a new run.
         force: replace a run that is there; nothing else is ever replaced.

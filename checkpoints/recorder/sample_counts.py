@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FedscopeError, listed
-from ..foreign_files import RESULT, read_text
-from .checkpoint_files import RoundFiles
+from ..io.untrusted import RESULT, read_text
+from .match_files import RoundFiles
 
 #: more than any client has, and less than int64 holds
 _MOST = 2**53

@@ -23,7 +23,7 @@ def command(model: str, device: str, folder: Path, seconds: float, as_json: bool
     Training and evaluation are given as shares of the speed of matrix products, which they cannot exceed by much.
     Run nothing else at the same time.
     """
-    from ...checkpoints.results import plain
+    from ...results import plain
     from ...training import bench
 
     measured = bench(model, device, folder=folder, seconds=seconds)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ...checkpoints import FedscopeError
 from ..options import Count, Output, choice, output_options, panel_option, rounds_option, source_options
 
@@ -55,9 +55,9 @@ def command(
 
     --seed also shuffles the samples before they are cut into minibatches.
     """
+    from ...decomposition.cka.analysis import cka
     from ...decomposition.cka.result import ClientCKA
-    from ...questions.cka import cka
-    from ..answering import answer
+    from ..run_analysis import answer
 
     question = cka.prepare(models, layer=layers or "output", **settings, **vars(source))
     if panels and question.parts[0].kind is not ClientCKA:

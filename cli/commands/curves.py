@@ -75,17 +75,17 @@ def command(runs: tuple[Path, ...], tensorboard: Path | None, follow: bool, outp
         return
     if follow:
         raise FedscopeError("--follow keeps TensorBoard's event files up to date; say where, with --tensorboard DIR")
-    from ...questions.curves import curves
-    from ..answering import answer
+    from ...training.curves.analysis import curves
+    from ..run_analysis import answer
 
     answer(curves.prepare(runs, **settings), output)
 
 
 def export(given: Sequence[Path], folder: Path, output: Output, *, following: bool) -> None:
     """Write runs' events, as they are or as they grow, and say where they lie."""
-    from ...questions.curves import growing_runs, whole_runs
-    from ...training.curve_events import export_events
-    from ...training.curve_following import follow
+    from ...training.curves.analysis import growing_runs, whole_runs
+    from ...training.curves.follow import follow
+    from ...training.curves.tensorboard import export_events
     from ..progress import progress
 
     look = f"look at them: tensorboard --logdir {folder}"

@@ -37,15 +37,15 @@ def command(
 
     CONFIG is a .toml file, as for train. Without it, the defaults of train are used. Flags and --set override it.
     """
-    from ...questions.data import data, name_of
-    from ..answering import answer
+    from ...decomposition.client_data.analysis import data, name_of
     from ..fetching import fetch
+    from ..run_analysis import answer
 
     flags = {"name": name, "partition": partition, "clients": clients}
     given = {key: value for key, value in flags.items() if value is not None}
     settings = {"data": given} if given else {}
     if assignments:
-        from ...training.config import merge, read_assignments
+        from ...training.config.config import merge, read_assignments
 
         settings = merge(settings, read_assignments(assignments))
     if download:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Output, choice, output_options, panel_option, rounds_option, source_options
 
 
@@ -46,7 +46,7 @@ def command(runs: tuple[Path, ...], panels: tuple[str, ...], source: Source, out
 
     --split train uses all clients' training data (the paper's D).
     """
-    from ...questions.decompose import decompose
-    from ..answering import answer
+    from ...decomposition.factors.analysis import decompose
+    from ..run_analysis import answer
 
     answer(decompose.prepare(runs, **settings, **vars(source)), output, panels=panels)

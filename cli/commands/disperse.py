@@ -65,15 +65,15 @@ def command(
     For every parameter: the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients. With 8
     or more clients: also the share of parameters for which D'Agostino's test finds skewness.
     """
-    from ..answering import answer
+    from ..run_analysis import answer
 
     if embed is None:
-        from ...questions.disperse import disperse
+        from ...decomposition.dispersion.analysis import disperse
 
         refuse_given(["perplexity", "seed"], "belongs to a map of models; give --embed tsne with it")
         answer(disperse.prepare(runs, fdr=fdr, **asked), output)
         return
-    from ...questions.embed import embed as embed_models
+    from ...decomposition.embedding.analysis import embed as embed_models
 
     refuse_given(["fdr"], f"belongs to the test of skewness; leave it out with --embed {embed}")
     answer(embed_models.prepare(runs, embed, perplexity=perplexity, seed=seed, **asked), output)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Count, Output, output_options, refuse_given, rounds_option, source_options
 
 
@@ -35,9 +35,9 @@ def command(
 
     The page is printed and written as .md and .html, next to the decomposition's own files and figure.
     """
-    from ...landscape.drawing.paper import save_figure
-    from ...questions.explain import explain
-    from ..answering import obtain, readable, tell, write_page
+    from ...decomposition.explanation.analysis import explain
+    from ...plotting.style import save_figure
+    from ..run_analysis import obtain, readable, tell, write_page
 
     if output.redraw:
         refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Output, output_options, rounds_option, source_options
 
 
@@ -20,7 +20,7 @@ def command(run: Path, rounds: str | None, source: Source, output: Output) -> No
 
     --split train uses all clients' training data. In the test data, a client's own samples are those of its classes.
     """
-    from ...questions.forgetting import forgetting
-    from ..answering import answer
+    from ...decomposition.forgetting.analysis import forgetting
+    from ..run_analysis import answer
 
     answer(forgetting.prepare(run, rounds=rounds, **vars(source)), output)

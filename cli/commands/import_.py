@@ -73,7 +73,7 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **given: 
     stored as a plane's .nc. Points that were not computed (-1) become holes, which are hatched and counted.
     """
     from ...checkpoints import FedscopeError
-    from ...questions.imported import is_surface
+    from ...landscape.interchange.imported_surface import is_surface
 
     models = {name: value for name, value in given.items() if name not in _COLOURS}
     surfaces = [file for file in files if is_surface(file)]
@@ -105,8 +105,8 @@ def _refuse(names: Sequence[str], why: str) -> None:
 
 def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> bool:
     """Whether a run is to be made; a single model is one where --out or an option of models says so."""
-    from ...checkpoints.model_files import file_and_key, is_file_name
-    from ...checkpoints.recorder.checkpoint_files import is_pattern
+    from ...checkpoints.models.files import file_and_key, is_file_name
+    from ...checkpoints.recorder.match_files import is_pattern
 
     several = len(files) > 1 or is_pattern(files[0]) or Path(files[0]).is_dir() or any(s in files[0] for s in "*?[")
     asked = any(value is not None for value in models.values())
@@ -116,9 +116,9 @@ def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) 
 def _surface(file: str, split: str | None, output: Output, drawing: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
-    from ...landscape.planes.colours import Colours
-    from ...questions.imported import imported
-    from ..answering import answer
+    from ...landscape.interchange.imported_surface import imported
+    from ...landscape.planes.drawing.colors import Colours
+    from ..run_analysis import answer
 
     question = imported.prepare(Path(file), split=split)
     target = Path(f"{output.out or question.folder / question.name}.nc")
@@ -132,10 +132,10 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
-    from ...checkpoints.metrics import read_table
     from ...checkpoints.recorder.kept_data import is_own_code
     from ...checkpoints.recorder.recorder import described
-    from ...questions.import_models import import_models
+    from ...checkpoints.rounds.metrics import read_table
+    from ...landscape.interchange.import_models import import_models
     from ..progress import progress
     from ..streams import printed
 

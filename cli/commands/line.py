@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Count, Output, normalization_option, output_options, source_options
 
 
@@ -31,7 +31,7 @@ def command(models: tuple[str, ...], source: Source, output: Output, **settings:
 
     --clients measures linear mode connectivity: the loss barrier between every two clients of a round.
     """
-    from ...questions.line import line
-    from ..answering import answer
+    from ...landscape.lines.analysis import line
+    from ..run_analysis import answer
 
     answer(line.prepare(models, **settings, **vars(source)), output)

@@ -11,17 +11,17 @@ import click
 
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.errors import spans
-from ...checkpoints.metrics import read_table
-from ...checkpoints.recorded_error import NAME, kept_outcomes
+from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.recorder import described
-from ...checkpoints.visible_text import brief
-from ...training.run_names import both_seeds, settings_of, title_of
+from ...checkpoints.rounds.metrics import read_table
+from ...checkpoints.runs.recorded_error import NAME, kept_outcomes
+from ...training.tables.run_names import both_seeds, settings_of, title_of
 from ..printing import say, say_json
 from ..progress import progress
 
 if TYPE_CHECKING:
     from ...checkpoints import Round
-    from ...training.run_checks import Soundness
+    from ...training.loop.verify_run import Soundness
 
 #: characters of what is printed of a run: of its path and of what is wrong with it, and of all else that it says
 LONGEST, LONG = 4096, 500
@@ -158,7 +158,7 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
     Raises:
         FedscopeError: nothing to check; a run that is not sound.
     """
-    from ...training.run_checks import check_run
+    from ...training.loop.verify_run import check_run
 
     runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:

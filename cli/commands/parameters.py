@@ -68,8 +68,8 @@ def command(
     The densities are those of the first RUN's clients. The global models of further RUNs are marked in them. To compare
     servers, give branches of one run (fedscope train --from RUN@ROUND): their clients are the same.
     """
-    from ...questions.parameters import parameters
-    from ..answering import answer
+    from ...decomposition.parameters.analysis import parameters
+    from ..run_analysis import answer
 
     asked: dict[str, Any] = {"rounds": number, "parameters": names, "seed": seed}
     if not tsne:

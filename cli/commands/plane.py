@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import (
     Count,
     Output,
@@ -102,9 +102,9 @@ def command(
     --trajectory and --random draw planes near many models, or around one.
     """
     from ...checkpoints import FedscopeError
-    from ...landscape.planes.colours import Colours
-    from ...questions.plane import plane
-    from ..answering import answer
+    from ...landscape.planes.analysis import plane
+    from ...landscape.planes.drawing.colors import Colours
+    from ..run_analysis import answer
 
     colours = Colours(cmap, loss_limits, error_limits, colour_scale)
     measured = vars(source)
@@ -112,7 +112,7 @@ def command(
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
     question = plane.prepare(models, **settings, **measured)
     if block is not None:  # in a job of its own
-        from ...asking.blocks import Block
+        from ...training.jobs.blocks import Block
 
         Block(block[3], *block[:3]).measure(question)
         return
@@ -127,8 +127,8 @@ def command(
 def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, adaptive: bool) -> Any:
     """How jobs measure surfaces; None where this process does."""
     from ...checkpoints import FedscopeError
-    from ...training.launching.job_settings import read_job
-    from ...training.launching.launchers import chosen_launcher
+    from ...training.jobs.job_settings import read_job
+    from ...training.jobs.launchers import chosen_launcher
 
     by = chosen_launcher(launcher, read_job(job))
     if by is None:
@@ -147,7 +147,7 @@ def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, 
             f"--adaptive chooses each point by those before it, so that --launcher {launcher} cannot cut its surface "
             "into blocks; leave one of the two out"
         )
-    from ...asking.blocks import Blocks
+    from ...training.jobs.blocks import Blocks
 
     # jobs measure on the kind of device that puts the blocks together
     words = (*click.get_current_context().meta[WORDS], "--device", source.compute.device)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Output, source_options, undrawn_options
 
 
@@ -46,7 +46,7 @@ def command(run: str, assignments: tuple[str, ...], source: Source, output: Outp
     A server that keeps a state starts with an empty one unless --from-state is given. Averages over rounds are left
     out. All clients are read at once.
     """
-    from ...questions.reaggregate import reaggregate
-    from ..answering import answer
+    from ...decomposition.reaggregation.analysis import reaggregate
+    from ..run_analysis import answer
 
     answer(reaggregate.prepare(run, settings=assignments, **settings, **vars(source)), output)

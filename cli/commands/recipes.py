@@ -10,7 +10,7 @@ import click
 from ..printing import say, say_json, say_lines
 
 if TYPE_CHECKING:
-    from ...training.recipe_files import Recipe
+    from ...training.config.recipes import Recipe
 
 
 @click.command(
@@ -27,7 +27,7 @@ def command(name: str | None, as_json: bool) -> None:
     shows one in full: its settings, what is varied, the numbers that the paper prints, and what the paper leaves open.
     """
     from ...training import recipe, recipe_names
-    from ...training.recipe_files import paper_of
+    from ...training.config.recipes import paper_of
 
     name = paper_of(name) if name else None
     papers = {known.partition("/")[0] for known in recipe_names()}

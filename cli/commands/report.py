@@ -58,8 +58,8 @@ def command(
     """
     from ...reporting.report import refuse_other_file
     from ...reporting.report import report as make
-    from ..answering import refuse_linked_figures
     from ..progress import progress
+    from ..run_analysis import refuse_linked_figures
 
     path = Path(f"{out or Path(runs[0]) / 'figures' / 'report'}.html")
     refuse_linked_figures(path.parent, out)
@@ -95,12 +95,12 @@ def command(
 
 def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
     """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
-    from ...asking.given_runs import open_run
-    from ...asking.named_code import NamedCodeError
-    from ...reporting.kinds import beside
-    from ...reporting.lacking import FEWER, LONG, lacking, seconds
-    from ..answering import obtain
+    from ...analysis.named_code import NamedCodeError
+    from ...analysis.runs import open_run
+    from ...reporting.discover import beside
+    from ...reporting.missing_results import FEWER, LONG, lacking, seconds
     from ..options import Output
+    from ..run_analysis import obtain
 
     run = open_run(path, "")
     asked, refused = lacking(run, beside(run, results), limit, given)

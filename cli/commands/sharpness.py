@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Count, Output, output_options, rounds_option, source_options
 
 
@@ -48,7 +48,7 @@ def command(models: tuple[str, ...], no_hessian: bool, source: Source, output: O
     A model is RUN@ROUND[/WHICH] or a file. RUN alone stands for its models of --rounds. The loss is the training loss,
     which methods like FedSAM claim to make flatter; --split test measures the test loss. --seed also draws directions.
     """
-    from ...questions.sharpness import sharpness
-    from ..answering import answer
+    from ...landscape.curvature.analysis import sharpness
+    from ..run_analysis import answer
 
     answer(sharpness.prepare(models, hessian=not no_hessian, **settings, **vars(source)), output)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Count, Output, choice, output_options, rounds_option, source_options
 
 
@@ -35,7 +35,7 @@ def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: 
     A cohort of C clients has C averages of one client (the clients themselves) and one average of all. --split train
     uses all clients' training data.
     """
-    from ...questions.subsets import subsets as question
-    from ..answering import answer
+    from ...decomposition.subsets.analysis import subsets as question
+    from ..run_analysis import answer
 
     answer(question.prepare(runs, **settings, **vars(source)), output)

@@ -87,10 +87,10 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...training import Setup, Sweep, read_assignments, train_plan
-    from ...training.config import SECTIONS
-    from ...training.launching.job_settings import read_job
-    from ...training.launching.launchers import chosen_launcher
-    from ...training.setup import placed, stored_tables
+    from ...training.config.config import SECTIONS
+    from ...training.config.sources import placed, stored_tables
+    from ...training.jobs.job_settings import read_job
+    from ...training.jobs.launchers import chosen_launcher
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import planned
 
@@ -185,7 +185,7 @@ def _name(files: list[str], keys: tuple[str, ...]) -> str:
 
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     """The commands that are left, in their order, and an estimate."""
-    from ...asking.loop_over_rounds import spoken
+    from ...analysis.execution import spoken
     from ...checkpoints import spoken_size
     from ...training.sweeps.estimates import estimate
     from ...training.sweeps.steps import commands_of

@@ -51,7 +51,7 @@ def command(run: str, output: Output, **settings: Any) -> None:
     This is FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), for runs of any
     method. It reads one layer of all clients at once: at most 0.19 GB for 20 clients of ResNet-18.
     """
-    from ...questions.synergy import synergy
-    from ..answering import answer
+    from ...decomposition.synergy.analysis import synergy
+    from ..run_analysis import answer
 
     answer(synergy.prepare(run, **settings), output)

@@ -70,7 +70,7 @@ def command(
     found = table(runs, **settings)
     written = _written(found, out, force) if out is not None else []
     if as_json:
-        from ...checkpoints.results import plain
+        from ...results import plain
 
         say_json({**plain(found.findings()), "files": [str(path) for path in written]})
         return
@@ -88,7 +88,7 @@ def command(
 def _written(found: Any, base: Path, force: bool) -> list[Path]:
     """The table's files, and its figure where there is one to draw."""
     from ...checkpoints import FedscopeError
-    from ...landscape.drawing.paper import save_figure
+    from ...plotting.style import save_figure
 
     pictures = [Path(f"{base}.{kind}") for kind in ("pdf", "png")] if found.is_drawable else []
     there = [path for path in [*found.paths(base), *pictures] if path.exists()]

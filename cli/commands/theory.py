@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Count, Output, choice, output_options, source_options
 
 
@@ -52,7 +52,7 @@ def command(run: Path, source: Source, output: Output, **settings: Any) -> None:
 
     --split applies to Lemma 1; the kernel always uses the training data. --seed draws the subsets and the projection.
     """
-    from ...questions.theory import theory
-    from ..answering import answer
+    from ...decomposition.theory.analysis import theory
+    from ..run_analysis import answer
 
     answer(theory.prepare(run, **settings, **vars(source)), output)

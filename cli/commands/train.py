@@ -114,12 +114,12 @@ def command(
     both.
     """
     from ...checkpoints import FedscopeError, nearest
-    from ...landscape.cluster.named import is_cluster
+    from ...distributed.engines import is_cluster
     from ...training import Setup, canonical_method, merge, preset, read_assignments
     from ...training import resume as resume_run
     from ...training import train as train_run
-    from ...training.own_code import is_call
-    from ...training.setup import placed, stored_tables
+    from ...training.config.sources import placed, stored_tables
+    from ...training.import_string import is_call
     from ..fetching import fetch
     from ..progress import TrainingWatcher
 
@@ -247,7 +247,7 @@ def _profiled(profile: Any, path: Path | None) -> Iterator[None]:
 def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     import numpy as np
 
-    from ...checkpoints.results import plain
+    from ...results import plain
     from ...training import Curves
     from ..streams import printed
 

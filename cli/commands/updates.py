@@ -21,7 +21,7 @@ def command(runs: tuple[Path, ...], rounds: str | None, output: Output) -> None:
 
     An update is a client's model minus the model that it was sent. No data are needed, and nothing is evaluated.
     """
-    from ...questions.updates import updates
-    from ..answering import answer
+    from ...decomposition.updates.analysis import updates
+    from ..run_analysis import answer
 
     answer(updates.prepare(runs, rounds=rounds), output)

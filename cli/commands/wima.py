@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...asking.measured_on import Source
+from ...analysis.settings import Source
 from ..options import Output, choice, output_options, rounds_option, source_options
 
 
@@ -37,7 +37,7 @@ def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: 
     WIMA averages for evaluation only. So any run with recorded global models is enough for every window, and nothing is
     trained again.
     """
-    from ...questions.wima import wima
-    from ..answering import answer
+    from ...decomposition.windows.analysis import wima
+    from ..run_analysis import answer
 
     answer(wima.prepare(runs, **settings, **vars(source)), output)

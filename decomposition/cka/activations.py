@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.errors import listed
-from ...landscape.evaluation.compute import Compute
-from ...landscape.evaluation.known_tasks import Sequences
-from ...landscape.evaluation.replica import Replica
-from ...landscape.evaluation.tasks import Task
+from ...evaluation.compute import Compute
+from ...evaluation.model_replica import Replica
+from ...evaluation.standard_tasks import Sequences
+from ...evaluation.tasks import Task
 from .result import OUTPUT
 
 

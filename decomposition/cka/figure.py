@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_cells, room_beside, room_for
-from ...landscape.drawing.paper import (
+from ...plotting.heatmaps import colour_bar, heat_map, name_cells, room_beside, room_for
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import (
     CHARACTER,
     COLOURS,
     GREY,
@@ -23,8 +24,7 @@ from ...landscape.drawing.paper import (
     shortened,
     word_of,
 )
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import crosses, even, label_ends, label_points
+from ...plotting.ticks import crosses, even, label_ends, label_points
 from .result import OUTPUT
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Variable
+from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...checkpoints.results import ArrayResult, Collection, along
+from ...results import ArrayResult, Collection, along
+from ...results.arrays import Variable
 from .result import Array, extremes, undefined
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
-from ...landscape.evaluation.compatibility import fits_module
-from ...landscape.evaluation.compute import CPU, Compute, run_in_workers, torch_threads
-from ...landscape.evaluation.evaluator import Evaluator
-from ...landscape.evaluation.known_tasks import Sequences
-from ...landscape.evaluation.measured_once import provenance_of
-from ...landscape.evaluation.samples import Samples
-from ...landscape.evaluation.tasks import Task
+from ...evaluation.compute import CPU, Compute, run_in_workers, torch_threads
+from ...evaluation.evaluator import Evaluator
+from ...evaluation.resumable import provenance_of
+from ...evaluation.samples import Samples
+from ...evaluation.standard_tasks import Sequences
+from ...evaluation.tasks import Task
+from ...evaluation.validation import fits_module
 from .activations import Activations, refuse_unknown
 from .hsic import Array, Estimator, cka, gram, hsic, jackknife, minibatches
 from .model_result import ModelCKA

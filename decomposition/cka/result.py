@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Variable
+from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...checkpoints.results import ArrayResult, Collection, Kept, along, padded
+from ...results import ArrayResult, Collection, Kept, along, padded
+from ...results.arrays import Variable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.visible_text import visible
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import even
+from ...checkpoints.io.visible_text import visible
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
+from ...plotting.ticks import even
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

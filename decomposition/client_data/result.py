@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Variable
-from ...checkpoints.results import ArrayResult, along
-from ...checkpoints.results.tables import write_csv
+from ...checkpoints import FedscopeError
+from ...results import ArrayResult, along
+from ...results.arrays import Variable
+from ...results.tables import write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

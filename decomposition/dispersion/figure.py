@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.heat_maps import DIVERGING, NO_VALUE, colour_bar, heat_map
-from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import decades, even
+from ...plotting.heatmaps import DIVERGING, NO_VALUE, colour_bar, heat_map
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
+from ...plotting.ticks import decades, even
 from .result import WHOLE
 from .statistics import FEWEST, Array
 

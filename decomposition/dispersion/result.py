@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Kept, Table, TableResult, number
+from ...results import Kept, Table, TableResult, number
 from .layer_maps import Cells, LayerMap, SkewHistogram
 from .statistics import FEWEST
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.heat_maps import colour_bar
-from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, paper_style, shortened
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ...landscape.drawing.ticks import even
+from ...plotting.heatmaps import colour_bar
+from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, shortened
+from ...plotting.ticks import even
 from .result import axis_words, remark
 
 if TYPE_CHECKING:

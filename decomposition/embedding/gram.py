@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Partial, Run
-from ...landscape.evaluation.compute import CPU, Compute, cores, run_in_workers
+from ...checkpoints import FedscopeError, Run
+from ...distributed.cores import cores
+from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...results.resume import Partial
 from .shown_models import Block, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints.errors import spans
-from ...checkpoints.results import Table, TableResult
+from ...results import Table, TableResult
 from .shown_models import Point
 
 if TYPE_CHECKING:

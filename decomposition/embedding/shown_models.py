@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Layout, Piece, Round, Run, nearest, read_pieces, recorded_clients
 from ...checkpoints.errors import listed
-from ...checkpoints.round_columns import AHEAD
+from ...checkpoints.rounds.columns import AHEAD
 
 #: what the server has of a round, where it was recorded
 SERVER_MODELS = ("global", "averaged")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
 from ..factors.result import Decomposition
+from .dominant_factor import differs_most, greatest_part
 from .error_against_bias import bias_and_error_early, together
-from .greatest_factor import differs_most, greatest_part
 from .phases import last_early, phases
 from .recorded_models import averaging_over_rounds, better_than_clients, outputs_differ, server_lowers
 from .result import Explanation
@@ -19,7 +19,7 @@ from .text_page import notes_on
 from .wording import label
 
 if TYPE_CHECKING:
-    from .beside_factors import Comparison, Similarity
+    from .context_measures import Comparison, Similarity
 
 _LATER = "heterogeneous bias, or a locality above 0, is the greatest part of the loss"
 _DOMINATES = "After early training heterogeneous bias and O(Δ²) dominate the loss (5.3.5)."

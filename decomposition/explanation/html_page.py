@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
-from ...landscape.drawing.web_page import escaped, unbroken, web_page
+from ...plotting.web_page import escaped, unbroken, web_page
 from .statements import Statement
 from .text_page import SOURCE, cells, sections, title
 

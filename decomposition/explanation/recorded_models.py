@@ -14,7 +14,7 @@ from .statements import Evidence, Judgement, throughout
 from .wording import CHANGES, capital, ends, in_rounds, listed, shown
 
 if TYPE_CHECKING:
-    from .beside_factors import Against, Comparison
+    from .context_measures import Against, Comparison
 
 # What is called small, of a measure from 0 to 1: ours.
 HALF = 0.5

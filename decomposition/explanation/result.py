@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, write_durably
-from ...checkpoints.results import Result
-from ...checkpoints.results.pictures import picture_of
-from ...checkpoints.results.tables import AGAIN, read_info, write_info
+from ...results import Result
+from ...results.pictures import picture_of
+from ...results.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
 from .intervals import Reading
 from .statements import Statement

@@ -12,7 +12,7 @@ from .intervals import Reading
 from .phases import Phase
 
 if TYPE_CHECKING:
-    from .beside_factors import Comparison, Similarity
+    from .context_measures import Comparison, Similarity
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 

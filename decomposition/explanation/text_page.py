@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ...checkpoints.visible_text import in_markdown, visible
-from ...landscape.drawing.paper import statistics_of
+from ...checkpoints.io.visible_text import in_markdown, visible
+from ...plotting.style import statistics_of
 from ..factors.fixed import all_alike
 from ..factors.result import Decomposition
 from ..factors.rows import recorded

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ..cohort.draws import CohortDraws
+from ..draws.cohort_draws import CohortDraws
 from .gram import COLUMNS, Array, Moments
 from .rows import FACTORS, MEASURED, FactorRow
 

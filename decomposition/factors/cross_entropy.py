@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
-from ...landscape.evaluation.compatibility import with_outputs
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.known_tasks import Sequences
-from ...landscape.evaluation.samples import Samples
-from ...landscape.evaluation.tasks import require_classes
-from ..cohort.draws import CohortDraws
+from ...evaluation.compute import CPU, Compute
+from ...evaluation.samples import Samples
+from ...evaluation.standard_tasks import Sequences
+from ...evaluation.tasks import require_classes
+from ...evaluation.validation import with_outputs
+from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import jackknife_error, mean_error
 from .model_outputs import CHUNK, Chunk, add_up
 from .rows import FACTORS_OF, MEASURED_OF, FactorRow, RoundFactors
@@ -85,7 +85,7 @@ def decompose_loss(
     >>> import numpy as np, torch
     >>> from fedscope import Layout, Samples, decompose_loss
     >>> from fedscope.checkpoints import Weights
-    >>> from fedscope.decomposition.cohort.draws import CohortDraws
+    >>> from fedscope.decomposition.draws.cohort_draws import CohortDraws
     >>> module = torch.nn.Linear(1, 2, bias=False)
     >>> clients = Weights(Layout.of(module), np.array([[9, 0], [0, 9]], np.float32), {})
     >>> p, ids, one = np.array([0.75, 0.25]), np.arange(2), torch.ones(1, 1)

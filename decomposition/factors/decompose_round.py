@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
-from ...landscape.evaluation.compatibility import with_outputs
-from ...landscape.evaluation.compute import CPU, Compute
-from ...landscape.evaluation.known_tasks import Regression, is_own
-from ...landscape.evaluation.samples import Samples
-from ..cohort.draws import CohortDraws
-from ..cohort.membership import Members, held_by, members_of
+from ...evaluation.compute import CPU, Compute
+from ...evaluation.samples import Samples
+from ...evaluation.standard_tasks import Regression, is_own
+from ...evaluation.validation import with_outputs
+from ...training.data.membership import Members, held_by, members_of
+from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import client_biases, corollary_rows, factor_rows
 from .cross_entropy import decompose_loss
 from .gram import Moments, chunk_moments

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import CHARACTER, SIZE, SMALL, new_figure, paper_style, shortened
-from ...landscape.drawing.sheet import Sheet
-from ...landscape.drawing.ticks import label_ends
+from ...plotting.layout import Sheet
+from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shortened
+from ...plotting.ticks import label_ends
 from .figure_panels import (
     draw_clients,
     draw_distances,

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, literal
-from ...landscape.drawing.ticks import even
+from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, literal
+from ...plotting.ticks import even
 from .fixed import fixed_factors, has_full_batches
 from .rows import RoundFactors, recorded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from .result import ErrorCurve
+    from ...training.curves.run_curve import ErrorCurve
 
 BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS
 

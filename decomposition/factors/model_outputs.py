@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights, weighted_mean
-from ...landscape.evaluation.compute import Compute
-from ...landscape.evaluation.evaluator import Evaluator
-from ...landscape.evaluation.samples import Samples
-from ..cohort.divergence import distances
-from ..cohort.draws import CohortDraws
+from ...evaluation.compute import Compute
+from ...evaluation.evaluator import Evaluator
+from ...evaluation.samples import Samples
+from ..draws.cohort_draws import CohortDraws
+from ..draws.divergence import distances
 
 # A multiple of the batch that suits convolutions on a CPU (50), so that none is a remainder.
 CHUNK = 500

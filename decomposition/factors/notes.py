@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoints.errors import listed
-from ...landscape.drawing.paper import accepted, literal, statistics_of
+from ...plotting.style import accepted, literal, statistics_of
 from .fixed import fixed_factors, has_full_batches, is_replayed
 from .rows import recorded
 

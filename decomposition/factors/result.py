@@ -8,8 +8,9 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Kept, Table, TableResult, number
-from ..cohort.draws import RECORDED
+from ...results import Table, TableResult, number
+from ...training.curves.run_curve import ErrorCurve
+from ..draws.cohort_draws import RECORDED
 from .fixed import fixed_factors
 from .rows import FactorRow, RoundFactors
 
@@ -21,15 +22,6 @@ ROUND_FIELDS = (
     *("round", "draws", "count", "independent", "outputs"),
     *("samples", "classes", "population", "split", "loss"),
 )
-
-
-@dataclass(frozen=True)
-class ErrorCurve(Kept):
-    """A measured error (share misclassified, 0..1) over rounds: `label` names the model, "global" or "averaged"."""
-
-    label: str
-    rounds: tuple[int, ...]
-    error: tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Kept
+from ...results import Kept
 
 if TYPE_CHECKING:
-    from ..cohort.draws import CohortDraws
+    from ..draws.cohort_draws import CohortDraws
 
 Outputs = Literal["probabilities", "logits"]
 Loss = Literal["squared", "cross-entropy", "zero-one"]

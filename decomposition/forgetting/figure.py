@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.heat_maps import colour_bar, signed_heat_map
-from ...landscape.drawing.paper import CHARACTER, COLOURS, SMALL, measured_on, paper_style
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import even
+from ...plotting.heatmaps import colour_bar, signed_heat_map
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import CHARACTER, COLOURS, SMALL, measured_on, paper_style
+from ...plotting.ticks import even
 from .result import mean_over_clients
 
 if TYPE_CHECKING:

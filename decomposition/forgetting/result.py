@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Variable
+from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...checkpoints.results import ArrayResult, Kept, along
-from ..cohort.divergence import diverged_words
+from ...results import ArrayResult, Kept, along
+from ...results.arrays import Variable
+from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Table, TableResult, number, truth
+from ...results import Table, TableResult, number, truth
 from .parameter_names import Array, RunValues
 from .summaries import Reference, Summary, known, summarise
 

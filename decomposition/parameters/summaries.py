@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import Round
-from ...checkpoints.results import Kept
-from .choosing import sample_columns
+from ...results import Kept
 from .density import Array, has_density, mode_of, modes_of
 from .parameter_names import RunValues, client_values, mean_of
+from .selection import sample_columns
 
 #: D'Agostino's test of skewness does not exist for fewer clients
 TESTED = 8

@@ -12,12 +12,12 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Round, read_columns
 from ...checkpoints.errors import listed, nearest
+from ...training.methods.shared.client_groups import Criteria
+from ...training.methods.shared.micro_classes import is_high, mean_and_cv
 from ..dispersion.statistics import column_moments
-from ..synergy.diagnosis import Criteria
-from ..synergy.micro_classes import is_high, mean_and_cv
-from .choosing import sample_columns
 from .parameter_names import Array, client_values, place_of
 from .result import ParameterMap
+from .selection import sample_columns
 
 #: by backend: more points take too long on a processor, and too much of a GPU's memory (n² numbers)
 MOST = {"sklearn": 20_000, "torchdr": 100_000}
@@ -46,8 +46,8 @@ def map_parameters(
     ordered by the parameter's value; and because layers train at different scales, which would part the layers
     before anything else does. Parameters that the same clients move in the same way are neighbours.
 
-    The sample is drawn as :func:`~fedscope.decomposition.parameters.choosing.sample_columns` says, in proportion to the
-    layers with at least 20 of each. ``high`` marks FedSA's entries of high dispersion, (cv − min)/(max − min) > 0.2
+    The sample is drawn as :func:`~fedscope.decomposition.parameters.selection.sample_columns` says, in proportion to
+    the layers with at least 20 of each. ``high`` marks FedSA's entries of high dispersion, (cv − min)/(max − min) > 0.2
     over the whole layer, whatever the sample. One pass over the clients on disk, and one for the sampled columns.
 
     Args:

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import nearest
-from ...landscape.drawing.heat_maps import colour_bar
-from ...landscape.drawing.paper import COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.heatmaps import colour_bar
+from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.style import COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

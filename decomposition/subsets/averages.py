@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Weights
-from ...landscape.evaluation.compute import CPU, Compute
-from ..cohort.divergence import diverged_rows
+from ...evaluation.compute import CPU, Compute
+from ..draws.divergence import diverged_rows
 from .result import RoundSubsets, SizeRow
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ...landscape.evaluation.replica import Replica
-    from ...landscape.evaluation.samples import Samples
+    from ...evaluation.model_replica import Replica
+    from ...evaluation.samples import Samples
 
 #: cohorts of up to so many clients have averages of every size, larger ones of so many sizes
 ALL, SPREAD = 20, 12
@@ -118,7 +118,7 @@ def average_subsets(
     2 3 0.333 None
     3 1 0.0 None
     """
-    from ...landscape.evaluation.evaluator import Evaluator
+    from ...evaluation.evaluator import Evaluator
 
     count = len(clients)
     shares = np.asarray(shares, dtype=np.float64)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import (
+from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.style import (
     COLOURS,
     DASHES,
     GREY,
@@ -19,8 +20,7 @@ from ...landscape.drawing.paper import (
     statistics_of,
     word_of,
 )
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ...landscape.drawing.ticks import even
+from ...plotting.ticks import even
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

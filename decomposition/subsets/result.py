@@ -8,8 +8,8 @@ from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Kept, Table, TableResult, number, truth
-from ..cohort.divergence import diverged_words
+from ...results import Kept, Table, TableResult, number, truth
+from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.heat_maps import colour_bar, heat_map, name_cells
-from ...landscape.drawing.paper import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
-from ...landscape.drawing.sheet import LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import decades, even
+from ...plotting.heatmaps import colour_bar, heat_map, name_cells
+from ...plotting.layout import LINE, Sheet, wrapped
+from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
+from ...plotting.ticks import decades, even
 from .figure_panels import cluster_colour, draw_maps, draw_tree, has_tree, height_of_maps, shown_masks
 from .result import broken, by_definition
 

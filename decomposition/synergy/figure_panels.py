@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.heat_maps import LEGIBLE, colour_bar, frame, heat_map, name_cells
-from ...landscape.drawing.paper import COLOURS, GREY, SMALL, SURFACE
-from ...landscape.drawing.sheet import Sheet
-from ...landscape.drawing.ticks import even
-from .micro_classes import cluster_of
+from ...plotting.heatmaps import LEGIBLE, colour_bar, frame, heat_map, name_cells
+from ...plotting.layout import Sheet
+from ...plotting.style import COLOURS, GREY, SMALL, SURFACE
+from ...plotting.ticks import even
+from ...training.methods.shared.micro_classes import cluster_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints.results import Kept
-from .micro_classes import Clusters, cluster_of
+from ...results import Kept
+from ...training.methods.shared.micro_classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
     from .result import Synergy

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import Variable
 from ...checkpoints.errors import listed
-from ...checkpoints.results import ArrayResult, along
+from ...results import ArrayResult, along
+from ...results.arrays import Variable
+from ...training.methods.shared.client_groups import CV_QUANTILES
+from ...training.methods.shared.micro_classes import Clusters, cluster_of
 from .label_agreement import label_words
-from .micro_classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: the quantiles of a layer's cv that a result keeps
-CV_QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +58,7 @@ class Synergy(ArrayResult):
         clusters: of each of the G: clusters of rows, in the order in which they came about; none where nothing is high.
         scope: ``model`` or ``layer``, over which clients were compared.
         classes, most_clusters, cv_threshold, sim_threshold, quantile: the criteria, see
-            :class:`~fedscope.decomposition.synergy.diagnosis.Criteria`.
+            :class:`~fedscope.training.methods.shared.client_groups.Criteria`.
         diverged: the clients, by their ids, with a parameter that is not finite.
         attrs: provenance: versions and whatever the caller gave.
     """

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...landscape.drawing.heat_maps import colour_bar
-from ...landscape.drawing.paper import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import decades, even, power_of_ten
+from ...plotting.heatmaps import colour_bar
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
+from ...plotting.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, Correlation
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...checkpoints.results import Kept
+from ...results import Kept
 
 # A gap below this share of the outputs' own size is rounding: float64 keeps 1e-16, and layers add to it.
 ROUNDING = 1e-12

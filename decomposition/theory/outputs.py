@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluation.compatibility import refuse_shapeless, try_out
-from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
-from ...landscape.evaluation.copies import copied
-from ...landscape.evaluation.evaluator import default_batch
-from ...landscape.evaluation.replica import Replica
-from ...landscape.evaluation.samples import Samples
-from ...landscape.evaluation.tasks import require_classes
-from ..cohort.draws import P_TOLERANCE, CohortDraws
+from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.copies import copied
+from ...evaluation.evaluator import default_batch
+from ...evaluation.model_replica import Replica
+from ...evaluation.samples import Samples
+from ...evaluation.tasks import require_classes
+from ...evaluation.validation import refuse_shapeless, try_out
+from ..draws.cohort_draws import P_TOLERANCE, CohortDraws
 from ..factors.model_outputs import CHUNK, stream_outputs
 from ..factors.rows import Outputs
 from .lemma1 import Gap

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints.errors import listed
-from ...checkpoints.results import Table, TableResult, number
+from ...results import Table, TableResult, number
 from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...landscape.evaluation.compatibility import refuse_shapeless
-from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
-from ...landscape.evaluation.copies import copied
-from ...landscape.evaluation.replica import FlatModule
-from ...landscape.evaluation.trained import trained_parameters
+from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.copies import copied
+from ...evaluation.model_replica import FlatModule
+from ...evaluation.trained import trained_parameters
+from ...evaluation.validation import refuse_shapeless
 
 # Samples a worker takes at a time: often enough to say how far it is.
 CHUNK = 16

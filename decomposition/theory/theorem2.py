@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Kept
-from ..cohort.membership import Members
+from ...results import Kept
+from ...training.data.membership import Members
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
 RIDGE = 1e-6

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Piece, Round, read_pieces
-from ...checkpoints.results import Kept
-from ...landscape.evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...results import Kept
 
 if TYPE_CHECKING:
     import torch

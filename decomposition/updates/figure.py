@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.heat_maps import colour_bar, name_cells, room_beside, room_for, signed_heat_map
-from ...landscape.drawing.paper import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shortened
-from ...landscape.drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ...landscape.drawing.ticks import even, label_ends
+from ...plotting.heatmaps import colour_bar, name_cells, room_beside, room_for, signed_heat_map
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shortened
+from ...plotting.ticks import even, label_ends
 from .result import diverged, from_sketches
 
 if TYPE_CHECKING:

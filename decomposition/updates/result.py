@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Variable
+from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed, spans
-from ...checkpoints.results import ArrayResult, Collection, along, padded
-from ...checkpoints.results.tables import beside, write_csv
+from ...results import ArrayResult, Collection, along, padded
+from ...results.arrays import Variable
+from ...results.tables import beside, write_csv
 from .angles import RoundUpdates
 
 if TYPE_CHECKING:

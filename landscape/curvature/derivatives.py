@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
-from ..evaluation.compute import CPU, Compute, run_in_workers
-from ..evaluation.evaluator import default_batch
-from ..evaluation.replica import FlatModule
-from ..evaluation.samples import Samples
-from ..evaluation.tasks import Task
+from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.evaluator import default_batch
+from ...evaluation.model_replica import FlatModule
+from ...evaluation.samples import Samples
+from ...evaluation.tasks import Task
 
 # At most so many samples at a time, on a GPU too: second derivatives keep several times a forward pass's activations.
 BATCH = 500

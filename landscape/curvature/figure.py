@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ..drawing.paper import CHARACTER, COLOURS, MARKERS, SMALL, look_of, measured_on, paper_style, shortened
-from ..drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ..drawing.ticks import crosses, decades, even, power_of_ten
+from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, measured_on, paper_style, shortened
+from ...plotting.ticks import crosses, decades, even, power_of_ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
-from ..evaluation.evaluator import Evaluator
-from ..planes.kinds import filter_normalised, gaussian_direction
+from ...evaluation.evaluator import Evaluator
+from ..planes.basis.plane_bases import filter_normalised, gaussian_direction
 
 #: loss and gradient [P] at parameters [P]
 Slope = Callable[[np.ndarray], tuple[float, np.ndarray]]

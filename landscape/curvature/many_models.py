@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Layout, Model, Partial
-from ..evaluation.compatibility import fits_module
-from ..evaluation.compute import CPU, Compute
-from ..evaluation.evaluator import Evaluator
-from ..evaluation.measured_once import Progress, fingerprint, provenance_of
-from ..evaluation.samples import Samples
-from ..evaluation.trained import frozen_count, trained_parameters, trains_nothing
+from ...checkpoints import FedscopeError, Layout, Model
+from ...evaluation.compute import CPU, Compute
+from ...evaluation.evaluator import Evaluator
+from ...evaluation.resumable import Progress, fingerprint, provenance_of
+from ...evaluation.samples import Samples
+from ...evaluation.trained import frozen_count, trained_parameters, trains_nothing
+from ...evaluation.validation import fits_module
+from ...results.resume import Partial
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
 from .one_model import About, Asked, measured, parts_of, remembered

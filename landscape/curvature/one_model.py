@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
-from ..evaluation.evaluator import Evaluator
+from ...evaluation.evaluator import Evaluator
 from .derivatives import Derivatives
 from .flatness import Ball, mean_rise, sam_step, worst_rise
 from .hessian import TOGETHER, eigenvalues, most_negative, spectral_density, trace

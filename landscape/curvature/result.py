@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Table, TableResult, number
+from ...results import Table, TableResult, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

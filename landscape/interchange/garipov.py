@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.archives import read_npz
-from ...checkpoints.foreign_files import regular
+from ...checkpoints.io.archives import read_npz
+from ...checkpoints.io.untrusted import regular
 from ..planes.result import Plane, PlaneModel
 from .goldstein import choose_split, refuse_grid
 

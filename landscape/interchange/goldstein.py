@@ -9,10 +9,10 @@ import h5py
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.hdf5 import attribute, reading, writing
-from ...checkpoints.hdf5_gate import refuse_unstored
-from ..planes.file_checks import refuse_strange
+from ...checkpoints.io.hdf5 import attribute, reading, writing
+from ...checkpoints.io.hdf5_validation import refuse_unstored
 from ..planes.result import Plane
+from ..planes.surface.file_checks import refuse_strange
 
 SPLITS = ("test", "train")
 #: what their code fills a surface with before it computes

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing.heat_maps import colour_bar, name_cells, signed_heat_map
-from ..drawing.paper import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of, word_of
-from ..drawing.sheet import EDGE, LINE, Sheet, wrapped
-from ..drawing.ticks import crosses, decades, even
+from ...plotting.heatmaps import colour_bar, name_cells, signed_heat_map
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of, word_of
+from ...plotting.ticks import crosses, decades, even
 from .result import connectivity
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Variable
-from ...checkpoints.results import ArrayResult, along
-from ..sentences import ends_words
+from ...checkpoints import FedscopeError
+from ...results import ArrayResult, along
+from ...results.arrays import Variable
+from ..planes.summary import ends_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,10 +10,11 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Model
-from ..evaluation.compatibility import fits_module, same_layout
-from ..evaluation.compute import CPU, Compute
-from ..evaluation.evaluator import Evaluator
-from ..evaluation.measured_once import (
+from ...evaluation.compute import CPU, Compute
+from ...evaluation.evaluator import Evaluator
+from ...evaluation.model_replica import Replica
+from ...evaluation.normalization import Normalization, Points
+from ...evaluation.resumable import (
     Progress,
     Visits,
     coarse_to_fine,
@@ -22,9 +23,8 @@ from ..evaluation.measured_once import (
     provenance_of,
     statistics_identity,
 )
-from ..evaluation.normalization import Normalization, Points
-from ..evaluation.replica import Replica
-from ..evaluation.samples import Samples
+from ...evaluation.samples import Samples
+from ...evaluation.validation import fits_module, same_layout
 from .result import Line
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checkpoints.results.tables import write_csv
+from ...results.tables import write_csv
 
 if TYPE_CHECKING:
     from .result import Plane, PlaneModel

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..drawing.paper import CHARACTER, SMALL, literal, paper_style, shortened
-from ..drawing.sheet import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.style import CHARACTER, SMALL, literal, paper_style, shortened
 from .basins import basin_of
-from .colours import Colours
-from .marks import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
+from .drawing.color_scales import BAR_LABEL, Scale, bar_room, colour_bar, scale_of
+from .drawing.colors import Colours
+from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
+from .drawing.markers import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane
-from .scales import BAR_LABEL, Scale, bar_room, colour_bar, scale_of
-from .surface import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.results import Collection
+from ...results import Collection
 from .result import Plane
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Planes(Collection[Plane]):
         Raises:
             FedscopeError: another ``scale``.
         """
-        from .colours import SHARED, Colours
+        from .drawing.colors import SHARED, Colours
         from .figure import draw_panels
 
         if scale not in SHARED:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..drawing.paper import SURFACE, clipped, laid_out
-from ..drawing.web_page import BROKEN, as_page, heading, label_text, markup
+from ...plotting.style import SURFACE, clipped, laid_out
+from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
-from .colours import Colours
-from .marks import is_owner, looks, paths, told_apart
-from .scales import Scale, distinct, scale_of, spaced
-from .surface import axis_labels, is_metric, remarks
+from .drawing.color_scales import Scale, distinct, scale_of, spaced
+from .drawing.colors import Colours
+from .drawing.fill import axis_labels, is_metric, remarks
+from .drawing.markers import is_owner, looks, paths, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

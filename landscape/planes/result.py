@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints import Variable
-from ...checkpoints.results import ArrayResult, along
-from ..sentences import plane_sentence, surface_sentence
+from ...results import ArrayResult, along
+from ...results.arrays import Variable
 from .basins import basin_of
-from .file_checks import refuse_damaged_plane
+from .summary import plane_sentence, surface_sentence
+from .surface.file_checks import refuse_damaged_plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,9 +196,9 @@ class Plane(ArrayResult):
             width: in inches.
             title: above it.
             colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
-                :class:`~fedscope.landscape.planes.colours.Colours`.
+                :class:`~fedscope.landscape.planes.drawing.colors.Colours`.
         """
-        from .colours import Colours
+        from .drawing.colors import Colours
         from .figure import draw_plane
 
         return draw_plane(self, width, title, Colours(**colours))
@@ -210,7 +210,7 @@ class Plane(ArrayResult):
             title: above it.
             colours: as of :meth:`figure`.
         """
-        from .colours import Colours
+        from .drawing.colors import Colours
         from .page import draw_page
 
         return draw_page(self, title, Colours(**colours))

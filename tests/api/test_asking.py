@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedscope.asking.given_models import pose
-from fedscope.asking.given_runs import asked_of, one_round, open_run, parse_rounds, said
-from fedscope.asking.loop_over_rounds import Report, Task, Work
-from fedscope.asking.measured_on import Source
-from fedscope.asking.question import fitting, slug
+from fedscope.analysis.analysis import fitting, slug
+from fedscope.analysis.execution import Report, Task, Work
+from fedscope.analysis.runs import asked_of, one_round, open_run, parse_rounds, said
+from fedscope.analysis.settings import Source
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.results import Kept
-from fedscope.questions.forgetting import forgetting
-from fedscope.questions.subsets import subsets
+from fedscope.decomposition.forgetting.analysis import forgetting
+from fedscope.decomposition.subsets.analysis import subsets
+from fedscope.results import Kept
+from fedscope.training.inputs.models import pose
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import fedscope
-from fedscope.asking import given_models
 from fedscope.checkpoints import Model
+from fedscope.training.inputs import models as given_models
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -256,7 +256,7 @@ def test_a_damaged_cell_of_any_column_is_drawn_or_refused(
     name: str,
 ) -> None:
     """Read back from Python every time; drawn again by the command for a few of those that can be read."""
-    from fedscope.asking.question import Question
+    from fedscope.analysis.analysis import Question
 
     source, _ = asked_once(name)
     shutil.copytree(source, tmp_path / "here", symlinks=True)
@@ -268,7 +268,7 @@ def test_a_damaged_cell_of_any_column_is_drawn_or_refused(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedscope.cli.answering.obtain", take)
+        patch.setattr("fedscope.cli.run_analysis.obtain", take)
         assert run([*ASKED[name][0].split(), "--out", "m"]) == 130
     kinds = [part.kind for part in asked[0].parts]
     cases = list(damaged_cells(Path()))

@@ -13,9 +13,10 @@ from torch import nn
 
 import fedscope
 from fedscope import FedscopeError, Layout, Line, Plane, Planes, Samples
-from fedscope.asking.loop_over_rounds import Work
+from fedscope.analysis.execution import Work
 from fedscope.checkpoints import Model, Weights, write_file
-from fedscope.landscape import Connectivity, Evaluator
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.landscape import Connectivity
 from fedscope.landscape import sharpness as measured_sharpness
 
 DRAW = np.random.default_rng(0)
@@ -42,7 +43,7 @@ def losses(nets: list[nn.Module]) -> list[float]:
 
 def test_a_plane_through_three_modules(nets: list[nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedscope.landscape.planes.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.planes.drawing.preview.EVERY", 0.0)
     before = [weights(net).parameters.tobytes() for net in nets]
     plane = fedscope.plane(nets[:3], show=nets[3], data=(X, Y), grid=5, margin=0.5)
     assert isinstance(plane, Plane)

@@ -24,11 +24,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fedscope
 from fedscope import Recorder
-from fedscope.asking import recorded_error as asking
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorded_error import NAME, Outcome, kept_outcomes
 from fedscope.checkpoints.recorder import kept_data
+from fedscope.checkpoints.runs.recorded_error import NAME, Outcome, kept_outcomes
 from fedscope.cli.main import run as fedscope_command
+from fedscope.training.inputs import recorded_error as asking
 
 CLASSES, FEATURES, CLIENTS = 3, 6, 3
 ROWS = {k: np.arange(150)[np.arange(150) % CLIENTS == k] for k in range(CLIENTS)}
@@ -223,7 +223,7 @@ def test_bytes_are_taken_over_255_and_no_more(here: Path, kind: str) -> None:
 @pytest.mark.parametrize("option", [None, True, False])
 def test_a_set_that_fedscope_knows_is_taken_as_it_trains_on_it_or_as_it_is(here: Path, option: bool | None) -> None:
     from fedscope.training import load_data
-    from fedscope.training.data.digits import split_digits
+    from fedscope.training.data.published.digits import split_digits
 
     data, raw = load_data("digits"), split_digits()
     x = raw["x_test"] if option is False else np.asarray(data.x_test)
@@ -239,14 +239,14 @@ def test_a_set_that_fedscope_knows_is_taken_as_it_trains_on_it_or_as_it_is(here:
 
 
 def test_a_data_set_that_is_standardised_stays_so(here: Path) -> None:
-    from fedscope.training.given_scale import standardised_as_given
-    from fedscope.training.own_data import taken_data
+    from fedscope.training.data.custom import taken_data
+    from fedscope.training.data.given_scale import standardised_as_given
 
     raw = drawn()
     loop, data = Loop(*scaled(*raw, True)), standardised_as_given(taken_data(raw))
     Path("data_of_mine.py").write_text(
-        "from fedscope.training.given_scale import standardised_as_given\n"
-        "from fedscope.training.own_data import taken_data\n"
+        "from fedscope.training.data.given_scale import standardised_as_given\n"
+        "from fedscope.training.data.custom import taken_data\n"
         "import numpy as np\n\n"
         "def load():\n    return standardised_as_given(taken_data(dict(np.load('own.npz'))))\n"
     )
@@ -539,7 +539,7 @@ def test_a_folder_that_cannot_be_written_is_measured_once_a_process(
     def refuse(path: Path) -> Any:
         raise OSError(30, os.strerror(30), str(path))
 
-    monkeypatch.setattr("fedscope.checkpoints.recorded_error.write_durably", refuse)
+    monkeypatch.setattr("fedscope.checkpoints.runs.recorded_error.write_durably", refuse)
     raw = drawn()
     loop = Loop(*raw)
     loop.record("run", data=form("npz", *raw))

@@ -18,11 +18,11 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run as fedscope
 from fedscope.reporting.clients import clients_of
-from fedscope.reporting.kinds import beside
-from fedscope.reporting.lacking import lacking, seconds
+from fedscope.reporting.discover import beside
+from fedscope.reporting.missing_results import lacking, seconds
 from fedscope.reporting.report import report
 from fedscope.training import Config, train
-from fedscope.training.run_checks import check_run
+from fedscope.training.loop.verify_run import check_run
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -261,7 +261,7 @@ def test_no_runs_are_refused() -> None:
 
 
 def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedscope.reporting.lacking import lacking
+    from fedscope.reporting.missing_results import lacking
 
     run = Run.open(runs / "two")
     asked, refused = lacking(run, beside(run))

@@ -24,9 +24,9 @@ from torch.optim.swa_utils import AveragedModel
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorder.checkpoint_files import find_files
-from fedscope.checkpoints.recorder.file_reader import Architecture
-from fedscope.checkpoints.recorder.given_models import GivenModel
+from fedscope.checkpoints.recorder.coerce_models import GivenModel
+from fedscope.checkpoints.recorder.match_files import find_files
+from fedscope.checkpoints.recorder.read_files import Architecture
 from fedscope.checkpoints.recorder.record_files import record_files
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedscope.checkpoints import Run, load_model
 from fedscope.cli.main import run
 from fedscope.training import Config, merge, preset, train
-from fedscope.training.one_round import Unwatched
+from fedscope.training.loop.federation import Unwatched
 
 TINY: dict[str, dict[str, Any]] = {
     "data": {"clients": 6},

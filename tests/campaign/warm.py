@@ -88,7 +88,7 @@ def _import_all() -> None:
     others = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "matplotlib.pyplot", "plotly.io")
     for name in (*others, "sklearn.manifold", "scipy.stats", "scipy.signal", "scipy.cluster.hierarchy", "safetensors"):
         import_module(name)
-    import fedscope.landscape.drawing.paper as paper
+    import fedscope.plotting.style as paper
 
     paper.DPI = 30  # a figure must be drawn, not be beautiful
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Partition, Round, RoundRecord, Weights, write_round
-from fedscope.checkpoints.hdf5 import Neither, attribute, check_version
-from fedscope.checkpoints.results.arrays import read_netcdf, write_netcdf
-from fedscope.checkpoints.round_checks import check_round
+from fedscope.checkpoints.io.hdf5 import Neither, attribute, check_version
+from fedscope.checkpoints.rounds.verify import check_round
+from fedscope.results.arrays import read_netcdf, write_netcdf
 
 LAYOUT = Layout((Entry("fc.weight", (2, 3), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
 IDENTITY = "0123456789abcdef" * 2

@@ -14,22 +14,13 @@ import h5py
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import (
-    COLUMNS,
-    Entry,
-    FedscopeError,
-    Layout,
-    Partial,
-    Partition,
-    Run,
-    RunWriter,
-    read_netcdf,
-    write_netcdf,
-)
-from fedscope.checkpoints.foreign_files import read_json, read_text, read_toml
-from fedscope.checkpoints.hdf5_gate import read_array
-from fedscope.checkpoints.metrics import append_row, read_table, write_table
-from fedscope.checkpoints.results.tables import read_csv, read_info
+from fedscope.checkpoints import COLUMNS, Entry, FedscopeError, Layout, Partition, Run, RunWriter
+from fedscope.checkpoints.io.hdf5_validation import read_array
+from fedscope.checkpoints.io.untrusted import read_json, read_text, read_toml
+from fedscope.checkpoints.rounds.metrics import append_row, read_table, write_table
+from fedscope.results.arrays import read_netcdf, write_netcdf
+from fedscope.results.resume import Partial
+from fedscope.results.tables import read_csv, read_info
 
 LAYOUT = Layout((Entry("w", (2, 3), "float32", "parameter"), Entry("b", (2,), "float32", "parameter")))
 DATA = {"name": "digits", "path": "", "sha256": "ab", "shape": [1, 8, 8], "train": 9, "test": 2}

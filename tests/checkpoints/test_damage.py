@@ -13,8 +13,8 @@ import pytest
 import xxhash
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, read_pieces, write_round
-from fedscope.checkpoints import checksums as sums
-from fedscope.checkpoints.round_checks import check_round
+from fedscope.checkpoints.io import checksums as sums
+from fedscope.checkpoints.rounds.verify import check_round
 
 LAYOUT = Layout(
     (

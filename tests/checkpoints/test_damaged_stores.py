@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.asking.loop_over_rounds import Report, Task, Work
-from fedscope.checkpoints import FedscopeWarning, Partial
-from fedscope.checkpoints.results import Kept
-from fedscope.checkpoints.results.unfinished import kept_fingerprint
+from fedscope.analysis.execution import Report, Task, Work
+from fedscope.checkpoints import FedscopeWarning
+from fedscope.results import Kept
+from fedscope.results.resume import Partial, kept_fingerprint
 
 QUESTION = {"grid": 51, "models": ["a", "b"]}
 PARTS = {"1": [0.5, 0.25], "2": {"loss": [1e-300, float("inf")]}, "3": "ä", "4": None}
@@ -167,7 +167,7 @@ class Evaluated:
 @pytest.mark.parametrize("key", ["0", "2", "-1", "x", "1.5", "99", "१"])
 @pytest.mark.parametrize("value", [*VALUES, [[1.0, 2.0], [3.0]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
 def test_points_that_are_none_are_measured_again(tmp_path: Path, key: str, value: Any) -> None:
-    from fedscope.landscape.evaluation.measured_once import Visits
+    from fedscope.evaluation.resumable import Visits
 
     def visits(path: Path | None) -> Visits:
         measured = Visits(Evaluated(), lambda i, replica: None, 3, fingerprint=QUESTION, partial=path)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Partition, Run, RunWriter, WriterLock, write_durably
-from fedscope.checkpoints import hdf5 as hdf5_files
+from fedscope.checkpoints.io import hdf5 as hdf5_files
 
 WRITER = """
 import sys, numpy as np

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, load_model, read_file, write_file
-from fedscope.checkpoints.model_files import read_model
+from fedscope.checkpoints.models.files import read_model
 
 State = dict[str, torch.Tensor]
 

@@ -17,9 +17,9 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.round_checks import check_round
-from fedscope.checkpoints.sketches import sketch
-from fedscope.training.run_names import both_seeds, method_of
+from fedscope.checkpoints.rounds.sketches import sketch
+from fedscope.checkpoints.rounds.verify import check_round
+from fedscope.training.tables.run_names import both_seeds, method_of
 
 Arrays = dict[str, np.ndarray]
 #: partitions by node, as numbers that Flower draws
@@ -580,7 +580,7 @@ def test_replies_without_numbers_of_samples_are_told(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_does_not_stop_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.checkpoints import run_writer
+    from fedscope.checkpoints.runs import writer as run_writer
 
     def full(*_: Any) -> None:
         raise OSError(5, "the disk is broken")

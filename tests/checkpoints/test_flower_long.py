@@ -22,7 +22,7 @@ import pytest
 from filelock import FileLock
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.round_checks import check_round
+from fedscope.checkpoints.rounds.verify import check_round
 
 pytestmark = pytest.mark.slow
 

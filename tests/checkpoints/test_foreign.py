@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, read_file, write_file
-from fedscope.checkpoints.archives import read_npz
+from fedscope.checkpoints.io.archives import read_npz
 
 torch.manual_seed(0)
 STATE = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).state_dict()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.checkpoints.hdf5 import reading, refuse_endless
+from fedscope.checkpoints.io.hdf5 import reading, refuse_endless
 
 
 @pytest.fixture

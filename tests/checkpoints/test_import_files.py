@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, stack, weighted_mean
 from fedscope.checkpoints.models.expected import tied_names
-from fedscope.checkpoints.recorder.checkpoint_files import find_files, natural
-from fedscope.checkpoints.recorder.given_models import given_model
+from fedscope.checkpoints.recorder.coerce_models import given_model
+from fedscope.checkpoints.recorder.match_files import find_files, natural
 from fedscope.checkpoints.recorder.record_files import mean_of
 
 

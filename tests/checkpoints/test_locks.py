@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, FedscopeWarning, Layout, Run, RunWriter, WriterLock, locks
-from fedscope.checkpoints.locks import NO_LOCKS
-from fedscope.checkpoints.processes import Process, began
-from fedscope.checkpoints.results.unfinished import claimed
+from fedscope.checkpoints import Entry, FedscopeError, FedscopeWarning, Layout, Run, RunWriter, WriterLock
+from fedscope.checkpoints.io import locks
+from fedscope.checkpoints.io.locks import NO_LOCKS
+from fedscope.checkpoints.io.processes import Process, began
+from fedscope.results.resume import claimed
 
 LOCK = ".writer.lock"
 HOST = socket.gethostname()
@@ -142,7 +143,7 @@ def test_of_a_process_elsewhere_the_user_has_the_word(
 @pytest.mark.usefixtures("no_locks")
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"host": "x", "pid": 0, "began": 1, "system": ""}', "\0" * 9000])
 def test_a_file_that_names_nobody_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr("fedscope.checkpoints.locks._FILLED", 0.05)
+    monkeypatch.setattr("fedscope.checkpoints.io.locks._FILLED", 0.05)
     (tmp_path / LOCK).write_text(text)
     with pytest.raises(
         FedscopeError, match=rf"by a process that {tmp_path / LOCK} does not name .*remove {tmp_path / LOCK}$"
@@ -154,7 +155,7 @@ def test_a_file_that_names_nobody_is_left_alone(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.usefixtures("no_locks")
 @pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
 def test_a_takeover_that_was_killed_says_which_file_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedscope.checkpoints.locks._FILLED", 0.05)
+    monkeypatch.setattr("fedscope.checkpoints.io.locks._FILLED", 0.05)
     left_by(replace(Process.here(), pid=ended()), tmp_path)
     (tmp_path / f"{LOCK}.taking").touch()
     with pytest.raises(FedscopeError, match=rf"if none runs any more, remove {tmp_path / LOCK}\.taking$"):
@@ -295,7 +296,7 @@ def test_a_result_is_claimed_by_one_command(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_locks")
 @pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
 def test_tensorboard_does_not_see_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.training import curve_events
+    from fedscope.training.curves import tensorboard as curve_events
 
     monkeypatch.setattr(curve_events, "PATIENCE", 0.1)
     with curve_events._opened(tmp_path / "ima"):

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from fedscope import import_models
 from fedscope.checkpoints import Entry, Layout, Round, Run, load_model
 from fedscope.cli.main import run
-from fedscope.training.run_checks import check_run
+from fedscope.training.loop.verify_run import check_run
 
 FEW, MANY = 120, 360
 #: of three times as many tensors, in lines of Python; a square would be nine times
@@ -117,7 +117,8 @@ def test_three_times_as_many_tensors_take_three_times_as_much(
         for n in (FEW, MANY):
             import_models(models(n)[:2], f"run{n}", start=f"{n}-2.safetensors")
             ask(n)  # what is loaded once
-            from fedscope.checkpoints import checksums, round_reading
+            from fedscope.checkpoints.io import checksums
+            from fedscope.checkpoints.rounds import reader as round_reading
 
             monkeypatch.setattr(round_reading, "VERIFIED", checksums.Verified(files=16, tables=16))
             took.append(lines(lambda n=n: ask(n)))  # type: ignore[misc]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import FedscopeError, read_netcdf, write_netcdf
+from fedscope.checkpoints import FedscopeError
+from fedscope.results.arrays import read_netcdf, write_netcdf
 
 LOSS = np.arange(6.0).reshape(2, 3)
 COORDS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.checkpoints.foreign_files import regular
+from fedscope.checkpoints.io.untrusted import regular
 
 
 def test_a_regular_file_and_a_link_to_one_pass(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from fedscope.checkpoints import (
     FedscopeError,
     FedscopeWarning,
     Layout,
-    Partial,
     Partition,
     RoundRecord,
     Run,
@@ -29,12 +28,12 @@ from fedscope.checkpoints import (
     WriterLock,
     write_durably,
     write_file,
-    write_netcdf,
 )
-from fedscope.checkpoints.metrics import append_row
-from fedscope.checkpoints.own_files import append, open_own, own_folder, refuse_linked, refuse_strange
-from fedscope.checkpoints.results.tables import write_csv, write_info
-from fedscope.checkpoints.results.unfinished import claimed
+from fedscope.checkpoints.io.own_files import append, open_own, own_folder, refuse_linked, refuse_strange
+from fedscope.checkpoints.rounds.metrics import append_row
+from fedscope.results.arrays import write_netcdf
+from fedscope.results.resume import Partial, claimed
+from fedscope.results.tables import write_csv, write_info
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"),))
@@ -92,14 +91,14 @@ def _store(run: Path) -> None:
 
 
 def _events(run: Path) -> None:
-    from fedscope.training.curve_events import _opened
+    from fedscope.training.curves.tensorboard import _opened
 
     with _opened(run) as file:
         file.write(b"event")
 
 
 def _log(run: Path) -> None:
-    from fedscope.training.launching.worker import Worker
+    from fedscope.training.jobs.worker import Worker
 
     with Worker() as worker:
         worker.begin(["--version"], run / "fma.log")
@@ -164,7 +163,7 @@ def _profile(path: Path) -> None:
 
 
 def _page(path: Path) -> None:
-    from fedscope.cli.answering import write_page
+    from fedscope.cli.run_analysis import write_page
 
     write_page(path, "<html></html>")
 
@@ -178,13 +177,13 @@ def _report(path: Path) -> None:
 def _figure(path: Path) -> None:
     from matplotlib.figure import Figure
 
-    from fedscope.landscape.drawing.paper import save_figure
+    from fedscope.plotting.style import save_figure
 
     save_figure(Figure(), path.with_suffix(""))
 
 
 def _job(path: Path) -> None:
-    from fedscope.training.launching.records import Record
+    from fedscope.training.jobs.records import Record
 
     Record.new("slurm", "batch", 0).write(path.parent, path.name.removesuffix(".job.json"))
 
@@ -238,9 +237,9 @@ def test_a_file_takes_only_a_files_place(tmp_path: Path, door: str, kind: str) -
 
 def test_what_draws_pages_takes_a_links_place_with_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one file that every folder has alike: what a page runs depends on no link."""
-    from fedscope.cli.answering import write_page
+    from fedscope.cli.run_analysis import write_page
 
-    monkeypatch.setattr("fedscope.landscape.drawing.web_page.apart", lambda page: (page, "plotly.js", b"library"))
+    monkeypatch.setattr("fedscope.plotting.web_page.apart", lambda page: (page, "plotly.js", b"library"))
     put(LINK, tmp_path / "plotly.js", tmp_path / "victim")
     with pytest.warns(
         FedscopeWarning, match=r"plotly\.js was a link; what it leads to is left alone, and a file takes"
@@ -288,7 +287,7 @@ def test_what_is_no_folder_is_refused_as_one(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.jobs", "a.jobs/0123", "a.jobs/0123/0-1-of-2"])
 def test_blocks_of_a_surface_are_measured_in_folders_of_their_own(tmp_path: Path, name: str) -> None:
-    from fedscope.asking.blocks import Block
+    from fedscope.training.jobs.blocks import Block
 
     block = Block(tmp_path / "a.jobs" / "0123", 0, 0, 2)
     (tmp_path / "other").mkdir()
@@ -340,7 +339,7 @@ def test_what_comes_in_between_is_not_opened_either(tmp_path: Path, monkeypatch:
         else:
             refuse_strange(path, "a log")
 
-    monkeypatch.setattr("fedscope.checkpoints.own_files.refuse_strange", too_late)
+    monkeypatch.setattr("fedscope.checkpoints.io.own_files.refuse_strange", too_late)
     with pytest.raises(FedscopeError, match="is a link, not a log"):
         open_own(tmp_path / "log", "a log")
     assert not (tmp_path / "victim").exists()
@@ -348,7 +347,7 @@ def test_what_comes_in_between_is_not_opened_either(tmp_path: Path, monkeypatch:
     def late_pipe(path: Path, *_: Any, **__: Any) -> None:
         os.mkfifo(path)
 
-    monkeypatch.setattr("fedscope.checkpoints.own_files.refuse_strange", late_pipe)
+    monkeypatch.setattr("fedscope.checkpoints.io.own_files.refuse_strange", late_pipe)
     with at_once(), pytest.raises(FedscopeError, match="is a named pipe, not a log; remove it"):
         open_own(tmp_path / "pipe", "a log")
 
@@ -366,16 +365,16 @@ def test_a_file_of_its_own_is_made_and_gone_on_with(tmp_path: Path) -> None:
 
 #: what opens files by itself, and why it may
 ALLOWED = {
-    "checkpoints/own_files.py": "it is the door",
-    "checkpoints/durable.py": "new files of names that nobody can foresee; reading, to sync",
-    "checkpoints/locks.py": "files that must not be there yet",
-    "checkpoints/hdf5.py": "temporaries of write_durably",
-    "checkpoints/recorder/round_image.py": "in memory",
-    "checkpoints/results/unfinished.py": "a descriptor of open_own",
-    "training/curve_events.py": "a descriptor of a lock",
-    "training/layouts/cache.py": "a new folder of mkdtemp",
-    "training/layouts/download.py": "temporaries of write_durably, and a new folder",
-    "training/launching/launchers.py": "/dev/null",
+    "checkpoints/io/own_files.py": "it is the door",
+    "checkpoints/io/atomic.py": "new files of names that nobody can foresee; reading, to sync",
+    "checkpoints/io/locks.py": "files that must not be there yet",
+    "checkpoints/io/hdf5.py": "temporaries of write_durably",
+    "checkpoints/recorder/in_memory_round.py": "in memory",
+    "core/results/resume.py": "a descriptor of open_own",
+    "training/curves/tensorboard.py": "a descriptor of a lock",
+    "training/data/formats/cache.py": "a new folder of mkdtemp",
+    "training/data/formats/download.py": "temporaries of write_durably, and a new folder",
+    "training/jobs/launchers.py": "/dev/null",
     "cli/streams.py": "/dev/null",
 }
 _WRITES = ("write_text", "write_bytes", "touch", "symlink_to", "hardlink_to")

@@ -20,9 +20,9 @@ from fedscope.checkpoints import (
     Weights,
     read_columns,
     read_pieces,
-    round_columns,
     write_round,
 )
+from fedscope.checkpoints.rounds import columns as round_columns
 
 LAYOUT = Layout(
     (

@@ -31,10 +31,10 @@ from fedscope.checkpoints import (
     read_file,
     write_file,
 )
-from fedscope.checkpoints.addresses import distinct_labels
-from fedscope.checkpoints.model_files import _kind, file_and_key, read_model
 from fedscope.checkpoints.models.expected import ExpectedModel
+from fedscope.checkpoints.models.files import _kind, file_and_key, read_model
 from fedscope.checkpoints.models.fitting import fit_names
+from fedscope.checkpoints.runs.addresses import distinct_labels
 from fedscope.cli.main import run
 
 State = dict[str, torch.Tensor]

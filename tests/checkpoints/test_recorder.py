@@ -21,9 +21,9 @@ from torch import nn
 
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, load_model
+from fedscope.checkpoints.recorder.identify_server import Rule, ServerStep
 from fedscope.checkpoints.recorder.recorder import described
-from fedscope.checkpoints.recorder.server_check import Rule, ServerStep
-from fedscope.checkpoints.round_checks import check_round
+from fedscope.checkpoints.rounds.verify import check_round
 
 Arrays = dict[str, np.ndarray]
 
@@ -209,8 +209,8 @@ SERVERS: dict[str, tuple[Any, ServerStep]] = {
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
 def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, scale: float) -> None:
-    from fedscope.checkpoints.recorder.given_models import given_model
-    from fedscope.checkpoints.recorder.server_check import ServerCheck
+    from fedscope.checkpoints.recorder.coerce_models import given_model
+    from fedscope.checkpoints.recorder.identify_server import ServerCheck
 
     server, expected = SERVERS[name]
     rng = np.random.default_rng(seed)
@@ -240,8 +240,8 @@ def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
 def test_without_start_what_depends_on_clients_alone_is_told(name: str, seed: int, clients: int, scale: float) -> None:
-    from fedscope.checkpoints.recorder.given_models import given_model
-    from fedscope.checkpoints.recorder.server_check import ServerCheck
+    from fedscope.checkpoints.recorder.coerce_models import given_model
+    from fedscope.checkpoints.recorder.identify_server import ServerCheck
 
     server, expected = SERVERS[name]
     rng = np.random.default_rng(seed)
@@ -524,7 +524,7 @@ def test_one_recorder_a_folder_and_nothing_is_overwritten(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.checkpoints import run_writer
+    from fedscope.checkpoints.runs import writer as run_writer
 
     write = run_writer.RunWriter.write_image
 

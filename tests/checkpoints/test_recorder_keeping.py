@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Run
-from fedscope.checkpoints import sketches as module
-from fedscope.checkpoints.recorder.given_models import given_model
-from fedscope.checkpoints.recorder.keeping import Keeping
-from fedscope.checkpoints.round_checks import check_round
-from fedscope.checkpoints.sampled_clients import drawn
-from fedscope.checkpoints.sketches import reader, sketch, sketch_whole
+from fedscope.checkpoints.recorder.coerce_models import given_model
+from fedscope.checkpoints.recorder.retention import Keeping
+from fedscope.checkpoints.rounds import sketches as module
+from fedscope.checkpoints.rounds.sampled_clients import drawn
+from fedscope.checkpoints.rounds.sketches import reader, sketch, sketch_whole
+from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command
 from fedscope.training import Config, train
 

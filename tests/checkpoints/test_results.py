@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import FedscopeError, FedscopeWarning, Partial, versions, write_durably
-from fedscope.checkpoints.results import (
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, write_durably
+from fedscope.results import (
     ArrayResult,
     Collection,
     Kept,
@@ -35,8 +35,9 @@ from fedscope.checkpoints.results import (
     plain,
     truth,
 )
-from fedscope.checkpoints.results.tables import write_csv
-from fedscope.checkpoints.results.unfinished import sweep
+from fedscope.results.base import versions
+from fedscope.results.resume import Partial, sweep
+from fedscope.results.tables import write_csv
 
 FLOATS = st.floats(allow_nan=False, width=64)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1, max_size=12)

@@ -23,10 +23,10 @@ from fedscope.checkpoints import (
     mean,
     on_disk,
     recorded_rows,
-    rows_on_disk,
     weighted_mean,
     write_round,
 )
+from fedscope.checkpoints.rounds import disk_matrix as rows_on_disk
 
 LAYOUT = Layout(
     (

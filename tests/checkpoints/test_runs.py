@@ -23,7 +23,7 @@ from fedscope.checkpoints import (
     find_runs,
     size_of,
 )
-from fedscope.checkpoints.durable import LOCK_NAME
+from fedscope.checkpoints.io.atomic import LOCK_NAME
 
 LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
 INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 3, "classes": 2}
@@ -258,7 +258,7 @@ def test_an_empty_folder_and_an_interrupted_creation_are_free(tmp_path, monkeypa
 
 
 def test_run_json_comes_last(tmp_path, monkeypatch):
-    from fedscope.checkpoints import run_folders
+    from fedscope.checkpoints.runs import folders as run_folders
 
     seen = []
     write = run_folders.write_durably
@@ -425,7 +425,7 @@ def test_a_reader_sees_a_run_as_it_stood(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "\n", "\n\n", "\x00", "round"])
 def test_nothing_left_of_a_table_is_no_row(tmp_path, content):
-    from fedscope.checkpoints.metrics import read_table
+    from fedscope.checkpoints.rounds.metrics import read_table
 
     (tmp_path / "metrics.csv").write_text(content)
     assert read_table(tmp_path / "metrics.csv") == {}

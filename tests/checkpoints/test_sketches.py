@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, write_round
-from fedscope.checkpoints import sketches as module
-from fedscope.checkpoints.round_checks import check_round
-from fedscope.checkpoints.sketches import sketch
+from fedscope.checkpoints.rounds import sketches as module
+from fedscope.checkpoints.rounds.sketches import sketch
+from fedscope.checkpoints.rounds.verify import check_round
 
 
 def layout(*sizes: int) -> Layout:
@@ -102,7 +102,7 @@ def test_a_client_that_has_diverged_spoils_no_other() -> None:
     ],
 )
 def test_a_sketch_of_another_shape_is_refused(values: np.ndarray, said: str, tmp_path: Path) -> None:
-    from fedscope.checkpoints.rounds import Round
+    from fedscope.checkpoints.rounds.round import Round
 
     ids, own = np.arange(2), layout(5)
     numbers = (ids, ids + 1, ids + 1, np.zeros(2), np.full(2, 0.5))

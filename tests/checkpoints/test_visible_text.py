@@ -15,9 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
-from fedscope.checkpoints.results import shown
-from fedscope.checkpoints.results.csv_cells import cell, text_of
-from fedscope.checkpoints.visible_text import brief, in_markdown, visible
+from fedscope.checkpoints.io.visible_text import brief, in_markdown, visible
+from fedscope.results import shown
+from fedscope.results.csv_cells import cell, text_of
 
 ANY = st.text(st.characters(), max_size=40)  # surrogates, too, which names of folders may hold
 

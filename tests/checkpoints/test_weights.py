@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, mean, stack, weighted_mean
-from fedscope.checkpoints.round_writing import decode, encode
+from fedscope.checkpoints.rounds.writer import decode, encode
 
 LAYOUT = Layout(
     (

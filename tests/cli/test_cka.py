@@ -12,9 +12,9 @@ import torch
 
 from fedscope.checkpoints import FedscopeError, Run, load_model, write_file
 from fedscope.cli.main import fedscope, run
+from fedscope.decomposition.cka.analysis import cka
 from fedscope.decomposition.cka.model_result import ModelCKA
 from fedscope.decomposition.cka.result import ClientCKA
-from fedscope.questions.cka import cka
 from fedscope.training import data_of, module_of
 
 COMMAND = "cka"

@@ -102,7 +102,7 @@ def test_ls_lists_runs_without_opening_their_rounds(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 41 runs with 60 rounds each, opening a round costs a thousand times what listing does."""
-    from fedscope.checkpoints import rounds
+    from fedscope.checkpoints.rounds import round as rounds
 
     said(capsys, "curves", "runs/ima")  # figures do not count as the run's
     opened = []

@@ -14,7 +14,7 @@ from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
-from fedscope.questions.decompose import decompose
+from fedscope.decomposition.factors.analysis import decompose
 from fedscope.training import Config, merge, preset, train
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -60,7 +60,7 @@ def test_the_recorded_models_alone_of_a_run_that_another_program_recorded(
         )
     Path("nets.py").write_text(
         "from fedscope.training import build_module\n"
-        "from fedscope.training.models.mlp import MLP\n\n\n"
+        "from fedscope.training.models.architectures.mlp import MLP\n\n\n"
         "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
     )
     told = ["--model", "nets:small", "--data", "digits", "--split", "test"]

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from fedscope.cli.commands.plane import command
-from fedscope.cli.differences import differences
+from fedscope.cli.settings_diff import differences
 
 RUN = {"path": "runs/ima", "created": "2026-01-01", "versions": {}}
 SUBSET = {"samples": 100, "seed": 0}

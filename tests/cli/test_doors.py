@@ -188,11 +188,11 @@ def test_a_log_of_a_sweep_that_is_a_link_keeps_what_it_leads_to(
 ) -> None:
     """Also where it comes once the sweep has begun: the process that trains looks by itself."""
     from fedscope.checkpoints import FedscopeError
-    from fedscope.training.launching.worker import Worker
+    from fedscope.training.jobs.worker import Worker
 
     monkeypatch.chdir(tmp_path)
     put(LINK, tmp_path / "log", tmp_path / "victim")
-    monkeypatch.setattr("fedscope.training.launching.worker.refuse_strange", lambda *_: None)
+    monkeypatch.setattr("fedscope.training.jobs.worker.refuse_strange", lambda *_: None)
     with Worker() as worker, pytest.raises(FedscopeError, match="log is a link, not the log of a command"):
         worker.begin(["--version"], Path("log"))
     with Worker() as worker:

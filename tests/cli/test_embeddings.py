@@ -12,9 +12,9 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import fedscope
+from fedscope.decomposition.embedding import analysis as question
+from fedscope.decomposition.embedding.analysis import embed
 from fedscope.decomposition.embedding.result import Embedding
-from fedscope.questions import embed as question
-from fedscope.questions.embed import embed
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -14,7 +14,7 @@ import xarray
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.decomposition.forgetting.result import Forgetting, mean_over_clients
-from fedscope.landscape import Evaluator
+from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import data_of, module_of
 
 COMMAND = "forgetting"

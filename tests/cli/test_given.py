@@ -52,7 +52,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedscope.landscape.drawing.paper.save_figure", undrawn)
+    monkeypatch.setattr("fedscope.plotting.style.save_figure", undrawn)
     yield tmp_path
     sys.modules.pop("nets_elsewhere", None)
 
@@ -239,7 +239,7 @@ def test_code_that_a_runs_file_names_is_never_called(
 def test_subsets_of_a_recorded_run_weigh_clients_as_it_did(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fedscope import Recorder
     from fedscope.checkpoints import Run
-    from fedscope.landscape import Evaluator
+    from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import data_of, module_of
 
     own, p = Run.open("own/r"), np.array([0.8, 0.1, 0.1])

@@ -21,10 +21,10 @@ from hostile import TEXTS, Page, steers
 
 import fedscope.cli
 from fedscope.checkpoints import FedscopeWarning, Run, write_file
-from fedscope.checkpoints.run_info import sealed
-from fedscope.checkpoints.visible_text import visible
+from fedscope.checkpoints.io.visible_text import visible
+from fedscope.checkpoints.runs.info import sealed
 from fedscope.cli.main import run
-from fedscope.training.curves import Curves
+from fedscope.training.curves.result import Curves
 
 #: a folder's name may hold all but / and NUL; pages, mathematics, markup of rich, rows, terminals, legends, formulas
 NAME = "_$\\frac$平<b onclick=x>[red][/]&lt;\x1b[31m\n|=\x9b\u202e é".replace("/", "\u2215")

@@ -804,7 +804,7 @@ def test_rounds_before_a_mistake_or_an_interrupt_are_whole(
     assert said.endswith("; run holds rounds 1 to 3, and --force replaces it\n")
     assert Run.open("run").rounds == (1, 2, 3)
 
-    from fedscope.checkpoints.recorder.file_reader import FileReader
+    from fedscope.checkpoints.recorder.read_files import FileReader
 
     read, seen = FileReader.read, []
 
@@ -822,7 +822,7 @@ def test_rounds_before_a_mistake_or_an_interrupt_are_whole(
 
 
 def test_a_full_disk_ends_it(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.checkpoints.run_writer import RunWriter
+    from fedscope.checkpoints.runs.writer import RunWriter
 
     for t in (1, 2, 3):
         put(f"ckpt/round-{t}/client-0.pt", small(t))
@@ -861,7 +861,7 @@ def test_memory_is_two_rounds_of_files(tmp_path: Path) -> None:
         import re, sys, time, warnings
         from pathlib import Path
         from fedscope import import_models
-        from fedscope.checkpoints.run_writer import RunWriter
+        from fedscope.checkpoints.runs.writer import RunWriter
         warnings.simplefilter("ignore")
         write = RunWriter.write_image
         def slowly(*rest):  # a disk that is behind
@@ -886,7 +886,7 @@ def test_memory_is_two_rounds_of_files(tmp_path: Path) -> None:
 
 
 def test_run_json_names_a_thousand_files_at_most(here: Path) -> None:
-    from fedscope.checkpoints.recorder.checkpoint_files import CheckpointFiles, RoundFiles
+    from fedscope.checkpoints.recorder.match_files import CheckpointFiles, RoundFiles
     from fedscope.checkpoints.recorder.record_files import imported
 
     clients = {k: Path(f"{k}.pt") for k in range(700)}

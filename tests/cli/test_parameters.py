@@ -15,9 +15,9 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import run
-from fedscope.decomposition.parameters.choosing import most_skewed
 from fedscope.decomposition.parameters.parameter_names import parse_place
 from fedscope.decomposition.parameters.result import ParameterMap, Parameters
+from fedscope.decomposition.parameters.selection import most_skewed
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 COMMAND = "parameters"

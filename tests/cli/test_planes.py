@@ -16,8 +16,8 @@ from strange_places import LINK, put, untouched
 import fedscope
 from fedscope import Plane, Planes, Run
 from fedscope.cli.main import run
-from fedscope.landscape import Evaluator
-from fedscope.landscape.planes.preview import Preview
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.landscape.planes.drawing.preview import Preview
 from fedscope.training import data_of, module_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -195,8 +195,8 @@ def test_shown_models_may_be_a_model_a_round(here: Path, capsys: pytest.CaptureF
 def test_a_preview_shows_while_it_is_measured_and_goes(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedscope.landscape.planes.preview.EVERY", 0.0)
-    monkeypatch.setattr("fedscope.landscape.planes.preview.SHARE", 1e9)
+    monkeypatch.setattr("fedscope.landscape.planes.drawing.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.planes.drawing.preview.SHARE", 1e9)
     drawn: list[str] = []
     whole = Preview._draw
 
@@ -215,7 +215,7 @@ def test_a_preview_shows_while_it_is_measured_and_goes(
 def test_a_preview_that_cannot_be_written_is_said_once(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("fedscope.landscape.planes.preview.EVERY", 0.0)
+    monkeypatch.setattr("fedscope.landscape.planes.drawing.preview.EVERY", 0.0)
     put(kind, Path("x.preview.png"), Path("victim").absolute())
     assert run(["plane", "runs/ima@last", "--random", "--grid", "9", "--limit", "60", "--out", "x"]) == 0
     told = capsys.readouterr()
@@ -374,7 +374,7 @@ def test_mistakes_are_told_in_one_sentence(
 
 
 def test_a_run_of_one_round_is_said_to_have_one() -> None:
-    from fedscope.asking.given_runs import parse_rounds
+    from fedscope.analysis.runs import parse_rounds
     from fedscope.checkpoints import FedscopeError
 
     with pytest.raises(FedscopeError, match=r"^--rounds 9: a has no round 9; it has round 2 only$"):

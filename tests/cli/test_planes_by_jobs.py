@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedscope.asking.blocks import Block
-from fedscope.checkpoints import Partial, WriterLock
-from fedscope.checkpoints.results.unfinished import kept_fingerprint, sum_of
+from fedscope.checkpoints import WriterLock
 from fedscope.cli.main import run
+from fedscope.evaluation.evaluator import Evaluator
 from fedscope.landscape import Plane
-from fedscope.landscape.evaluation.evaluator import Evaluator
+from fedscope.results.resume import Partial, kept_fingerprint, sum_of
+from fedscope.training.jobs.blocks import Block
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -113,7 +113,7 @@ def merged(monkeypatch: pytest.MonkeyPatch, capability: str | None = None, **oth
     first.points.write_text("\n".join([*lines[:-1], json.dumps(point)]) + "\n")
     if capability is not None:
         (first.points.parent / "complete.json").write_text(json.dumps({"capability": capability}))
-    monkeypatch.setattr("fedscope.asking.blocks.Blocks.of", lambda self, question, base, part: made)
+    monkeypatch.setattr("fedscope.training.jobs.blocks.Blocks.of", lambda self, question, base, part: made)
     assert run([*WORDS, "--out", "merged", *JOBS]) == 0
     return [Plane.load(f"merged{end.removesuffix('.nc')}") for end in ENDS]
 
@@ -164,7 +164,7 @@ def test_a_block_that_always_fails_is_named_with_its_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run is gone when the jobs begin."""
-    from fedscope.asking.blocks import Blocks
+    from fedscope.training.jobs.blocks import Blocks
 
     ask = Blocks.measure
 

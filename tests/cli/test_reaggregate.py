@@ -15,8 +15,8 @@ import pytest
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, load_model, write_round
 from fedscope.cli.main import fedscope, run
-from fedscope.landscape import Evaluator
-from fedscope.questions.reaggregate import reaggregate
+from fedscope.decomposition.reaggregation.analysis import reaggregate
+from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import data_of, module_of
 
 
@@ -191,7 +191,7 @@ def test_a_run_of_another_program_is_aggregated_again_and_a_soup_names_its_clien
         )
     Path("nets.py").write_text(
         "from fedscope.training import build_module\n"
-        "from fedscope.training.models.mlp import MLP\n\n\n"
+        "from fedscope.training.models.architectures.mlp import MLP\n\n\n"
         "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
     )
     words = ["--server", "fedswa", "--server", "greedy", "--set", "server.split=test", "--json"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import fedscope.asking.given_draws as draws_of_rounds
-from fedscope.asking.given_draws import Replays
+import fedscope.decomposition.draws.sources as draws_of_rounds
 from fedscope.cli.main import run
+from fedscope.decomposition.draws.sources import Replays
 
 
 def test_the_number_and_the_way_out_are_said() -> None:

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from fedscope import Line
-from fedscope.asking.given_models import Posed, pose
-from fedscope.asking.measured_on import Source
+from fedscope.analysis.settings import Source
 from fedscope.checkpoints import FedscopeWarning, read_file
 from fedscope.cli.main import run
+from fedscope.training.inputs.models import Posed, pose
 
 CODE = """
 import numpy as np

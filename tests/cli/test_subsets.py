@@ -15,7 +15,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.decomposition.subsets.result import Subsets
-from fedscope.landscape import Evaluator
+from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import data_of, module_of
 
 COMMAND = "subsets"

@@ -88,9 +88,9 @@ def test_the_evaluator_and_servers_that_compare_models_go_by_names(here: Path) -
     from nets_ordered import Net  # type: ignore[import-not-found]
 
     from fedscope.checkpoints import Run
-    from fedscope.landscape import Evaluator
+    from fedscope.decomposition.reaggregation.aggregate import Measuring, reaggregate, reaggregating_config
+    from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import load_data
-    from fedscope.training.reaggregation import Measuring, reaggregate, reaggregating_config
 
     data, found, members = load_data("digits"), [], []
     for folder in ("own", "other"):

@@ -20,8 +20,9 @@ from event_files import Event, read_events
 import fedscope
 from fedscope.checkpoints import RoundRecord, Run, RunWriter
 from fedscope.cli.main import run
-from fedscope.questions.curves import whole_runs
-from fedscope.training import Config, curve_following, train
+from fedscope.training import Config, train
+from fedscope.training.curves import follow as curve_following
+from fedscope.training.curves.analysis import whole_runs
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.decomposition.cohort.membership import kernel_rows
+from fedscope.decomposition.draws.replay import Replayer
+from fedscope.decomposition.theory.analysis import theory
 from fedscope.decomposition.theory.outputs import locality_gaps, replay_variances
 from fedscope.decomposition.theory.result import Theory
 from fedscope.decomposition.theory.tangent import tangent_kernel
 from fedscope.decomposition.theory.theorem2 import client_bounds
-from fedscope.questions.theory import theory
-from fedscope.training import Replayer, data_of, module_of
+from fedscope.training import data_of, module_of
+from fedscope.training.data.membership import kernel_rows
 
 # The architecture of the runs below, as a user's own.
-MADE = "from fedscope.training.models.mlp import MLP\ndef make():\n    return MLP(hidden=(16,)).build((1, 8, 8), 10)\n"
+MADE = "from fedscope.training.models.architectures.mlp import MLP\n"
+MADE += "def make():\n    return MLP(hidden=(16,)).build((1, 8, 8), 10)\n"
 QUICK = ["--limit", "60", "--kernel-samples", "80", "--dimension", "64"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import Run
-from fedscope.questions.theory import theory
+from fedscope.decomposition.theory.analysis import theory
 from fedscope.training import data_of
 
 

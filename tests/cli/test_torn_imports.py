@@ -19,8 +19,8 @@ import pytest
 
 from fedscope import import_models
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorder.file_reader import FileReader
-from fedscope.checkpoints.runs import tell_of_gaps
+from fedscope.checkpoints.recorder.read_files import FileReader
+from fedscope.checkpoints.runs.run import tell_of_gaps
 from fedscope.cli.main import run
 
 ROUNDS = "ck/round-{round}/client-{client}.npz"
@@ -66,7 +66,7 @@ def killed(after: int, out: str, **given: Any) -> None:
     code = f"""
         import os, signal, warnings
         from fedscope import import_models
-        from fedscope.checkpoints.run_writer import RunWriter
+        from fedscope.checkpoints.runs.writer import RunWriter
         warnings.simplefilter("ignore")
         write = RunWriter.write_image
         def last(writer, number, *rest):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.training.windows.result import WindowMeans
+from fedscope.decomposition.windows.result import WindowMeans
 
 COMMAND = "wima"
 pytestmark = pytest.mark.usefixtures("few_digits")

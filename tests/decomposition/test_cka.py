@@ -22,10 +22,11 @@ from fedscope.decomposition.cka.hsic import cka, gram, hsic, jackknife, minibatc
 from fedscope.decomposition.cka.model_result import ModelCKA
 from fedscope.decomposition.cka.pairs import model_similarity, round_similarity
 from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
-from fedscope.landscape import Compute, Samples, save_figure
-from fedscope.landscape.drawing.paper import paper_style
-from fedscope.landscape.drawing.sheet import Sheet
-from fedscope.landscape.drawing.ticks import label_points
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.samples import Samples
+from fedscope.plotting.layout import Sheet
+from fedscope.plotting.style import paper_style, save_figure
+from fedscope.plotting.ticks import label_points
 
 BOTH = ("unbiased", "biased")
 

@@ -16,7 +16,7 @@ from legible import assert_apart, assert_inside
 from scipy import stats
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
-from fedscope.decomposition.dispersion.dispersing import disperse_round
+from fedscope.decomposition.dispersion.dispersion import disperse_round
 from fedscope.decomposition.dispersion.layer_maps import map_layer
 from fedscope.decomposition.dispersion.result import WHOLE, Dispersion, LayerDispersion, RoundDispersion
 from fedscope.decomposition.dispersion.statistics import (
@@ -26,7 +26,7 @@ from fedscope.decomposition.dispersion.statistics import (
     skewness_p_values,
 )
 from fedscope.decomposition.synergy.diagnosis import synergy
-from fedscope.landscape import Compute
+from fedscope.evaluation.compute import Compute
 
 LAYOUT = Layout(
     (

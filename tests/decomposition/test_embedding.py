@@ -20,7 +20,7 @@ from legible import assert_inside
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Partial, RoundRecord, Run, Weights, write_round
+from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
 from fedscope.decomposition.embedding import gram as grams
 from fedscope.decomposition.embedding import pca_and_tsne as embedding
 from fedscope.decomposition.embedding.gram import Gram, distances, gram, spreads
@@ -34,7 +34,8 @@ from fedscope.decomposition.embedding.pca_and_tsne import (
 )
 from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
-from fedscope.landscape import Compute
+from fedscope.evaluation.compute import Compute
+from fedscope.results.resume import Partial
 
 LAYOUT = Layout(
     (

@@ -18,10 +18,10 @@ from scipy.stats import kendalltau, norm, t
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.explanation.beside_factors import Against, Comparison, compare_models
 from fedscope.decomposition.explanation.claims import explain
+from fedscope.decomposition.explanation.context_measures import Against, Comparison, compare_models
+from fedscope.decomposition.explanation.dominant_factor import greatest_part
 from fedscope.decomposition.explanation.error_against_bias import relate
-from fedscope.decomposition.explanation.greatest_factor import greatest_part
 from fedscope.decomposition.explanation.intervals import Reading, above, difference, magnitude, mean_of_clients, read
 from fedscope.decomposition.explanation.phases import Phase, last_early, phases, spread_rounds
 from fedscope.decomposition.explanation.recorded_models import gap
@@ -29,8 +29,8 @@ from fedscope.decomposition.explanation.result import Explanation
 from fedscope.decomposition.explanation.single_factors import variance_of
 from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import shown
-from fedscope.landscape import Compute
-from fedscope.landscape.evaluation.samples import Samples
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.samples import Samples
 
 ROUNDS = (1, 20, 30, 40, 50, 60)
 SPLIT = ("heter_bias", "train_bias", "bias_cross")

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round, membership_labels, membership_train
-from fedscope.decomposition.cohort.divergence import diverged_rows
-from fedscope.landscape import Compute, Samples
+from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round
+from fedscope.decomposition.draws.divergence import diverged_rows
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.samples import Samples
+from fedscope.training.data.membership import membership_labels, membership_train
 
 SPLIT = ("train_bias", "heter_bias", "bias_cross")
 FIVE = (*SPLIT, "variance", "covariance")

@@ -12,9 +12,12 @@ import xarray
 from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.decomposition.forgetting.counting import count_answers
+from fedscope.decomposition.forgetting.accuracy import count_answers
 from fedscope.decomposition.forgetting.result import Answers, Forgetting, mean_over_clients
-from fedscope.landscape import Compute, Evaluator, Samples, save_figure
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
+from fedscope.plotting.style import save_figure
 
 ACCURACIES = ("before_own", "after_own", "before_others", "after_others")
 

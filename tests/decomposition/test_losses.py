@@ -17,7 +17,9 @@ from fedscope.decomposition import CohortDraws, Decomposition, ErrorCurve, Round
 from fedscope.decomposition.factors.cross_entropy import closure_error, decompose_loss
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS_OF, MEASURED_OF
-from fedscope.landscape import Compute, Evaluator, Samples
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
 
 LOSSES = ("cross-entropy", "zero-one")
 BOTH = pytest.mark.parametrize("loss", LOSSES)

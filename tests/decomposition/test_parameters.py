@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, weighted_mean, write_round
-from fedscope.decomposition.parameters import choosing as choosing_module
 from fedscope.decomposition.parameters import parameter_names as places_module
+from fedscope.decomposition.parameters import selection as choosing_module
 from fedscope.decomposition.parameters import summaries as summaries_module
-from fedscope.decomposition.parameters.choosing import most_skewed, resolved_skewness, sample_columns, sample_counts
 from fedscope.decomposition.parameters.density import density_of, mode_of
 from fedscope.decomposition.parameters.figure import marks_of
 from fedscope.decomposition.parameters.parameter_names import (
@@ -34,9 +33,10 @@ from fedscope.decomposition.parameters.parameter_names import (
     refuse_other_layout,
 )
 from fedscope.decomposition.parameters.result import ParameterMap, Parameters
+from fedscope.decomposition.parameters.selection import most_skewed, resolved_skewness, sample_columns, sample_counts
 from fedscope.decomposition.parameters.summaries import Reference, refer, summarise
 from fedscope.decomposition.parameters.tsne import embed, layer_scales, map_parameters
-from fedscope.decomposition.synergy.micro_classes import high_entries, is_high, mean_and_cv
+from fedscope.training.methods.shared.micro_classes import high_entries, is_high, mean_and_cv
 
 LAYOUT = Layout(
     (

@@ -17,7 +17,7 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS, MEASURED
-from fedscope.landscape.drawing.ticks import spread
+from fedscope.plotting.ticks import spread
 
 # As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.
 ROUNDS = (1, 10, 20, 40, 60)

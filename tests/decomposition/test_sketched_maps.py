@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.sketches import sketch
+from fedscope.checkpoints.rounds.sketches import sketch
 from fedscope.cli.main import run as command
 from fedscope.decomposition.embedding.gram import distances, gram
 from fedscope.decomposition.embedding.result import Embedding

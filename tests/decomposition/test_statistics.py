@@ -12,7 +12,8 @@ from scipy.stats import t
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round
-from fedscope.landscape import Compute, Samples
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.samples import Samples
 
 CLIENTS, N, CLASSES = 3, 6, 3
 FIVE = ("train_bias", "heter_bias", "bias_cross", "variance", "covariance")

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights
-from fedscope.decomposition.synergy import micro_classes as synergy_classes
-from fedscope.decomposition.synergy.diagnosis import Criteria, group_clients, synergy
-from fedscope.decomposition.synergy.micro_classes import macro_classes, similarities
-from fedscope.decomposition.synergy.result import CV_QUANTILES, LayerSynergy, Synergy
+from fedscope.decomposition.synergy.diagnosis import synergy
+from fedscope.decomposition.synergy.result import LayerSynergy, Synergy
+from fedscope.training.methods.shared import micro_classes as synergy_classes
+from fedscope.training.methods.shared.client_groups import CV_QUANTILES, Criteria, group_clients
+from fedscope.training.methods.shared.micro_classes import macro_classes, similarities
 
 Matrix = list[list[float]]
 

@@ -22,14 +22,15 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights
 from fedscope.decomposition import CohortDraws
-from fedscope.decomposition.cohort.membership import by_client, kernel_rows, refuse_outside
 from fedscope.decomposition.theory.fedswa import bound_factor, said_of_bound
 from fedscope.decomposition.theory.lemma1 import Gap, fit_slope, local_slopes
 from fedscope.decomposition.theory.outputs import locality_gaps, replay_variances
 from fedscope.decomposition.theory.result import Theory
 from fedscope.decomposition.theory.tangent import tangent_kernel
 from fedscope.decomposition.theory.theorem2 import ClientBound, client_bounds, correlate, mmd2, posterior_variance
-from fedscope.landscape import Compute, Samples
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.samples import Samples
+from fedscope.training.data.membership import by_client, kernel_rows, refuse_outside
 
 HALVES = tuple(2.0**-i for i in range(7))
 

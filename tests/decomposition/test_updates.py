@@ -18,7 +18,7 @@ from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecor
 from fedscope.decomposition.updates.angles import RoundUpdates, geometry, update_products
 from fedscope.decomposition.updates.figure import draw_updates
 from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates
-from fedscope.landscape import Compute
+from fedscope.evaluation.compute import Compute
 
 
 def round_of(

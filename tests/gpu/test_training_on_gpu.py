@@ -11,7 +11,7 @@ import pytest
 
 from fedscope.checkpoints import Run
 from fedscope.training import Config, merge, resume, train
-from fedscope.training.registry import names
+from fedscope.training.settings.registry import names
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("few_digits")]
 

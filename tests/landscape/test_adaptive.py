@@ -13,10 +13,10 @@ from scipy.interpolate import LinearNDInterpolator, RBFInterpolator
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Plane
-from fedscope.landscape.drawing.levels import depth
-from fedscope.landscape.planes import adaptive
-from fedscope.landscape.planes.adaptive import Measure, Refined, budget, refine
-from fedscope.landscape.planes.scales import scale_of
+from fedscope.landscape.planes.drawing.color_scales import scale_of
+from fedscope.landscape.planes.surface import adaptive
+from fedscope.landscape.planes.surface.adaptive import Measure, Refined, budget, refine
+from fedscope.plotting.levels import depth
 
 Surface = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

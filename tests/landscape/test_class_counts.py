@@ -17,14 +17,15 @@ from torch.nn import functional
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Weights
-from fedscope.decomposition.cohort.draws import CohortDraws
-from fedscope.decomposition.cohort.membership import members_of, of_classes
+from fedscope.decomposition.draws.cohort_draws import CohortDraws
 from fedscope.decomposition.factors.decompose_round import decompose_round
-from fedscope.decomposition.forgetting.counting import round_answers
-from fedscope.landscape import Evaluator, Samples
-from fedscope.landscape.evaluation.compatibility import with_outputs
-from fedscope.landscape.evaluation.tasks import Task
+from fedscope.decomposition.forgetting.accuracy import round_answers
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
+from fedscope.evaluation.tasks import Task
+from fedscope.evaluation.validation import with_outputs
 from fedscope.training import build_module, load_data, model_settings
+from fedscope.training.data.membership import members_of, of_classes
 
 CLASSES = 10
 X = torch.randn(40, 1, 4, 4, generator=torch.Generator().manual_seed(1))
@@ -262,7 +263,7 @@ def test_a_class_that_nobody_trained_on_is_no_clients_own() -> None:
 def test_labels_that_are_odd_are_said_when_a_model_is_trained(
     train: list[int], test: list[int], note: str | None, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    from fedscope.training.building import data_to_train_on
+    from fedscope.training.build import data_to_train_on
 
     arrays = {
         f"{name}_{split}": values
@@ -283,7 +284,7 @@ def test_labels_that_are_odd_are_said_when_a_model_is_trained(
 
 
 def test_classes_that_are_said_are_no_gaps(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    from fedscope.training.building import data_to_train_on
+    from fedscope.training.build import data_to_train_on
 
     x, y = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32), np.arange(12) % 2
     np.savez(tmp_path / "few.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=5)

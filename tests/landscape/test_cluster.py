@@ -23,13 +23,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
-from fedscope.landscape.cluster import named, ray_pool
-from fedscope.landscape.cluster.jobs import Desk, Facts, Job
-from fedscope.landscape.cluster.named import cluster_named
-from fedscope.landscape.cluster.parcels import LARGE, Packing, Parcel, opened
-from fedscope.landscape.cluster.ray_pool import RayPool
-from fedscope.landscape.cluster.team import LOSSES, Lost, Team
-from fedscope.landscape.vision import torchvision_part
+from fedscope.distributed import engines as named
+from fedscope.distributed import ray_workers as ray_pool
+from fedscope.distributed.engines import cluster_named
+from fedscope.distributed.ray_workers import RayPool
+from fedscope.distributed.scheduler import LOSSES, Lost, Team
+from fedscope.distributed.serialization import LARGE, Packing, Parcel, opened
+from fedscope.distributed.torchvision_import import torchvision_part
+from fedscope.distributed.worker import Desk, Facts, Job
 
 
 @dataclass
@@ -201,7 +202,7 @@ def test_networks_of_torchvision_arrive_where_its_compiled_part_does_not_load() 
     with Packing(lambda array: array).held("net", module) as parcel:
         said = pickle.dumps((parcel.content, parcel.beside))
     code = (
-        "import pickle, sys; from fedscope.landscape.cluster.parcels import opened; "
+        "import pickle, sys; from fedscope.distributed.serialization import opened; "
         "print(type(opened(*pickle.load(sys.stdin.buffer))).__module__)"
     )
     opened_there = subprocess.run([sys.executable, "-P", "-c", code], input=said, capture_output=True)

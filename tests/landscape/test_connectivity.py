@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.landscape import Line, Samples, connectivity, draw_connectivity, line
+from fedscope.evaluation.samples import Samples
+from fedscope.landscape import Line, connectivity, draw_connectivity, line
 
 
 def models_of(module: nn.Module, rows: np.ndarray) -> list[Model]:

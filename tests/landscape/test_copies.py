@@ -17,9 +17,12 @@ from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, 
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
-from fedscope.landscape import Compute, Evaluator, Replica, Samples
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.copies import copied
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.model_replica import Replica
+from fedscope.evaluation.samples import Samples
 from fedscope.landscape.curvature.derivatives import Derivatives
-from fedscope.landscape.evaluation.copies import copied
 
 WIDTH, CLASSES = 16, 4
 

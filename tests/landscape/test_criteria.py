@@ -16,11 +16,12 @@ from torch.nn import functional
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.cli.main import run
-from fedscope.landscape import Evaluator, Samples
+from fedscope.evaluation.criteria import task_of_criterion
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
+from fedscope.evaluation.standard_tasks import CLASSIFICATION, PADDED, TASKS
+from fedscope.evaluation.tasks import Task
 from fedscope.landscape.curvature.derivatives import Derivatives
-from fedscope.landscape.evaluation.criteria import task_of_criterion
-from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION, PADDED, TASKS
-from fedscope.landscape.evaluation.tasks import Task
 from fedscope.training import load_data
 
 N, C = 60, 5

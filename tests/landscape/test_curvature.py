@@ -16,7 +16,9 @@ from scipy.optimize import brentq
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.landscape import Compute, Evaluator, Samples
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
 from fedscope.landscape.curvature import hessian
 from fedscope.landscape.curvature.derivatives import SHARES, Derivatives
 from fedscope.landscape.curvature.flatness import Ball, mean_rise, sam_step, worst_rise

@@ -13,9 +13,11 @@ from random_models import measured_directly, random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.landscape import Compute, Evaluator, Replica, Samples
-from fedscope.landscape.evaluation.evaluator import default_batch
-from fedscope.landscape.evaluation.normalization import Normalization, Points
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator, default_batch
+from fedscope.evaluation.model_replica import Replica
+from fedscope.evaluation.normalization import Normalization, Points
+from fedscope.evaluation.samples import Samples
 
 
 def convolutional() -> nn.Module:

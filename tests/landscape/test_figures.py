@@ -19,16 +19,16 @@ from legible import assert_apart, assert_inside
 from matplotlib.figure import Figure
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels, save_figure
-from fedscope.landscape.drawing.heat_maps import name_cells, signed_heat_map
-from fedscope.landscape.drawing.levels import even_depth, even_levels, levels, rounded, within
-from fedscope.landscape.drawing.paper import CHARACTER
-from fedscope.landscape.drawing.sheet import Sheet, wrapped
+from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels
 from fedscope.landscape.planes.basins import basin_of
-from fedscope.landscape.planes.colours import Colours
+from fedscope.landscape.planes.drawing.color_scales import bar_labels, distinct, scale_of
+from fedscope.landscape.planes.drawing.colors import Colours
+from fedscope.landscape.planes.drawing.fill import remarks
 from fedscope.landscape.planes.page import page_figure
-from fedscope.landscape.planes.scales import bar_labels, distinct, scale_of
-from fedscope.landscape.planes.surface import remarks
+from fedscope.plotting.heatmaps import name_cells, signed_heat_map
+from fedscope.plotting.layout import Sheet, wrapped
+from fedscope.plotting.levels import even_depth, even_levels, levels, rounded, within
+from fedscope.plotting.style import CHARACTER, save_figure
 
 
 def surface(seed: int = 0, shown: int = 1, scale: float = 1.0, floor: float = 0.1) -> Plane:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
-from fedscope.landscape import Replica
-from fedscope.landscape.evaluation import first_layer
-from fedscope.landscape.evaluation.first_layer import GROUP, Entrance, FirstLayer, Spanned, worth
+from fedscope.evaluation import first_layer_cache as first_layer
+from fedscope.evaluation.first_layer_cache import GROUP, Entrance, FirstLayer, Spanned, worth
+from fedscope.evaluation.model_replica import Replica
 
 
 class Net(nn.Module):

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Basis
-from fedscope.landscape.planes.orthonormal_axes import SMALLEST_ANGLE
+from fedscope.landscape.planes.basis.orthonormal_axes import SMALLEST_ANGLE
 
 finite = st.floats(-100, 100, allow_nan=False)
 

@@ -21,10 +21,10 @@ from fedscope.cli.main import run
 from fedscope.landscape import Plane, PlaneModel, draw_panels, write_surface
 from fedscope.landscape.interchange.garipov import read_plane
 from fedscope.landscape.interchange.goldstein import read_surface
-from fedscope.landscape.planes.marks import rows_of
-from fedscope.landscape.planes.scales import scale_of
-from fedscope.landscape.planes.surface import axis_labels, remarks
-from fedscope.questions.imported import imported
+from fedscope.landscape.interchange.imported_surface import imported
+from fedscope.landscape.planes.drawing.color_scales import scale_of
+from fedscope.landscape.planes.drawing.fill import axis_labels, remarks
+from fedscope.landscape.planes.drawing.markers import rows_of
 
 X, Y = np.linspace(-1, 1, 7), np.linspace(-0.5, 1, 4)
 UNKNOWN = float("nan")

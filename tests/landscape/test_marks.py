@@ -14,11 +14,11 @@ from random_models import random_samples
 from torch import nn
 
 from fedscope import FedscopeError
+from fedscope.evaluation.normalization import Normalization
 from fedscope.landscape import Plane, PlaneModel, draw_panels
-from fedscope.landscape.evaluation.normalization import Normalization
-from fedscope.landscape.planes.marks import ANCHOR, OWNER, is_owner, keys_of, rows_of
+from fedscope.landscape.planes.drawing.fill import remarks
+from fedscope.landscape.planes.drawing.markers import ANCHOR, OWNER, is_owner, keys_of, rows_of
 from fedscope.landscape.planes.page import _groups
-from fedscope.landscape.planes.surface import remarks
 
 
 def own_data(client: int, clients: tuple[int, ...] = (3, 8, 13, 11), **attrs: Any) -> Plane:

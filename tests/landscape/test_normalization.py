@@ -29,12 +29,12 @@ from fedscope.checkpoints import (
     stack,
 )
 from fedscope.cli.main import run
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.samples import Samples
 from fedscope.landscape import (
-    Compute,
     Line,
     Plane,
     Planes,
-    Samples,
     Span,
     along_trajectory,
     barrier_of,
@@ -281,7 +281,7 @@ def said_of_one_policy(plane: Plane) -> None:
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A round of another program: three clients near one another whose statistics differ; nothing is drawn."""
-    monkeypatch.setattr("fedscope.landscape.drawing.paper.save_figure", lambda *given: ())
+    monkeypatch.setattr("fedscope.plotting.style.save_figure", lambda *given: ())
     monkeypatch.setattr(Planes, "figure", lambda *given, **drawing: None)
     monkeypatch.setattr(Line, "figure", lambda *given: None)
     monkeypatch.setattr(Planes, "pages", lambda *given, **drawing: {})

@@ -11,8 +11,11 @@ from random_models import interrupt_at, measured_directly, random_models
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
-from fedscope.landscape import Compute, Evaluator, Plane, Samples, plane
-from fedscope.landscape.evaluation.measured_once import coarse_to_fine
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.resumable import coarse_to_fine
+from fedscope.evaluation.samples import Samples
+from fedscope.landscape import Plane, plane
 
 
 class Bowl(nn.Module):

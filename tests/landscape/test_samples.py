@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape import Samples
+from fedscope.evaluation.samples import Samples
 
 
 def make(labels: list[int], classes: int) -> Samples:

@@ -19,10 +19,14 @@ from torch import nn
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.cli.main import run
-from fedscope.landscape import COLOURS, Compute, Curvature, Evaluator, Samples, Sharpness, save_figure, sharpness
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
+from fedscope.landscape import Curvature, Sharpness, sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.landscape.curvature.flatness import Ball, mean_rise
 from fedscope.landscape.curvature.result import Measure, Spectrum
+from fedscope.plotting.style import COLOURS, save_figure
 
 NAMES = ["loss", "error", "gradient_norm", "sam", "worst_case", "ball_mean", "filter_mean", "filter_worst_case"]
 QUICK: dict[str, Any] = {"top": 2, "probes": 3, "draws": 3, "steps": 6}

@@ -12,19 +12,13 @@ from random_models import interrupt_at, random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import Layout, Model, Weights
-from fedscope.landscape import (
-    Compute,
-    Evaluator,
-    Plane,
-    Samples,
-    near_clients,
-    plane,
-    survey,
-    through_models,
-)
-from fedscope.landscape.evaluation import first_layer_groups as spanning
-from fedscope.landscape.evaluation.first_layer_groups import Spanning, replaceable_layer
-from fedscope.landscape.planes import surveying
+from fedscope.evaluation import first_layer_groups as spanning
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.first_layer_groups import Spanning, replaceable_layer
+from fedscope.evaluation.samples import Samples
+from fedscope.landscape import Plane, near_clients, plane, survey, through_models
+from fedscope.landscape.planes.surface import evaluate as surveying
 
 
 def perceptron() -> nn.Module:

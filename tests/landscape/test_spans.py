@@ -14,11 +14,12 @@ from sklearn.decomposition import PCA
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.checkpoints.weights import Entry
-from fedscope.landscape import Samples, along_trajectory, basin_of, near_clients, random_directions, survey
-from fedscope.landscape.planes import orthonormal_axes as axes
-from fedscope.landscape.planes.kinds import filter_normalised, gaussian_direction
-from fedscope.landscape.planes.orthonormal_axes import principal_components
+from fedscope.checkpoints.models.weights import Entry
+from fedscope.evaluation.samples import Samples
+from fedscope.landscape import along_trajectory, basin_of, near_clients, random_directions, survey
+from fedscope.landscape.planes.basis import orthonormal_axes as axes
+from fedscope.landscape.planes.basis.orthonormal_axes import principal_components
+from fedscope.landscape.planes.basis.plane_bases import filter_normalised, gaussian_direction
 
 
 def network() -> tuple[nn.Module, Samples]:

@@ -14,19 +14,12 @@ from random_models import interrupt_at, random_models, random_samples
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights
-from fedscope.landscape import (
-    Compute,
-    Evaluator,
-    Plane,
-    Replica,
-    Samples,
-    SoFar,
-    plane,
-    random_directions,
-    survey,
-    through_models,
-)
-from fedscope.landscape.evaluation.tasks import Plain
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.model_replica import Replica
+from fedscope.evaluation.samples import Samples
+from fedscope.evaluation.tasks import Plain
+from fedscope.landscape import Plane, SoFar, plane, random_directions, survey, through_models
 
 
 def samples_of(n: int, seed: int, split: str = "test") -> Samples:

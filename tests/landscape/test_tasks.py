@@ -15,22 +15,13 @@ from torch.nn import functional
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.decomposition import CohortDraws, decompose_loss, decompose_round
 from fedscope.decomposition.cka.pairs import model_similarity
-from fedscope.decomposition.forgetting.counting import count_answers
-from fedscope.landscape import (
-    Classification,
-    Evaluator,
-    Plane,
-    Regression,
-    Samples,
-    Sequences,
-    Task,
-    line,
-    plane,
-    sharpness,
-)
+from fedscope.decomposition.forgetting.accuracy import count_answers
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
+from fedscope.evaluation.standard_tasks import PADDED, Classification, Regression, Sequences
+from fedscope.evaluation.tasks import Plain, Task
+from fedscope.landscape import Plane, line, plane, sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
-from fedscope.landscape.evaluation.known_tasks import PADDED
-from fedscope.landscape.evaluation.tasks import Plain
 from fedscope.landscape.planes.page import draw_page
 
 V, L, N = 4, 5, 23

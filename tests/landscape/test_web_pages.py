@@ -17,12 +17,12 @@ from hostile import TEXTS, Page, steers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints.visible_text import visible
+from fedscope.checkpoints.io.visible_text import visible
 from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
-from fedscope.landscape.drawing import web_page as pages
-from fedscope.landscape.drawing.web_page import apart, escaped, label_text, markup, unbroken, web_page
 from fedscope.landscape.planes.result import Plane, PlaneModel
+from fedscope.plotting import web_page as pages
+from fedscope.plotting.web_page import apart, escaped, label_text, markup, unbroken, web_page
 
 NONE = float("nan")
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from local_loops import followed
 
 from fedscope.checkpoints import Entry, Layout, Weights
-from fedscope.training.building import Facts
-from fedscope.training.clients.adabest import AdaBest
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Cohort, Exchange, Pace
-from fedscope.training.servers.adabest import AdaBest as AdaBestServer
+from fedscope.training.build import Facts
+from fedscope.training.methods.base import Cohort, Exchange, Pace
+from fedscope.training.methods.clients.adabest import AdaBest
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.methods.servers.adabest import AdaBest as AdaBestServer
 
 
 @pytest.mark.parametrize(("momentum", "weight_decay", "clip"), [(0.0, 0.0, 0.0), (0.9, 0.05, 0.0), (0.9, 0.05, 0.3)])

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout
-from fedscope.landscape import Compute
+from fedscope.evaluation.compute import Compute
 from fedscope.training import Config
-from fedscope.training.building import Facts, facts_of, find_head, initial_model
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.engine import Engine
-from fedscope.training.local_training import batches, full_gradient, local_sgd
-from fedscope.training.workbench import Workbench, features_and_logits
+from fedscope.training.build import Facts, facts_of, find_head, initial_model
+from fedscope.training.local.engine import Engine
+from fedscope.training.local.local_training import batches, full_gradient, local_sgd
+from fedscope.training.local.worker_model import Workbench, features_and_logits
+from fedscope.training.methods.clients.sgd import SGD
 
 
 def on(small: Any, module: nn.Module, **changes: Any) -> Any:

@@ -14,12 +14,13 @@ from in_memory import contents
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
-from fedscope.training import Config, Replayer, branch, branched_config, merge, preset, resume, train
-from fedscope.training.averages.ima import IMA
-from fedscope.training.building import Facts
-from fedscope.training.clients.fedbabu import FedBABU
-from fedscope.training.methods import History
-from fedscope.training.registry import find
+from fedscope.decomposition.draws.replay import Replayer
+from fedscope.training import Config, branch, branched_config, merge, preset, resume, train
+from fedscope.training.build import Facts
+from fedscope.training.methods.averages.ima import IMA
+from fedscope.training.methods.base import History
+from fedscope.training.methods.clients.fedbabu import FedBABU
+from fedscope.training.settings.registry import find
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -17,14 +17,14 @@ import torch
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.cli.main import run
+from fedscope.evaluation import uint8_images as pixels
+from fedscope.evaluation.uint8_images import Pixels, in_batches
 from fedscope.landscape import Plane
-from fedscope.landscape.evaluation import pixels
-from fedscope.landscape.evaluation.pixels import Pixels, in_batches
-from fedscope.training import standardised as making
-from fedscope.training.building import load_data
-from fedscope.training.dataset import Dataset
-from fedscope.training.layouts import cache, idx
-from fedscope.training.standardised import standardised
+from fedscope.training.build import load_data
+from fedscope.training.data import standardize as making
+from fedscope.training.data.dataset import Dataset
+from fedscope.training.data.formats import cache, idx
+from fedscope.training.data.standardize import standardised
 
 SHAPES = {"images": (9, 7), "colours": (6, 5, 3), "channels first": (3, 9, 9), "one channel": (9, 9, 1), "rows": (12,)}
 

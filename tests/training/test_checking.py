@@ -15,7 +15,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, resume, train
-from fedscope.training.run_checks import check_run
+from fedscope.training.loop.verify_run import check_run
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "fma": {},

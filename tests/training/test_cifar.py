@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from fedscope.checkpoints import Run, load_model, weighted_mean
-from fedscope.landscape import Evaluator, Plane
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.landscape import Plane
 from fedscope.training import data_of, module_of
 
 DATA = os.environ.get("FEDSCOPE_CIFAR10", "")

@@ -19,18 +19,18 @@ from in_memory import contents
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Run
-from fedscope.landscape import Samples
-from fedscope.landscape.evaluation.known_tasks import TASKS
+from fedscope.evaluation.samples import Samples
+from fedscope.evaluation.standard_tasks import TASKS
 from fedscope.training import Config, branch, build_module, load_data, resume, train
-from fedscope.training.building import initial_model
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.cohort_bench import CohortBench, why_not_vectorised
-from fedscope.training.cohort_training import CohortTask
-from fedscope.training.engine import TOGETHER, grouped
-from fedscope.training.engine_choice import engine_of
-from fedscope.training.local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
-from fedscope.training.registry import find, names
-from fedscope.training.workbench import MeanLoss, Workbench
+from fedscope.training.build import initial_model
+from fedscope.training.local.engine import TOGETHER, grouped
+from fedscope.training.local.engine_choice import engine_of
+from fedscope.training.local.local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
+from fedscope.training.local.vectorized_model import CohortBench, why_not_vectorised
+from fedscope.training.local.vectorized_training import CohortTask
+from fedscope.training.local.worker_model import MeanLoss, Workbench
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.settings.registry import find, names
 
 #: what draws noise, or moves what it keeps, inside its loss
 ALONE = {"fedfa", "fedgen"}
@@ -210,7 +210,7 @@ def assert_alike(runs: list[Run]) -> None:
 
 
 def test_a_resumed_run_and_a_replay_keep_the_engine(tmp_path: Path) -> None:
-    from fedscope.training.replays import Replayer
+    from fedscope.decomposition.draws.replay import Replayer
 
     straight = train(config("scaffold"), tmp_path / "straight")
     waited = resume(train(config("scaffold"), tmp_path / "waited", until=1).path)

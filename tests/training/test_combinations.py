@@ -13,7 +13,7 @@ from in_memory import play
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, train
-from fedscope.training.registry import find, names
+from fedscope.training.settings.registry import find, names
 
 CLIENTS, SERVERS, AVERAGES = names("clients"), names("servers"), names("averages")
 SMALL: dict[str, Any] = {

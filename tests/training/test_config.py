@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, canonical_method, merge, preset, presets, read_assignments, read_toml
-from fedscope.training.registry import names
+from fedscope.training.settings.registry import names
 
 
 def test_defaults_are_those_of_the_command_line_reference() -> None:

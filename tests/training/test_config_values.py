@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.run_info import sealed
+from fedscope.checkpoints.runs.info import sealed
 from fedscope.cli.main import run
 from fedscope.training import Config, merge, preset
 

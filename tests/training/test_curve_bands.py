@@ -17,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
 from fedscope.training import Curve, Curves, measure_of
-from fedscope.training.curve_bands import Band, seeds_of
+from fedscope.training.curves.bands import Band, seeds_of
 
 ERROR = measure_of("test_error")
 

@@ -11,10 +11,10 @@ import pytest
 from scipy.signal import savgol_filter
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
-from fedscope.checkpoints.metrics import COLUMNS
+from fedscope.checkpoints.rounds.metrics import COLUMNS
 from fedscope.training import MEASURES, Curve, Curves, measure_of
-from fedscope.training.curve_measures import smooth
-from fedscope.training.curve_words import tails
+from fedscope.training.curves.measures import smooth
+from fedscope.training.curves.summary import tails
 
 ROUNDS = 12
 

@@ -14,8 +14,8 @@ from PIL import Image
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training import Config, load_data, train
-from fedscope.training.sample_arrays import blocks
-from fedscope.training.standardised import standardised
+from fedscope.training.data.arrays import blocks
+from fedscope.training.data.standardize import standardised
 
 RNG = np.random.default_rng(0)
 Y = {"y_train": np.arange(20) % 4, "y_test": np.arange(8) % 4}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from local_loops import followed
 
-from fedscope.training.clients.ditto import Ditto
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Pace
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.ditto import Ditto
+from fedscope.training.methods.clients.sgd import SGD
 
 
 def by_hand(task: Any, method: Any, v: Any, epochs: int = 2) -> np.ndarray:

@@ -21,11 +21,11 @@ from PIL import Image
 import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
-from fedscope.training.data import cifar10, mnist, tiny_imagenet
-from fedscope.training.layouts import download as downloading
-from fedscope.training.layouts.data_folder import Remote
-from fedscope.training.layouts.idx import STEMS
-from fedscope.training.registry import names
+from fedscope.training.data.formats import download as downloading
+from fedscope.training.data.formats.data_folder import Remote
+from fedscope.training.data.formats.idx import STEMS
+from fedscope.training.data.published import cifar10, mnist, tiny_imagenet
+from fedscope.training.settings.registry import names
 
 
 @contextmanager
@@ -316,7 +316,7 @@ def test_every_address_is_of_the_web_and_every_checksum_an_md5() -> None:
 
     seen = 0
     for name in names("data"):
-        for file in getattr(import_module(f"fedscope.training.data.{name.replace('-', '_')}"), "REMOTE", ()):
+        for file in getattr(import_module(f"fedscope.training.data.published.{name.replace('-', '_')}"), "REMOTE", ()):
             seen += 1
             assert file.url.startswith(("https://", "http://"))
             assert len(file.md5) == 32

@@ -14,9 +14,9 @@ from torch.nn import functional
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout
-from fedscope.landscape import Evaluator
+from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import Config, build_module, load_data, model_settings
-from fedscope.training.own_model import Factory
+from fedscope.training.models.custom import Factory
 
 CODE = """
 import torch

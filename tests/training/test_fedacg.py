@@ -13,12 +13,12 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
 from fedscope.checkpoints import Weights
-from fedscope.training.clients.fedacg import FedACG
-from fedscope.training.clients.fedprox import FedProx
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Pace
-from fedscope.training.servers.fedacg import FedACG as FedACGServer
-from fedscope.training.servers.fedavgm import FedAvgM
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.fedacg import FedACG
+from fedscope.training.methods.clients.fedprox import FedProx
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.methods.servers.fedacg import FedACG as FedACGServer
+from fedscope.training.methods.servers.fedavgm import FedAvgM
 
 PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedscope.checkpoints import FedscopeError, Weights
-from fedscope.training.servers.fedadagrad import FedAdagrad
+from fedscope.training.methods.servers.fedadagrad import FedAdagrad
 
 
 @pytest.mark.parametrize("v0", ["zero", "tau2"])

@@ -11,8 +11,8 @@ import torch
 
 from fedscope.checkpoints import FedscopeError, Weights
 from fedscope.training import Config
-from fedscope.training.methods import Served
-from fedscope.training.servers.fedadam import FedAdam
+from fedscope.training.methods.base import Served
+from fedscope.training.methods.servers.fedadam import FedAdam
 
 P = [0.1, 0.3, 0.6]
 

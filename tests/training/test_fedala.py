@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.training.building import initial_model
-from fedscope.training.clients.fedala import FedALA
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.randomness import generator
+from fedscope.training.build import initial_model
+from fedscope.training.methods.clients.fedala import FedALA
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.rng import generator
 
 TOP = slice(35, 53)
 
@@ -153,10 +153,10 @@ def test_a_never_leaves_its_interval(lr: float, a: float, seed: int) -> None:
 
 
 def random_mixture(lr: float, a: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    from fedscope.training.building import Facts
-    from fedscope.training.local_training import LocalTask
-    from fedscope.training.methods import Pace
-    from fedscope.training.workbench import Workbench
+    from fedscope.training.build import Facts
+    from fedscope.training.local.local_training import LocalTask
+    from fedscope.training.local.worker_model import Workbench
+    from fedscope.training.methods.base import Pace
 
     draw = np.random.default_rng(seed)
     module = torch.nn.Sequential(torch.nn.Linear(2, 2)).double()
@@ -188,7 +188,7 @@ def test_replays_draw_other_samples(small: Any) -> None:
 
 
 def test_running_statistics_start_as_sent(small: Any) -> None:
-    from fedscope.training.workbench import Workbench
+    from fedscope.training.local.worker_model import Workbench
 
     module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)).double()
     start = initial_model(module)

@@ -10,10 +10,10 @@ import torch
 from local_loops import followed_uphill
 from torch.nn import functional
 
-from fedscope.training.clients.fedasam import FedASAM
-from fedscope.training.clients.fedsam import FedSAM
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.shared.sharpness_aware import adaptive_ascent, weight_mask
+from fedscope.training.methods.clients.fedasam import FedASAM
+from fedscope.training.methods.clients.fedsam import FedSAM
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.methods.shared.sharpness_aware import adaptive_ascent, weight_mask
 
 # The fixture's network: weight [5, 6], bias [5], weight [3, 5], bias [3].
 IS_WEIGHT = np.repeat([True, False, True, False], [30, 5, 15, 3])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedscope.checkpoints import Weights
-from fedscope.training.servers.fedavgm import FedAvgM
-from fedscope.training.servers.fma import FMA
+from fedscope.training.methods.servers.fedavgm import FedAvgM
+from fedscope.training.methods.servers.fma import FMA
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.3])

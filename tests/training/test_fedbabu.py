@@ -11,10 +11,10 @@ import torch
 from local_loops import followed
 
 from fedscope.checkpoints import FedscopeError, Layout
-from fedscope.training.building import initial_model
-from fedscope.training.clients.fedbabu import FedBABU
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Pace
+from fedscope.training.build import initial_model
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.fedbabu import FedBABU
+from fedscope.training.methods.clients.sgd import SGD
 
 BODY, HEAD = slice(0, 35), slice(35, 53)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Entry, Layout, Weights, stack
-from fedscope.training.building import Facts
-from fedscope.training.clients.fedcm import FedCM
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Cohort, Exchange, Pace
+from fedscope.training.build import Facts
+from fedscope.training.methods.base import Cohort, Exchange, Pace
+from fedscope.training.methods.clients.fedcm import FedCM
+from fedscope.training.methods.clients.sgd import SGD
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.7])

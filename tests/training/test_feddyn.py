@@ -16,12 +16,12 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.training import Config
-from fedscope.training.building import Facts, initial_model
-from fedscope.training.clients.feddyn import FedDyn
-from fedscope.training.clients.fedprox import FedProx
-from fedscope.training.methods import Pace
-from fedscope.training.servers.feddyn import FedDyn as FedDynServer
-from fedscope.training.workbench import Workbench
+from fedscope.training.build import Facts, initial_model
+from fedscope.training.local.worker_model import Workbench
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.feddyn import FedDyn
+from fedscope.training.methods.clients.fedprox import FedProx
+from fedscope.training.methods.servers.feddyn import FedDyn as FedDynServer
 
 ETA, DECAY, ALPHA = 0.3, 0.02, 0.2
 

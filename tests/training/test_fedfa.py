@@ -13,11 +13,11 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout
-from fedscope.checkpoints.weights import Entry
-from fedscope.training.building import Facts
-from fedscope.training.clients.fedfa import FedFA
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Exchange, Pace
+from fedscope.checkpoints.models.weights import Entry
+from fedscope.training.build import Facts
+from fedscope.training.methods.base import Exchange, Pace
+from fedscope.training.methods.clients.fedfa import FedFA
+from fedscope.training.methods.clients.sgd import SGD
 
 PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0}
 ANCHORS = np.random.default_rng(5).normal(size=(3, 5))

@@ -13,12 +13,12 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, stack, write_round
-from fedscope.training.building import initial_model
-from fedscope.training.clients.fedgen import FedGen
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.local_training import Workbench
-from fedscope.training.methods import Exchange, Pace
-from fedscope.training.randomness import torch_generator
+from fedscope.training.build import initial_model
+from fedscope.training.local.local_training import Workbench
+from fedscope.training.methods.base import Exchange, Pace
+from fedscope.training.methods.clients.fedgen import FedGen
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.rng import torch_generator
 
 PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0}
 SIZES = {"noise": 4, "hidden": 6}

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, Layout, Weights
-from fedscope.training.methods import Cohort
-from fedscope.training.servers.fedgma import FedGMA
+from fedscope.training.methods.base import Cohort
+from fedscope.training.methods.servers.fedgma import FedGMA
 
 
 def step(method: FedGMA, updates: np.ndarray, p: Any) -> np.ndarray:

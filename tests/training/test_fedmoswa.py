@@ -10,11 +10,11 @@ from local_loops import followed
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config
-from fedscope.training.clients.fedmoswa import FedMoSWA
-from fedscope.training.clients.fedswa import FedSWA
-from fedscope.training.methods import Exchange
-from fedscope.training.servers.fedmoswa import FedMoSWA as FedMoSWAServer
-from fedscope.training.servers.fedswa import FedSWA as FedSWAServer
+from fedscope.training.methods.base import Exchange
+from fedscope.training.methods.clients.fedmoswa import FedMoSWA
+from fedscope.training.methods.clients.fedswa import FedSWA
+from fedscope.training.methods.servers.fedmoswa import FedMoSWA as FedMoSWAServer
+from fedscope.training.methods.servers.fedswa import FedSWA as FedSWAServer
 
 RATES = [0.1 * (1 - 0.9 * k / 6) for k in range(6)]
 

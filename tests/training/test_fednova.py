@@ -9,9 +9,9 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Weights, stack
 from fedscope.training import Config
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.local_training import local_sgd
-from fedscope.training.servers.fednova import FedNova
+from fedscope.training.local.local_training import local_sgd
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.methods.servers.fednova import FedNova
 
 
 def counted(steps: int, momentum: float) -> float:

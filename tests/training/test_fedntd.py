@@ -14,11 +14,11 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout
-from fedscope.training.building import initial_model
-from fedscope.training.clients.fedntd import FedNTD
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.local_training import Workbench
-from fedscope.training.methods import Pace
+from fedscope.training.build import initial_model
+from fedscope.training.local.local_training import Workbench
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.fedntd import FedNTD
+from fedscope.training.methods.clients.sgd import SGD
 
 PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0}
 

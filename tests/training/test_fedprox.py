@@ -13,9 +13,9 @@ from local_loops import followed
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
-from fedscope.training.clients.fedprox import FedProx
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Pace
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.fedprox import FedProx
+from fedscope.training.methods.clients.sgd import SGD
 
 PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0}
 

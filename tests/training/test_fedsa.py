@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, Layout, Weights, mean
 from fedscope.decomposition.synergy.diagnosis import synergy
-from fedscope.training.methods import Cohort, Served
-from fedscope.training.servers.fedsa import FedSA
+from fedscope.training.methods.base import Cohort, Served
+from fedscope.training.methods.servers.fedsa import FedSA
 
 
 def clients_of(*layers: Any, dtype: str = "float64") -> Weights:

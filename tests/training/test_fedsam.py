@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_loops import followed_uphill
 
-from fedscope.training import Config, Replayer, branch, config_of, resume, train
-from fedscope.training.building import initial_model
-from fedscope.training.clients.fedsam import FedSAM
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Pace
-from fedscope.training.shared.sharpness_aware import adaptive_ascent, ascent, sharp_gradient
-from fedscope.training.workbench import Workbench, mean_loss
+from fedscope.decomposition.draws.replay import Replayer
+from fedscope.training import Config, branch, config_of, resume, train
+from fedscope.training.build import initial_model
+from fedscope.training.local.worker_model import Workbench, mean_loss
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.fedsam import FedSAM
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.methods.shared.sharpness_aware import adaptive_ascent, ascent, sharp_gradient
 
 
 @pytest.mark.parametrize("decay", ["apart", "within"])

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from local_loops import followed
 from torch.nn import functional
 
-from fedscope.training.clients.fedswa import FedSWA
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.servers.fedswa import FedSWA as FedSWAServer
-from fedscope.training.servers.fma import FMA
+from fedscope.training.methods.clients.fedswa import FedSWA
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.methods.servers.fedswa import FedSWA as FedSWAServer
+from fedscope.training.methods.servers.fma import FMA
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

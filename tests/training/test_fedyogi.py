@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import Weights, stack
-from fedscope.training.servers.fedadam import FedAdam
-from fedscope.training.servers.fedyogi import FedYogi
+from fedscope.training.methods.servers.fedadam import FedAdam
+from fedscope.training.methods.servers.fedyogi import FedYogi
 
 
 @pytest.mark.parametrize("v0", ["zero", "tau2"])

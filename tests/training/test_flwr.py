@@ -15,8 +15,8 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training import Config, partition, train
-from fedscope.training.building import config_of
-from fedscope.training.splitting import parse_partition
+from fedscope.training.build import config_of
+from fedscope.training.data.split import parse_partition
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 GROUPS = {"user": np.arange(400) % 25, "domain": np.arange(400) % 4}

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
-from fedscope.landscape.evaluation.pixels import Pixels
-from fedscope.training.given_scale import as_given, data_in_scale, standardised_as_given
-from fedscope.training.own_data import taken_data
-from fedscope.training.standardised import standardised
+from fedscope.evaluation.standard_tasks import CLASSIFICATION
+from fedscope.evaluation.uint8_images import Pixels
+from fedscope.training.data.custom import taken_data
+from fedscope.training.data.given_scale import as_given, data_in_scale, standardised_as_given
+from fedscope.training.data.standardize import standardised
 
 
 def arrays(x: np.ndarray) -> dict[str, np.ndarray]:

@@ -14,12 +14,12 @@ from PIL import Image
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
-from fedscope.landscape.vision import torchvision_part
+from fedscope.distributed.torchvision_import import torchvision_part
 from fedscope.training import load_data
-from fedscope.training.data import gldv2
-from fedscope.training.layouts import cache, images
-from fedscope.training.layouts.images import centre_square, read_squares
-from fedscope.training.splitting import partition
+from fedscope.training.data.formats import cache, images
+from fedscope.training.data.formats.images import centre_square, read_squares
+from fedscope.training.data.published import gldv2
+from fedscope.training.data.split import partition
 
 #: user, photo, class; user 10 has one photo, and the classes are few of 2,028
 TRAIN = [

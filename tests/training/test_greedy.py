@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, weighted_mean
+from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggregating_config
 from fedscope.training import Config, module_of, train
-from fedscope.training.methods import Cohort
-from fedscope.training.reaggregation import reaggregate, reaggregating_config
-from fedscope.training.servers.greedy import Greedy
+from fedscope.training.methods.base import Cohort
+from fedscope.training.methods.servers.greedy import Greedy
 
 LAYOUT = Layout((Entry("w", (2,), "float64", "parameter"), Entry("running_mean", (1,), "float64", "buffer")))
 
@@ -153,10 +153,10 @@ def test_a_run_is_trained_with_it_and_says_how_many_clients_it_took(run: Any) ->
 
 def test_samples_that_clients_test_on_are_no_training_samples(run: Any) -> None:
     """The judge's samples are those that clients train on, 300 of them."""
-    from fedscope.landscape.evaluation.compute import CPU
+    from fedscope.evaluation.compute import CPU
     from fedscope.training import data_of
-    from fedscope.training.building import config_of
-    from fedscope.training.judging import judge_of
+    from fedscope.training.build import config_of
+    from fedscope.training.loop.server_validation import judge_of
 
     config, data, round_ = config_of(run), data_of(run), run.round(2)
     held = np.concatenate(run.partition.clients)
@@ -192,10 +192,10 @@ def test_re_aggregated_it_names_whom_it_took(run: Any) -> None:
 
 def test_a_split_without_samples_is_named(tmp_path: Path) -> None:
     from fedscope.checkpoints import Partition
-    from fedscope.landscape.evaluation.compute import CPU
-    from fedscope.training.building import load_data
-    from fedscope.training.dataset import Dataset
-    from fedscope.training.judging import judge_of
+    from fedscope.evaluation.compute import CPU
+    from fedscope.training.build import load_data
+    from fedscope.training.data.dataset import Dataset
+    from fedscope.training.loop.server_validation import judge_of
 
     x = np.zeros((3, 4), np.float32)
     np.savez(tmp_path / "tests.npz", x_test=x, y_test=np.arange(3))

@@ -18,11 +18,11 @@ from few import few
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.run_info import sealed
+from fedscope.checkpoints.runs.info import sealed
 from fedscope.cli.main import run
 from fedscope.training import branch, resume, train
-from fedscope.training.config import Config, merge
-from fedscope.training.run_checks import check_run
+from fedscope.training.config.config import Config, merge
+from fedscope.training.loop.verify_run import check_run
 
 ROUNDS = 6
 WORDS = f"--method ima --rounds {ROUNDS} --clients 4 --participation 0.75 --set run.evaluate_clients=20"
@@ -48,14 +48,14 @@ def older(path: str) -> None:
                 table = opened["checksums"][()]
                 table = table[table["path"] != b"@identity"]
                 del opened["checksums"]
-                from fedscope.checkpoints.checksums import KIND, NAME, own_checksum
+                from fedscope.checkpoints.io.checksums import KIND, NAME, own_checksum
 
                 opened.create_dataset(NAME, data=table).attrs[KIND] = np.uint64(own_checksum(table))
     info = json.loads(Path(path, "run.json").read_text())
     del info["identity"]
     Path(path, "run.json").write_text(json.dumps(sealed(Path(path), info)))
     Path(path, "metrics.csv").unlink()
-    from fedscope.checkpoints.metrics import write_table
+    from fedscope.checkpoints.rounds.metrics import write_table
 
     opened_run = Run.open(path)
     write_table(Path(path, "metrics.csv"), [(t, opened_run.round(t).metrics) for t in opened_run.rounds])

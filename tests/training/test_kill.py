@@ -21,7 +21,8 @@ import h5py
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import FedscopeError, Run, WriterLock, mean, read_netcdf, stack, weighted_mean
+from fedscope.checkpoints import FedscopeError, Run, WriterLock, mean, stack, weighted_mean
+from fedscope.results.arrays import read_netcdf
 from fedscope.training import resume
 
 pytestmark = pytest.mark.slow

@@ -13,12 +13,12 @@ import pytest
 import torch  # so that jobs in this process know it
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.launching.job import Do, Job
-from fedscope.training.launching.job_settings import JobSettings, job_settings, read_job
-from fedscope.training.launching.launchers import Pace, Processes, Slurm, UnknownError, launcher
-from fedscope.training.launching.origin import Origin
-from fedscope.training.launching.records import Outcome, Record
-from fedscope.training.launching.waiting import await_jobs, refuse_live_jobs
+from fedscope.training.jobs.environment import Origin
+from fedscope.training.jobs.job import Do, Job
+from fedscope.training.jobs.job_settings import JobSettings, job_settings, read_job
+from fedscope.training.jobs.launchers import Pace, Processes, Slurm, UnknownError, launcher
+from fedscope.training.jobs.records import Outcome, Record
+from fedscope.training.jobs.wait import await_jobs, refuse_live_jobs
 
 # --- what a job is given ---
 

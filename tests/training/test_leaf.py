@@ -15,8 +15,8 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.training import load_data, partition
-from fedscope.training.data.shakespeare import CHARACTERS, UNKNOWN
-from fedscope.training.layouts import cache, leaf
+from fedscope.training.data.formats import cache, leaf
+from fedscope.training.data.published.shakespeare import CHARACTERS, UNKNOWN
 
 RNG = np.random.default_rng(5)
 
@@ -293,7 +293,7 @@ def test_a_file_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
         def room(name: str, shape: tuple[int, ...], rooms: dict[str, np.ndarray] = rooms) -> np.ndarray:
             return rooms[name][: shape[0]]
 
-        from fedscope.training.data.femnist import from_lists
+        from fedscope.training.data.published.femnist import from_lists
 
         whole.clear()
         tracemalloc.start()

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
-from fedscope.training.building import Facts, initial_model
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.local_training import LocalTask, Stopped, batches, crop_and_flip, local_sgd
-from fedscope.training.methods import Pace
-from fedscope.training.workbench import Workbench
+from fedscope.training.build import Facts, initial_model
+from fedscope.training.local.local_training import LocalTask, Stopped, batches, crop_and_flip, local_sgd
+from fedscope.training.local.worker_model import Workbench
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.sgd import SGD
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

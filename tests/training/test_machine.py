@@ -14,7 +14,7 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.training import Machine, bench
-from fedscope.training.machine import IMAGE, Rate, _work
+from fedscope.training.benchmark import IMAGE, Rate, _work
 
 
 def test_work_is_two_per_weight_and_output() -> None:

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.checkpoints.weights import Entry
+from fedscope.checkpoints.models.weights import Entry
 from fedscope.training import Config
-from fedscope.training.averages.ima import IMA
-from fedscope.training.averages.none import NoAverage
-from fedscope.training.building import Facts
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Cohort, History
-from fedscope.training.servers.fma import FMA
+from fedscope.training.build import Facts
+from fedscope.training.methods.averages.ima import IMA
+from fedscope.training.methods.averages.none import NoAverage
+from fedscope.training.methods.base import Cohort, History
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.methods.servers.fma import FMA
 
 LAYOUT = Layout((Entry("w", (4,), "float32", "parameter"),))
 

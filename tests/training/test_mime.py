@@ -11,15 +11,15 @@ import torch
 from local_loops import gradient
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION
-from fedscope.training.building import initial_model
-from fedscope.training.clients.mime import MIME
-from fedscope.training.clients.mimelite import MIMELite
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.config import Config
-from fedscope.training.local_training import batches
-from fedscope.training.methods import Exchange, Pace
-from fedscope.training.workbench import Workbench, mean_loss
+from fedscope.evaluation.standard_tasks import CLASSIFICATION
+from fedscope.training.build import initial_model
+from fedscope.training.config.config import Config
+from fedscope.training.local.local_training import batches
+from fedscope.training.local.worker_model import Workbench, mean_loss
+from fedscope.training.methods.base import Exchange, Pace
+from fedscope.training.methods.clients.mime import MIME
+from fedscope.training.methods.clients.mimelite import MIMELite
+from fedscope.training.methods.clients.sgd import SGD
 
 cross_entropy = mean_loss(CLASSIFICATION)
 

@@ -9,10 +9,10 @@ import pytest
 from local_loops import followed, gradient
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.clients.mimelite import MIMELite
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.config import Config
-from fedscope.training.methods import Exchange
+from fedscope.training.config.config import Config
+from fedscope.training.methods.base import Exchange
+from fedscope.training.methods.clients.mimelite import MIMELite
+from fedscope.training.methods.clients.sgd import SGD
 
 
 def vectors(small: Any) -> tuple[np.ndarray, np.ndarray]:

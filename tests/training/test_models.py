@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Layout
-from fedscope.landscape import Replica
-from fedscope.landscape.vision import torchvision_part
+from fedscope.distributed.torchvision_import import torchvision_part
+from fedscope.evaluation.model_replica import Replica
 from fedscope.training import Config, build_module, load_data, model_settings, resume, train
-from fedscope.training.building import Facts, find_head, initial_model
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.local_training import LocalTask, batches
-from fedscope.training.methods import Pace
-from fedscope.training.registry import find, names
-from fedscope.training.workbench import Workbench, features_and_logits
+from fedscope.training.build import Facts, find_head, initial_model
+from fedscope.training.local.local_training import LocalTask, batches
+from fedscope.training.local.worker_model import Workbench, features_and_logits
+from fedscope.training.methods.base import Pace
+from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.settings.registry import find, names
 
 #: as the papers print them, or as their layers give them; of images and classes
 PUBLISHED = [
@@ -316,7 +316,7 @@ def test_torchvisions_networks_take_grey_images_too(name: str, deviation: float)
 
 
 def test_an_lstm_with_one_bias_a_gate_is_every_lstm_with_two() -> None:
-    from fedscope.training.shared.recurrent import OneBiasLSTM
+    from fedscope.training.models.recurrent import OneBiasLSTM
 
     two, one = nn.LSTM(3, 4, batch_first=True), OneBiasLSTM(3, 4)
     s = two.state_dict()
@@ -590,8 +590,8 @@ def test_numbers_are_no_tokens(tmp_path: Path) -> None:
 
 
 def test_analyses_refuse_a_vocabulary_too(text: Any) -> None:
-    from fedscope.asking.given_samples import given_module
     from fedscope.training import given_task
+    from fedscope.training.inputs.samples import given_module
 
     x = np.arange(72).reshape(12, 6) % 7
     data = load_data(text(x), given_task("sequences"))

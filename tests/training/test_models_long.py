@@ -18,8 +18,8 @@ from matplotlib.text import Text
 from fedscope import ClientCKA, Decomposition, Dispersion, Subsets
 from fedscope.checkpoints import Run
 from fedscope.cli.main import run as command
+from fedscope.decomposition.draws.replay import Replayer
 from fedscope.decomposition.updates.result import ClientUpdates
-from fedscope.training import Replayer
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from local_loops import followed_uphill
 
-from fedscope.training.clients.fedcm import FedCM
-from fedscope.training.clients.fedsam import FedSAM
-from fedscope.training.clients.mofedsam import MoFedSAM
-from fedscope.training.methods import Exchange
+from fedscope.training.methods.base import Exchange
+from fedscope.training.methods.clients.fedcm import FedCM
+from fedscope.training.methods.clients.fedsam import FedSAM
+from fedscope.training.methods.clients.mofedsam import MoFedSAM
 
 
 @pytest.mark.parametrize("decay", ["apart", "within"])

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.training import Config, build_module, data_of, load_data, model_settings, train
-from fedscope.training.own_code import Call
-from fedscope.training.own_model import Factory
+from fedscope.training.import_string import Call
+from fedscope.training.models.custom import Factory
 
 CODE = """
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fedscope.training.standardised import standardised
+from fedscope.training.data.standardize import standardised
 
 X = np.linspace(-2, 2, 8 * 5, dtype=np.float32).reshape(8, 5)
 Y = np.arange(8) % 3

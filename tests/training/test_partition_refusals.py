@@ -11,8 +11,8 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training import Config, partition, train
-from fedscope.training.registry import names
-from fedscope.training.splitting import parse_partition
+from fedscope.training.data.split import parse_partition
+from fedscope.training.settings.registry import names
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedscope.training import draw_cohort, partition
-from fedscope.training.partitions.dirichlet_clients import drawn
-from fedscope.training.randomness import generator
-from fedscope.training.registry import names
-from fedscope.training.splitting import parse_partition
+from fedscope.training.data.partitions.dirichlet_clients import drawn
+from fedscope.training.data.split import parse_partition
+from fedscope.training.rng import generator
+from fedscope.training.settings.registry import names
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 

@@ -13,23 +13,12 @@ from in_memory import contents
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.landscape.evaluation.pixels import Pixels
-from fedscope.training import (
-    Config,
-    branch,
-    data_of,
-    load_data,
-    merge,
-    module_of,
-    partition,
-    pooling,
-    preset,
-    resume,
-    train,
-)
-from fedscope.training.building import laid_out
-from fedscope.training.dataset import Dataset, Groups
-from fedscope.training.standardised import standardised
+from fedscope.evaluation.uint8_images import Pixels
+from fedscope.training import Config, branch, data_of, load_data, merge, module_of, partition, preset, resume, train
+from fedscope.training.build import laid_out
+from fedscope.training.data import pool as pooling
+from fedscope.training.data.dataset import Dataset, Groups
+from fedscope.training.data.standardize import standardised
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

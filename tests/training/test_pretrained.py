@@ -16,9 +16,9 @@ from torch import Tensor
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, build_module, load_data, resume, train
-from fedscope.training.building import Facts, find_head, initial_model
-from fedscope.training.pretrained import first_model
-from fedscope.training.registry import find
+from fedscope.training.build import Facts, find_head, initial_model
+from fedscope.training.loop.initial_model import first_model
+from fedscope.training.settings.registry import find
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

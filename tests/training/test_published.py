@@ -20,10 +20,10 @@ from scipy.io import savemat
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import load_data, partition
-from fedscope.training.dataset import ARRAYS
-from fedscope.training.layouts import cache
-from fedscope.training.sample_arrays import digest
-from fedscope.training.standardised import standardised
+from fedscope.training.data.arrays import digest
+from fedscope.training.data.dataset import ARRAYS
+from fedscope.training.data.formats import cache
+from fedscope.training.data.standardize import standardised
 
 RNG = np.random.default_rng(3)
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, weighted_mean, write_round
-from fedscope.training import Config, branch, data_of, merge, module_of, preset, train
-from fedscope.training.reaggregation import (
+from fedscope.decomposition.reaggregation.aggregate import (
     Measuring,
     Reaggregated,
     compared,
@@ -22,8 +21,9 @@ from fedscope.training.reaggregation import (
     reaggregating_config,
     recorded_cohort,
 )
-from fedscope.training.reaggregation_result import ModelRow, Reaggregation
-from fedscope.training.registry import find, names
+from fedscope.decomposition.reaggregation.result import ModelRow, Reaggregation
+from fedscope.training import Config, branch, data_of, merge, module_of, preset, train
+from fedscope.training.settings.registry import find, names
 
 SMALL = {
     "data": {"clients": 6, "partition": "dirichlet:0.5"},
@@ -130,7 +130,7 @@ def test_steps_are_counted_for_fednova(runs: Any, close: Any) -> None:
 
 def test_what_the_server_sees_is_what_it_saw(runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cohort of the round loop itself, field by field; IMA's exploration lowers the rate in the last round."""
-    from fedscope.training.servers.fma import FMA
+    from fedscope.training.methods.servers.fma import FMA
 
     seen = []
     real = FMA.step

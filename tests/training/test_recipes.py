@@ -15,8 +15,8 @@ from fedscope.checkpoints import FedscopeError, Policy, parse_address
 from fedscope.cli.main import COMMANDS
 from fedscope.cli.main import fedscope as tour
 from fedscope.training import Config, Setup, measure_of, merge, presets, read_assignments
-from fedscope.training.recipe_files import _ours, cells_of, recipe, recipe_names, recipes, settings_of, tables_of
-from fedscope.training.registry import names
+from fedscope.training.config.recipes import _ours, cells_of, recipe, recipe_names, recipes, settings_of, tables_of
+from fedscope.training.settings.registry import names
 from fedscope.training.sweeps.plan import planned
 
 IMA = ("fma", "fedprox", "fedasam", "fedfa", "fednova", "fedadam", "fedyogi", "fedgma")
@@ -455,7 +455,7 @@ def test_a_method_without_an_average_leaves_that_of_the_recipe() -> None:
 def test_the_rows_of_wimas_second_table(
     name: str, clients: int, cohort: int, rounds: int, lr: float, weight_decay: float, batch: int, model: str
 ) -> None:
-    from fedscope.training.randomness import cohort_size
+    from fedscope.training.rng import cohort_size
 
     found = config(f"wima/table2-{name}")
     assert (found.data.clients, found.run.rounds, found.model.name) == (clients, rounds, model)

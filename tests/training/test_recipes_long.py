@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedscope.landscape.evaluation.known_tasks import CLASSIFICATION, TASKS
+from fedscope.evaluation.standard_tasks import CLASSIFICATION, TASKS
 from fedscope.training import Setup, read_assignments, train
-from fedscope.training.data import shakespeare
-from fedscope.training.dataset import Dataset, Groups
-from fedscope.training.recipe_files import Recipe, recipe, recipe_names, tables_of
-from fedscope.training.standardised import standardised
+from fedscope.training.config.recipes import Recipe, recipe, recipe_names, tables_of
+from fedscope.training.data.dataset import Dataset, Groups
+from fedscope.training.data.published import shakespeare
+from fedscope.training.data.standardize import standardised
 
 #: of each data set the shape of its images, its classes, and how many training samples stand in for it. A cohort of
 #: two of the writers and authors that the papers have needs hundreds of them.
@@ -74,7 +74,7 @@ def grouped(name: str, arrays: dict[str, Any]) -> dict[str, Groups]:
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-in data under the names that the recipes give."""
     for name in (*SETS, "shakespeare"):
-        module = import_module(f"fedscope.training.data.{name.replace('-', '_')}")
+        module = import_module(f"fedscope.training.data.published.{name.replace('-', '_')}")
         monkeypatch.setattr(module, "PROVIDES", lambda argument, task=None, name=name: stand_in(name))
     return
 

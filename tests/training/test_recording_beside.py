@@ -16,10 +16,10 @@ from in_memory import contents
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run
 from fedscope.training import Config, resume, train
-from fedscope.training import recording_beside as module
-from fedscope.training.one_round import Unwatched
+from fedscope.training.loop import background_recorder as module
+from fedscope.training.loop.federation import Unwatched
 from fedscope.training.profile import Profile
-from fedscope.training.registry import names
+from fedscope.training.settings.registry import names
 
 PATIENCE = 20.0  # seconds; only a test that fails waits so long
 

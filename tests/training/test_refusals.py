@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.registry import find
+from fedscope.training.settings.registry import find
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from PIL import Image
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.training import Config, train
-from fedscope.training.data import digits, rotated_digits
-from fedscope.training.data.rotated_digits import ANGLES, domains_of, rotated
-from fedscope.training.dataset import Dataset
+from fedscope.training.data.dataset import Dataset
+from fedscope.training.data.published import digits, rotated_digits
+from fedscope.training.data.published.rotated_digits import ANGLES, domains_of, rotated
 
 SPLITS = ("train", "test")
 

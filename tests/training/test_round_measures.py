@@ -16,11 +16,11 @@ import torch
 from in_memory import contents
 
 from fedscope.checkpoints import COLUMNS, FedscopeError, Run, Weights
-from fedscope.checkpoints.metrics import FURTHER, further, read_table
+from fedscope.checkpoints.rounds.metrics import FURTHER, further, read_table
 from fedscope.training import Config, branch, data_of, merge, module_of, preset, resume, train
-from fedscope.training.dataset import Groups
-from fedscope.training.round_measures import ALL_MEASURED, spelled
-from fedscope.training.run_checks import check_run
+from fedscope.training.data.dataset import Groups
+from fedscope.training.loop.metrics import ALL_MEASURED, spelled
+from fedscope.training.loop.verify_run import check_run
 
 NAMES = ("Art painting", "photo", "nobody's")
 
@@ -28,7 +28,7 @@ NAMES = ("Art painting", "photo", "nobody's")
 @pytest.fixture(scope="module", autouse=True)
 def digits_of_domains(few_digits: None) -> Iterator[None]:
     """A fifth of the digits, in two domains by turns; the test split has none of a third one."""
-    from fedscope.training.data import digits
+    from fedscope.training.data.published import digits
 
     few = digits.PROVIDES("")
     groups = Groups(NAMES, np.arange(len(few.y_train)) % 3, np.arange(len(few.y_test)) % 2)

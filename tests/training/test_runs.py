@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, weighted_mean
-from fedscope.landscape import Compute
-from fedscope.training import Config, Replayer, config_of, merge, preset, resume, train
-from fedscope.training.one_round import Unwatched
-from fedscope.training.training_loop import made_with
+from fedscope.decomposition.draws.replay import Replayer
+from fedscope.evaluation.compute import Compute
+from fedscope.training import Config, config_of, merge, preset, resume, train
+from fedscope.training.loop.federation import Unwatched
+from fedscope.training.loop.train import made_with
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -158,7 +159,7 @@ def test_a_replay_of_draw_one_is_the_recorded_round_bit_for_bit_and_other_draws_
 
 
 def test_metrics_are_those_of_the_recorded_models(ima: Run) -> None:
-    from fedscope.landscape import Evaluator
+    from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import data_of, module_of
 
     test = data_of(ima).samples("test")

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from in_memory import contents
 
 from fedscope.checkpoints import FedscopeError, Policy, Run, load_model, mean
-from fedscope.checkpoints.kept_rounds import size_on_disk
-from fedscope.checkpoints.round_checks import check_round
-from fedscope.checkpoints.sampled_clients import drawn
+from fedscope.checkpoints.rounds.retention import size_on_disk
+from fedscope.checkpoints.rounds.sampled_clients import drawn
+from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, merge, preset, resume, train
-from fedscope.training.run_checks import check_run
+from fedscope.training.loop.verify_run import check_run
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

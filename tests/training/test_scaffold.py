@@ -11,11 +11,11 @@ import torch
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Layout, stack, weighted_mean
-from fedscope.training.building import Facts, initial_model
-from fedscope.training.clients.scaffold import SCAFFOLD
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.methods import Cohort, Exchange, Pace
-from fedscope.training.workbench import Workbench
+from fedscope.training.build import Facts, initial_model
+from fedscope.training.local.worker_model import Workbench
+from fedscope.training.methods.base import Cohort, Exchange, Pace
+from fedscope.training.methods.clients.scaffold import SCAFFOLD
+from fedscope.training.methods.clients.sgd import SGD
 
 ETA, DECAY = 0.3, 0.02
 

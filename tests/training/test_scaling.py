@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, Setup, merge, preset
-from fedscope.training.randomness import cohort_size
-from fedscope.training.recipe_files import recipe, recipe_names, tables_of
-from fedscope.training.scaling import scale_notes, scaled
+from fedscope.training.config.recipes import recipe, recipe_names, tables_of
+from fedscope.training.config.scale import scale_notes, scaled
+from fedscope.training.rng import cohort_size
 
 SCALES = st.floats(0.0005, 1.0)
 #: numbers that a scale makes smaller, by place

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import Entry, Layout, Round, RoundRecord, Weights, stack, weighted_mean, write_round
-from fedscope.training.methods import Cohort, Served, ServerMethod
-from fedscope.training.registry import find, names
-from fedscope.training.shared.server_steps import mean_update, weighted_update
+from fedscope.training.methods.base import Cohort, Served, ServerMethod
+from fedscope.training.methods.shared.server_steps import mean_update, weighted_update
+from fedscope.training.settings.registry import find, names
 
 SERVERS = names("servers")
 #: the servers that are plain sums over clients; clusters of clients take more memory, and ties in them go by order

@@ -13,12 +13,12 @@ import pytest
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
-from fedscope.landscape import Regression, Sequences
+from fedscope.evaluation.standard_tasks import Regression, Sequences
 from fedscope.training import Config, data_of, load_data, partition
-from fedscope.training.data import shakespeare
-from fedscope.training.data.shakespeare import BEGIN, END, LENGTH, TOKENS, UNKNOWN, cut
-from fedscope.training.layouts import cache
-from fedscope.training.own_task import learning
+from fedscope.training.data.formats import cache
+from fedscope.training.data.published import shakespeare
+from fedscope.training.data.published.shakespeare import BEGIN, END, LENGTH, TOKENS, UNKNOWN, cut
+from fedscope.training.tasks import learning
 
 ROLES = {
     "MACBETH_MACBETH": ["Tomorrow, and tomorrow, and tomorrow,\nCreeps in this petty pace from day to day,", "Out!"],

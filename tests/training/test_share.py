@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, load_data, partition
-from fedscope.training.splitting import NO_GROUPS, used_samples
+from fedscope.training.data.split import NO_GROUPS, used_samples
 
 
 @given(

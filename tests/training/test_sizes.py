@@ -15,9 +15,10 @@ import torch
 
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.cli.main import run
-from fedscope.training import build_module, memory, model_settings
-from fedscope.training.building import unbuilt
-from fedscope.training.registry import find, names
+from fedscope.training import build_module, model_settings
+from fedscope.training.build import unbuilt
+from fedscope.training.local import memory_estimate as memory
+from fedscope.training.settings.registry import find, names
 
 resource = pytest.importorskip("resource")  # of Unix
 GIB = 2**30

@@ -11,7 +11,7 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.round_checks import check_round
+from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command
 from fedscope.training import Config, merge, train
 

@@ -14,10 +14,11 @@ import pytest
 from in_memory import contents
 
 from fedscope.checkpoints import FedscopeError, Run, Weights
-from fedscope.training import Config, Replayer, branch, branch_notes, merge, preset, presets, resume, train
-from fedscope.training.registry import find, names
-from fedscope.training.run_checks import check_run
-from fedscope.training.run_state import RunMemory
+from fedscope.decomposition.draws.replay import Replayer
+from fedscope.training import Config, branch, branch_notes, merge, preset, presets, resume, train
+from fedscope.training.loop.state import RunMemory
+from fedscope.training.loop.verify_run import check_run
+from fedscope.training.settings.registry import find, names
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -352,7 +353,7 @@ def test_the_feature_table_says_what_travels(whole: Any, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["scaffold", "fedadam", "fedgen"])
 def test_the_room_that_a_run_is_said_to_need_counts_what_methods_keep(whole: Any, method: str) -> None:
-    from fedscope.training.training_loop import disk_needed
+    from fedscope.training.loop.train import disk_needed
 
     run = whole(method)
     assert run.config is not None
@@ -362,6 +363,6 @@ def test_the_room_that_a_run_is_said_to_need_counts_what_methods_keep(whole: Any
 
 def facts(run: Run) -> Any:
     """What a run's methods know of its model."""
-    from fedscope.training.building import Facts
+    from fedscope.training.build import Facts
 
     return Facts(run.layout, classes=10, clients=5, head="head")

@@ -31,28 +31,22 @@ from fedscope.checkpoints import (
     on_disk,
     weighted_mean,
 )
-from fedscope.training import (
-    Config,
-    branch,
-    cohort_room,
-    memory,
-    merge,
-    reaggregation,
-    resume,
-    server_stepping,
-    train,
-    training_loop,
-)
-from fedscope.training.cohort_room import Room
-from fedscope.training.engine import Engine
-from fedscope.training.memory import say_memory
-from fedscope.training.methods import Cohort
-from fedscope.training.one_round import mean_buffers
-from fedscope.training.reaggregation import reaggregate, reaggregating_config
-from fedscope.training.registry import find, names
-from fedscope.training.run_state import RunMemory
-from fedscope.training.server_stepping import step
-from fedscope.training.servers.fma import FMA
+from fedscope.decomposition.reaggregation import aggregate as reaggregation
+from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggregating_config
+from fedscope.training import Config, branch, merge, resume, train
+from fedscope.training.local import cohort_storage as cohort_room
+from fedscope.training.local import memory_estimate as memory
+from fedscope.training.local.cohort_storage import Room
+from fedscope.training.local.engine import Engine
+from fedscope.training.local.memory_estimate import say_memory
+from fedscope.training.loop import server_step as server_stepping
+from fedscope.training.loop import train as training_loop
+from fedscope.training.loop.federation import mean_buffers
+from fedscope.training.loop.server_step import step
+from fedscope.training.loop.state import RunMemory
+from fedscope.training.methods.base import Cohort
+from fedscope.training.methods.servers.fma import FMA
+from fedscope.training.settings.registry import find, names
 
 #: at their defaults some servers would do what FMA does on rounds this small
 OWN: dict[str, Any] = {"fedgma": {"tau": 0.9}, "fedsa": {"quantile": 0.9}}
@@ -187,9 +181,9 @@ def test_what_clients_kept_is_read_one_by_one(tmp_path: Path, monkeypatch: pytes
 
 def test_models_of_large_networks_do_not_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow client does not let 16 others a worker wait in memory, where each of them is large."""
-    from fedscope.training import engine as module
-    from fedscope.training.building import build_module
-    from fedscope.training.models.mlp import MLP
+    from fedscope.training.build import build_module
+    from fedscope.training.local import engine as module
+    from fedscope.training.models.architectures.mlp import MLP
 
     small = Engine(build_module(MLP(hidden=(4,)), (1, 8, 8), 10))
     assert small._ahead == 16
@@ -314,7 +308,7 @@ def test_free_memory_is_that_of_the_machine_or_unknown() -> None:
 def test_the_refusal_comes_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda: 100)
     monkeypatch.setattr(memory, "HELD", 0)
-    monkeypatch.setattr("fedscope.training.building.HELD", 0)  # the model itself has its own refusal
+    monkeypatch.setattr("fedscope.training.build.HELD", 0)  # the model itself has its own refusal
     run = train(config(run={"rounds": 2}), tmp_path / "fma")
     with streamed() as made:
         with pytest.raises(FedscopeError, match="--server fedsa holds a layer of all 3 clients of a round in memory"):
@@ -394,7 +388,7 @@ def test_a_killed_run_leaves_nothing_but_whole_rounds(tmp_path: Path) -> None:
 import os, signal
 from fedscope.checkpoints import ScratchRows
 from fedscope.training import Config, cohort_room, train
-from fedscope.training.one_round import Unwatched
+from fedscope.training.loop.federation import Unwatched
 
 cohort_room.HELD = 0
 class Die(Unwatched):

@@ -10,8 +10,8 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.training import Config, branch, merge, preset, resume, train
-from fedscope.training.averages.swa import SWA
-from fedscope.training.methods import Pace
+from fedscope.training.methods.averages.swa import SWA
+from fedscope.training.methods.base import Pace
 
 SMALL = {
     "data": {"clients": 6},

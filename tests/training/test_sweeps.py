@@ -12,8 +12,8 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run, WriterLock
 from fedscope.training import Config, Setup, Sweep, merge, sweep, train_plan
-from fedscope.training.launching.worker import Worker
-from fedscope.training.setup import placed, stored_tables
+from fedscope.training.config.sources import placed, stored_tables
+from fedscope.training.jobs.worker import Worker
 from fedscope.training.sweeps.axes import read_axes, read_seeds
 from fedscope.training.sweeps.plan import FILE, Plan, difference, planned, read_plan
 from fedscope.training.sweeps.state import failures_in, keep_failures, rounds_of

@@ -21,7 +21,7 @@ from in_memory import contents
 from fedscope.checkpoints import Run
 from fedscope.cli.main import run
 from fedscope.training import Setup, Sweep
-from fedscope.training.launching.records import JOBS, Outcome, Record
+from fedscope.training.jobs.records import JOBS, Outcome, Record
 from fedscope.training.sweeps.axes import read_axes
 from fedscope.training.sweeps.by_jobs import RunOfSweep
 from fedscope.training.sweeps.plan import planned

@@ -14,12 +14,12 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.visible_text import in_markdown
+from fedscope.checkpoints.io.visible_text import in_markdown
 from fedscope.cli.commands.ls import row_of
 from fedscope.training import Config, table, train
-from fedscope.training.curves import Curves
-from fedscope.training.run_names import same_data, title_of
+from fedscope.training.curves.result import Curves
 from fedscope.training.tables.forms import in_latex, in_typst
+from fedscope.training.tables.run_names import same_data, title_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

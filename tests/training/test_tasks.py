@@ -18,13 +18,16 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
-from fedscope.landscape import Compute, Line, Plane, Regression, Sequences, Sharpness
-from fedscope.training import Config, Replayer, branch, data_of, load_data, module_of, resume, train
-from fedscope.training.building import initial_model
-from fedscope.training.clients.sgd import SGD
-from fedscope.training.local_training import batches, full_gradient
-from fedscope.training.run_state import RunMemory
-from fedscope.training.workbench import Workbench
+from fedscope.decomposition.draws.replay import Replayer
+from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.standard_tasks import Regression, Sequences
+from fedscope.landscape import Line, Plane, Sharpness
+from fedscope.training import Config, branch, data_of, load_data, module_of, resume, train
+from fedscope.training.build import initial_model
+from fedscope.training.local.local_training import batches, full_gradient
+from fedscope.training.local.worker_model import Workbench
+from fedscope.training.loop.state import RunMemory
+from fedscope.training.methods.clients.sgd import SGD
 
 TEXT = "the quick brown fox jumps over the lazy dog and the dog does not mind "
 FAST = ["--clients", "4", "--participation", "0.5", "--rounds", "2", "--epochs", "1", "--partition", "iid"]

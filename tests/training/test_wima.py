@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
-from fedscope.checkpoints.weights import Entry
+from fedscope.checkpoints.models.weights import Entry
 from fedscope.training import Config, merge, preset, train
-from fedscope.training.averages.wima import WIMA
-from fedscope.training.building import Facts
-from fedscope.training.methods import History
-from fedscope.training.one_round import Unwatched
+from fedscope.training.build import Facts
+from fedscope.training.loop.federation import Unwatched
+from fedscope.training.methods.averages.wima import WIMA
+from fedscope.training.methods.base import History
 
 LAYOUT = Layout(
     (

@@ -15,15 +15,15 @@ from legible import assert_apart, assert_inside
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, RunWriter, Weights, stack
-from fedscope.checkpoints.weights import Entry
+from fedscope.checkpoints.models.weights import Entry
+from fedscope.decomposition.windows import sliding_mean as sliding
+from fedscope.decomposition.windows.decayed_steps import decayed_steps
+from fedscope.decomposition.windows.recorded_globals import refuse_missing
+from fedscope.decomposition.windows.result import Decayed, RoundMeans, WindowMean, WindowMeans, said_of_steps
+from fedscope.decomposition.windows.sliding_mean import SlidingMeans
 from fedscope.training import Config, branch, merge, preset, train
-from fedscope.training.averages.wima import WIMA
-from fedscope.training.building import Facts
-from fedscope.training.windows import sliding
-from fedscope.training.windows.decayed_steps import decayed_steps
-from fedscope.training.windows.recorded_globals import refuse_missing
-from fedscope.training.windows.result import Decayed, RoundMeans, WindowMean, WindowMeans, said_of_steps
-from fedscope.training.windows.sliding import SlidingMeans
+from fedscope.training.build import Facts
+from fedscope.training.methods.averages.wima import WIMA
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -1,1 +1,1 @@
-"""Data sets. One loader a file; the file's name is the data set's. Nothing is downloaded."""
+"""Data sets: published and own ones, formats, splits, partitions."""

@@ -1,1 +1,1 @@
-"""Architectures. One a file; the file's name is the model's."""
+"""Models: architectures by name, and own ones."""

@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ..config import SECTIONS
-from ..recipe_files import Cell
-from ..registry import METHOD_SECTIONS, find, names
-from ..sections import DataConfig, RecordConfig, RunConfig
-from ..words import value_of
+from ..config.config import SECTIONS
+from ..config.recipes import Cell
+from ..config.sections import DataConfig, RecordConfig, RunConfig
+from ..settings.registry import METHOD_SECTIONS, find, names
+from ..settings.values import value_of
 
 #: keys of a cell that are no settings
 METHOD, LABEL = "method", "label"

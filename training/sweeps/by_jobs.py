@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints import FedscopeError, real_path
-from ...checkpoints.own_files import open_own
-from ..launching.job import Do
-from ..launching.launchers import Launcher
-from ..launching.records import JOBS, Record
-from ..launching.waiting import await_jobs, refuse_live_jobs
-from ..launching.worker import last_words, wait_until_free
+from ...checkpoints.io.own_files import open_own
+from ..jobs.job import Do
+from ..jobs.launchers import Launcher
+from ..jobs.records import JOBS, Record
+from ..jobs.wait import await_jobs, refuse_live_jobs
+from ..jobs.worker import last_words, wait_until_free
 from .plan import Plan, Planned, read_plan
 from .running import SweepWatcher, UnwatchedSweep, make_folders, own_rounds, refuse_strange_logs
 from .state import failures_in, keep_failures, rounds_in, rounds_of
@@ -123,7 +123,7 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, watcher: SweepWatcher 
     """Have jobs train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
 
     Raises:
-        FedscopeError: see :func:`~fedscope.training.launching.waiting.await_jobs`.
+        FedscopeError: see :func:`~fedscope.training.jobs.wait.await_jobs`.
         KeyboardInterrupt: passed on; jobs go on, and the same call collects them.
     """
     watcher = watcher or UnwatchedSweep()
@@ -153,12 +153,12 @@ class _Watching:
         self._plan, self._folder, self._known, self._watcher = plan, folder, dict(known), watcher
 
     def look(self) -> None:
-        """See :class:`~fedscope.training.launching.waiting.JobsWatcher`."""
+        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
         done = sum(own_rounds(run.after, rounds_in(self._folder, run.name)) for run in self._plan.runs)
         self._watcher.rounds(done, self._plan.rounds)
 
     def ended(self, name: str, failure: str | None) -> None:
-        """See :class:`~fedscope.training.launching.waiting.JobsWatcher`."""
+        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
         self._known.pop(name, None)
         if failure is not None:
             self._known[name] = failure
@@ -166,7 +166,7 @@ class _Watching:
         self._watcher.run(name, failure)
 
     def note(self, sentence: str) -> None:
-        """See :class:`~fedscope.training.launching.waiting.JobsWatcher`."""
+        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
         self._watcher.note(sentence)
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ..building import build_module, data_to_train_on, facts_of, laid_out
-from ..config import Config
-from ..dataset import Dataset
-from ..own_task import learning
-from ..randomness import cohort_size
-from ..recording import disk_needed
-from ..training_loop import train
+from ..build import build_module, data_to_train_on, facts_of, laid_out
+from ..config.config import Config
+from ..data.dataset import Dataset
+from ..loop.record_policy import disk_needed
+from ..loop.train import train
+from ..rng import cohort_size
+from ..tasks import learning
 from .plan import Plan
 
 #: mini-batches of each client that a trial takes

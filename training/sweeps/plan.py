@@ -13,14 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, reading, versions, write_durably
-from ...checkpoints.foreign_files import RESULT, read_json
-from ...checkpoints.results import plain
-from ..config import Config, merge, methods_in, read_assignments
-from ..recipe_files import Cell, Tables, cells_of, recipe, tables_of
-from ..registry import METHOD_SECTIONS, canonical_method, find
-from ..setup import Setup
-from ..words import word_of
+from ...checkpoints import FedscopeError, reading, write_durably
+from ...checkpoints.io.untrusted import RESULT, read_json
+from ...results import plain
+from ...results.base import versions
+from ..config.config import Config, merge, methods_in, read_assignments
+from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
+from ..config.sources import Setup
+from ..settings.registry import METHOD_SECTIONS, canonical_method, find
+from ..settings.values import word_of
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
 from .sharing import Shared, shared_histories
 

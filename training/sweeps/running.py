@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ...checkpoints import FedscopeError, real_path
-from ...checkpoints.own_files import own_folder, refuse_strange
-from ..launching.names import LOG
-from ..launching.worker import Worker, last_words, wait_until_free
+from ...checkpoints.io.own_files import own_folder, refuse_strange
+from ..jobs.names import LOG
+from ..jobs.worker import Worker, last_words, wait_until_free
 from .plan import Plan
 from .state import failures_in, keep_failures, rounds_in, rounds_of
 from .steps import LOGS, RUNS, arguments_of, steps_of

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..config import Config
-from ..methods import AverageMethod
+from ..config.config import Config
+from ..methods.base import AverageMethod
 
 
 @dataclass(frozen=True)

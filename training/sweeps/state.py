@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, write_durably
-from ...checkpoints.foreign_files import read_json
-from ...checkpoints.results import plain
-from ...checkpoints.runs import visible_rounds
-from ..recipe_files import Tables
-from ..words import word_of
+from ...checkpoints.io.untrusted import read_json
+from ...checkpoints.runs.run import visible_rounds
+from ...results import plain
+from ..config.recipes import Tables
+from ..settings.values import word_of
 from .plan import Plan, Planned
 from .steps import RUNS
 
@@ -49,7 +49,7 @@ def _refuse_other(run: Run, planned: Planned) -> None:
     """
     if _plainly_equal(run.config or {}, planned.tables):
         return
-    from ..building import config_of  # loads torch, which a table does not need
+    from ..build import config_of  # loads torch, which a table does not need
 
     recorded, meant = config_of(run).tables(), planned.config.tables()
     for section, table in meant.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..words import word_of
+from ..settings.values import word_of
 from .plan import GIVEN, Plan, Planned
 
 RUNS, LOGS = "runs", "logs"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
-from ...checkpoints.durable import LOCK_NAMES, sweep_temporaries
-from ...checkpoints.foreign_files import lost_link
-from ..launching.launchers import Launcher, chosen_launcher
-from ..launching.names import LOCAL
-from ..recipe_files import Cell
-from ..setup import Setup, stored_tables
+from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
+from ...checkpoints.io.untrusted import lost_link
+from ..config.recipes import Cell
+from ..config.sources import Setup, stored_tables
+from ..jobs.launchers import Launcher, chosen_launcher
+from ..jobs.names import LOCAL
 from .axes import checked_seeds, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .plan import FILE, Plan, Planned, difference, planned, read_plan
@@ -95,14 +95,14 @@ def sweep(
             each a mapping of several settings. Without any what the recipe varies.
         out: the sweep's folder: new, or with the same plan.
         recipe: a paper's set-up; config: or a ``.toml`` file or its tables; neither for the defaults of ``train``.
-        scale: of the recipe or the configuration, see :func:`~fedscope.training.scaling.scaled`.
+        scale: of the recipe or the configuration, see :func:`~fedscope.training.config.scale.scaled`.
         seeds: each sets ``run.seed`` and ``data.seed``.
         settings: tables of settings of all runs.
         share: train once what several runs have in common, see
             :func:`~fedscope.training.sweeps.sharing.shared_histories`.
         launcher: ``local``, one run after the other; ``slurm``, jobs of a cluster; ``processes``, jobs as processes of
             this machine. Jobs go on when this call is interrupted, and the same call finds them.
-        job: what each job is given, see :class:`~fedscope.training.launching.job_settings.JobSettings`.
+        job: what each job is given, see :class:`~fedscope.training.jobs.job_settings.JobSettings`.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.sweeps.plan.planned` refuses; an ``out`` that holds something

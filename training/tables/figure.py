@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...landscape.drawing.paper import CHARACTER, literal, look_of, paper_style, shortened
-from ...landscape.drawing.ticks import even
-from ..curve_measures import measure_of
-from ..curve_words import broken
+from ...plotting.style import CHARACTER, literal, look_of, paper_style, shortened
+from ...plotting.ticks import even
+from ..curves.measures import measure_of
+from ..curves.summary import broken
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

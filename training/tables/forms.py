@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.results.csv_cells import cell as csv_cell
-from ...checkpoints.visible_text import in_markdown, visible
-from ..curve_measures import measure_of
-from ..run_curve import MOST_LAST, WINDOW
+from ...checkpoints.io.visible_text import in_markdown, visible
+from ...results.csv_cells import cell as csv_cell
+from ..curves.measures import measure_of
+from ..curves.run_curve import MOST_LAST, WINDOW
 
 if TYPE_CHECKING:
     from .comparison import Cell, Comparison

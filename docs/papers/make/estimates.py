@@ -34,7 +34,7 @@ def hours(name: str) -> float:
     """
     import fedscope
     from fedscope.training import Config
-    from fedscope.training.recipe_files import tables_of
+    from fedscope.training.config.recipes import tables_of
 
     recipe = fedscope.recipe(name)
     seconds, forward = 0.0, {}

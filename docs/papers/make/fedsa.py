@@ -21,7 +21,7 @@ def drawn_curves(measures: Sequence[str], methods: Sequence[str], results: Path)
     from dataclasses import replace
 
     from fedscope import Curves
-    from fedscope.training.curve_bands import Band
+    from fedscope.training.curves.bands import Band
 
     made, lines = Curves.load(results / "fig5"), []
     for method in methods:

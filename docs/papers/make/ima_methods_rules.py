@@ -364,7 +364,7 @@ def _drawn(results: Path, name: str, lines: Mapping[str, str], since: int) -> An
     from dataclasses import replace
 
     from fedscope import Curves
-    from fedscope.training.curve_bands import Band
+    from fedscope.training.curves.bands import Band
 
     made = Curves.load(results / name)
     bands = [

@@ -61,7 +61,7 @@ def draw(figure: Any, path: Path) -> None:
 
     from PIL import Image
 
-    from fedscope.landscape.drawing.paper import save_figure
+    from fedscope.plotting.style import save_figure
 
     (drawn,) = save_figure(figure, path.with_suffix(""), ("png",))
     assert drawn == path, drawn

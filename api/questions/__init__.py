@@ -1,1 +1,0 @@
-"""The questions, one a file: a public function each, whose docstring is its page; nothing mathematical is here."""

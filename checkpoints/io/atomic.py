@@ -1,0 +1,155 @@
+"""Files that are whole once they are visible, and one writer a run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from ..errors import DiskFullError, FedscopeError
+from .locks import BESIDE, TAKING, Held, HeldError, hold
+from .own_files import ELSEWHERE, refuse_strange
+
+LOCK_NAME = ".writer"
+#: all that a writer's lock may leave in a folder
+LOCK_NAMES = (LOCK_NAME, f"{LOCK_NAME}{BESIDE}", f"{LOCK_NAME}{BESIDE}{TAKING}")
+
+
+@contextmanager
+def write_durably(path: Path | str) -> Iterator[Path]:
+    """Write a file so that it is seen whole or not at all, whatever happens.
+
+    Yields a new temporary file ``.NAME.RANDOM.tmp`` in the same folder, which is nobody else's and no link; what was
+    written there is fsynced, renamed to ``path`` and the folder fsynced. On an error the temporary file is removed and
+    an earlier ``path`` stays as it was. A file takes only a file's place: a link, wherever it leads, stays.
+
+    Raises:
+        FedscopeError: something else than a file lies there.
+        DiskFullError: nothing more fits; a FedscopeError.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with write_durably(Path(folder, "a.txt")) as temporary:
+    ...         _ = temporary.write_text("whole")
+    ...     temporary.name, Path(folder, "a.txt").read_text()
+    ('.a.txt....tmp', 'whole')
+    """
+    path = Path(path)
+    refuse_strange(path, "a file that can be replaced", ELSEWHERE, replaced=True)
+    temporary: Path | None = None
+    try:
+        temporary = _new_beside(path)
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+    except BaseException as error:
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        if disk_is_full(error):
+            raise DiskFullError(f"{path} cannot be written: the disk is full; make room, or write elsewhere") from error
+        if isinstance(error, OSError) and temporary is not None and error.filename == str(temporary):
+            error.filename, error.filename2 = str(path), None  # which the user knows
+        raise
+    sync(path.parent)
+
+
+def _new_beside(path: Path) -> Path:
+    """An empty file of a name that nobody can foresee, with the rights that the user's other new files have."""
+    while True:
+        temporary = path.with_name(f".{shortened(path.name)}.{secrets.token_hex(4)}.tmp")
+        try:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        except FileExistsError:
+            continue
+        except OSError as error:
+            error.filename = str(path)  # which the user knows
+            raise
+        return temporary
+
+
+def shortened(name: str) -> str:
+    """What a temporary file's name has of its target's: a name ends at 255 bytes, and a letter may have four.
+
+    >>> len(shortened("a" * 250)), len(shortened("é" * 120).encode())
+    (200, 200)
+    """
+    return os.fsencode(name)[:200].decode("utf-8", "ignore")
+
+
+def sync(path: Path) -> None:
+    """fsync a file or a folder; some network file systems cannot do it with folders, and need not."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        unable = error.errno in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+        if not (unable and stat.S_ISDIR(os.fstat(descriptor).st_mode)):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Remove what interrupted writes left in a folder; the caller holds the run's lock."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether an error means that nothing more fits: h5py often says so in its message only."""
+    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if isinstance(error, OSError) and error.errno in numbers:
+        return True
+    return isinstance(error, OSError | RuntimeError) and any(os.strerror(number) in str(error) for number in numbers)
+
+
+class WriterLock:
+    """The right to write a run: one process at a time, given back when it ends in whatever way.
+
+    A ``flock`` on ``RUN/.writer``, which holds the writer's process number. It is not inherited: neither by programs
+    that the writer starts nor by its forks, so a killed writer leaves no lock behind. Where the file system has no
+    locks, the file ``RUN/.writer.lock`` stands for it, see :mod:`fedscope.checkpoints.io.locks`.
+
+    Raises:
+        FedscopeError: another writer has it; names the process. Something else than a file lies in the lock's place.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            held = hold(self.path / LOCK_NAME, "the lock of a writer")
+        except HeldError as other:
+            remedy = other.remedy or "wait until it ends or stop it, or give another --out"
+            raise FedscopeError(f"{self.path} is being written by {other.by}; {remedy}") from None
+        self._held: Held | None = held
+        with suppress(OSError):  # on a full disk the next one is told of no process
+            os.ftruncate(held.descriptor, 0)
+            os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)
+        mine = weakref.ref(self)
+
+        def forget() -> None:
+            lock = mine()
+            if lock is not None and lock._held is not None:
+                lock._held.forget()
+                lock._held = None
+
+        os.register_at_fork(after_in_child=forget)
+
+    def release(self) -> None:
+        """Give it back; a second time does nothing."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,178 @@
+"""Files from elsewhere, opened so that no input makes a reader wait, read without end or end in a traceback."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import tomllib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import FedscopeError, spoken_size
+
+#: bytes that no file of the kind ever has: settings and ``run.json``; a result's tables and what is said of them
+SETTINGS, RESULT = 2**24, 2**30
+# What is the system's to say. Others, like "invalid argument", come of places that a damaged file names.
+_SYSTEM = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP)
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISREG, "a file"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def regular(path: Path, what: str = "a file") -> Path:
+    """The path itself, once it is known that a regular file lies there; links are followed, nothing is opened.
+
+    Opening a named pipe waits for a writer, and a device may never end. What cannot be looked at (missing, forbidden,
+    a link in a circle) is left to whoever opens it, who can say what was wanted.
+
+    Args:
+        what: for the sentence: "a run's partition".
+
+    Raises:
+        FedscopeError: a folder, a named pipe, a socket or a device; says which.
+
+    >>> regular(Path("/dev/zero"))
+    Traceback (most recent call last):
+        ...
+    fedscope.checkpoints.errors.FedscopeError: /dev/zero is a device, not a file; give a regular file
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return path
+    if not stat.S_ISREG(mode):
+        raise FedscopeError(f"{path} is {kind_of(mode)}, not {what}; give a regular file")
+    return path
+
+
+def kind_of(mode: int) -> str:
+    """What lies somewhere, in words, by its mode.
+
+    >>> kind_of(Path("/").stat().st_mode)
+    'a folder'
+    """
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
+
+
+def real_path(path: Path | str) -> Path:
+    """The absolute path without links in it, as far as they can be followed.
+
+    As :meth:`pathlib.Path.resolve`, which raises RuntimeError for a link to itself in some versions of Python.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # no file has such a name, which a damaged file may say
+        return Path(os.path.abspath(path))  # noqa: PTH100 (Path.absolute keeps "..")
+
+
+def lost_link(path: Path) -> str:
+    """A clause for a path that cannot be opened though something of that name lies there; "" where nothing does.
+
+    >>> lost_link(Path("nothing of this name"))
+    ''
+    """
+    if not path.is_symlink():
+        return ""
+    try:
+        path.stat()
+    except OSError as error:
+        circle = error.errno == errno.ELOOP
+        return "is a link that leads to itself" if circle else "is a link to what does not exist"
+    return ""
+
+
+def expanded(text: str) -> Path:
+    """A path as it was typed, with ``~`` as the home folder.
+
+    Raises:
+        FedscopeError: the home folder of a user that there is not.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise FedscopeError(f"{text}: there is no such user; write the whole path") from error
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Whatever a library stumbles over in a damaged or foreign file is one sentence, and its warnings are not shown.
+
+    Args:
+        what: the file should be: "a checkpoint of torch".
+
+    Raises:
+        FedscopeError: it cannot be read, asks for more memory than there is, or is not what it should be.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except FedscopeError:
+        raise
+    except MemoryError as error:
+        raise FedscopeError(
+            f"{path} asks for more memory than there is ({path.stat().st_size:,} bytes are stored); if it is whole, "
+            "read it on a larger machine"
+        ) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _SYSTEM:
+            raise FedscopeError(f"{path} cannot be read: {error.strerror}; check the path and its rights") from error
+        raise FedscopeError(f"{path} is truncated or not {what}; copy or save it again") from error
+
+
+def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: str = "strict") -> str:
+    """A file's text.
+
+    Args:
+        what: for the sentence: "a run's configuration".
+        remedy: what its reader can do when it is damaged: "restore it from a copy".
+        most: bytes that it may have; more are refused before they are read.
+        errors: ``replace`` where what is not UTF-8 may stay in, marked.
+
+    Raises:
+        FedscopeError: no regular file, too long, not UTF-8.
+        OSError: missing, or not to be read.
+    """
+    regular(path, what)
+    size = path.stat().st_size
+    if size > most:
+        raise FedscopeError(f"{path} has {spoken_size(size)}, but {what} has at most {spoken_size(most)}; {remedy}")
+    try:
+        return path.read_bytes().decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise FedscopeError(f"{path} is damaged: byte {error.start} is not UTF-8; {remedy}") from None
+
+
+def read_json(path: Path, what: str, remedy: str, most: int = SETTINGS) -> Any:
+    """What a JSON file holds. Raises as :func:`read_text`, and FedscopeError for what is no JSON."""
+    try:
+        return json.loads(read_text(path, what, remedy, most))
+    except ValueError as error:
+        raise FedscopeError(f"{path} is not JSON ({_first_line(error)}); {remedy}") from None
+    except RecursionError:
+        raise FedscopeError(f"{path} is damaged: its JSON is nested too deep; {remedy}") from None
+
+
+def read_toml(path: Path, what: str, remedy: str) -> dict[str, Any]:
+    """What a TOML file holds. Raises as :func:`read_text`, and FedscopeError for what is no TOML."""
+    try:
+        return tomllib.loads(read_text(path, what, remedy).replace("\r\n", "\n"))
+    except ValueError as error:  # also numbers of more digits than Python reads
+        raise FedscopeError(f"{path} is not TOML: {_first_line(error)}; {remedy}") from None
+    except RecursionError:
+        raise FedscopeError(f"{path} is damaged: its TOML is nested too deep; {remedy}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,313 @@
+"""Single models in other programs' files: torch's ``.pt``, ``.pth``, ``.ckpt`` and ``.bin``, ``.safetensors``, and
+Flower's ``.npz``."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FedscopeError, FedscopeWarning, listed, nearest
+from ..io.archives import read_npz, read_torch
+from ..io.atomic import write_durably
+from ..io.untrusted import lost_link, reading, regular
+from .adapters import other_ranks
+from .expected import STATISTICS, ExpectedModel
+from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
+from .state_dicts import as_arrays, find_state_dict, fit, hint
+from .weights import Entry, Layout, Weights
+
+SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
+WRITTEN = (".pt", ".pth", ".safetensors")
+
+
+def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) -> Weights:
+    """One model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
+    weights, note = read_model(path, layout)
+    if note:
+        warnings.warn(f"{path}: {note}", FedscopeWarning, stacklevel=2)
+    return weights
+
+
+def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -> tuple[Weights, str]:
+    """One model from a file or a folder, and in words what was changed on the way; no code in it is ever run.
+
+    The file's content says what it is, and its ending only where that says nothing. A checkpoint that holds more than
+    tensors (``{"state_dict": ..., "epoch": ...}``, as Lightning's ``.ckpt``) is searched for the one ``state_dict`` in
+    it; ``FILE:KEY`` names another. Names, tied tensors, constants and counters are those of
+    :func:`~fedscope.checkpoints.models.fitting.fit_names`. Values are cast to the layout's dtypes; float16 and bfloat16
+    become float32 without one.
+
+    Args:
+        path: of a file; of the folder of one model, or of the ``.index.json`` of its parts; and ``FILE:KEY``.
+        layout: of the expected model, or what its architecture says besides. Needed for an ``.npz`` without names,
+            whose arrays (``arr_0``, ...) stand in ``state_dict`` order as Flower saves them. Without one, the tensors'
+            own names, shapes and dtypes make it: running statistics and whole numbers are buffers.
+
+    Returns:
+        The weights, and a sentence about names, dtypes and where the ``state_dict`` lay; "" where nothing was changed.
+
+    Raises:
+        FedscopeError: missing, no regular file, foreign, damaged; sizes that are not stored; a pickle of code; no
+            tensors or several models in it; parts that are missing; not the expected model.
+    """
+    expected = ExpectedModel.as_given(layout)
+    arrays, notes = read_arrays(path, expected)
+    return flattened(path, arrays, expected), ", ".join(notes)
+
+
+def flattened(place: object, arrays: Mapping[str, np.ndarray], expected: ExpectedModel | None) -> Weights:
+    """Named arrays as one model of the expected layout, or of their own.
+
+    Args:
+        place: for sentences: the file, or what a model in memory is called.
+
+    Raises:
+        FedscopeError: not the expected model; says what is missing, unexpected or of another shape.
+    """
+    known = expected.layout if expected is not None else Layout(tuple(_entry(*one) for one in arrays.items()))
+    try:
+        with np.errstate(over="ignore"):  # a diverged model in double precision
+            return known.flatten(arrays)
+    except FedscopeError as error:
+        other = expected is not None and set(arrays) != set(known.names)
+        clause = hint(place, arrays, expected) if other and expected is not None else other_ranks(arrays, known)
+        raise FedscopeError(f"{place}: {error}{clause}") from None
+
+
+def read_arrays(path: Path | str, expected: ExpectedModel | None) -> tuple[dict[str, np.ndarray], list[str]]:
+    """What a model's file holds by name, before it is held against a layout, and a clause for each thing changed.
+
+    Args:
+        expected: as for :func:`read_model`, whose names, where the file has all of them behind a prefix, are taken.
+
+    Raises:
+        FedscopeError: as :func:`read_model`, but for names and shapes.
+    """
+    _, tensors, notes = read_tensors(path, expected)
+    arrays, stored = as_arrays(path, tensors)
+    arrays, changes = fit(path, arrays, stored, expected)
+    return arrays, [*notes, *changes]
+
+
+def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str, Mapping[str, Any], list[str]]:
+    """What a model's file or folder holds by name, as it is stored.
+
+    Args:
+        expected: as for :func:`read_model`, where a file holds arrays without names, or several models.
+
+    Returns:
+        ``torch``, ``safetensors`` or ``npz``; arrays of an ``.npz``, of the others torch's tensors; a clause that says
+        where the ``state_dict`` lay, if that had to be chosen.
+
+    Raises:
+        FedscopeError: as :func:`read_model`, but for names, shapes and dtypes.
+    """
+    file, key = file_and_key(str(path))
+    place = model_path(Path(file))
+    parts = parts_of(place, SUFFIXES)
+    kind, loaded = _read(place, expected) if parts is None else _read_parts(place, parts)
+    tensors, note = find_state_dict(Path(file), loaded, expected, key)
+    part = PART.fullmatch(place.name) if parts is None else None
+    alone = f"it is one of a model's {int(part[3])} parts" if part and int(part[3]) > 1 else ""
+    return kind, tensors, [*filter(None, (alone, note))]
+
+
+def file_and_key(address: str) -> tuple[str, str]:
+    """``ckpt.pt:teacher`` as the file and the key in it; a file that has such a name is the file.
+
+    >>> file_and_key("ckpt.pt:models.teacher"), file_and_key("C:/ckpt.pt"), file_and_key("a.safetensors")
+    (('ckpt.pt', 'models.teacher'), ('C:/ckpt.pt', ''), ('a.safetensors', ''))
+    """
+    if ":" not in address or Path(address).exists():
+        return address, ""
+    ends = [i for i, sign in enumerate(address) if sign == ":" and 0 < i < len(address) - 1]
+    there = [i for i in ends if Path(address[:i]).exists() and not address[i + 1 :].startswith(("/", "\\"))]
+    named = [i for i in ends if is_file_name(address[:i])]
+    for i in [*there[::-1], *named]:
+        return address[:i], address[i + 1 :]
+    return address, ""
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a path ends as those of models do, or of the index of a model's parts."""
+    return has_ending(text, SUFFIXES) or text.endswith(INDEX)
+
+
+def is_model_folder(path: Path | str) -> bool:
+    """Whether a path is the folder of one model, and not a run's."""
+    folder = Path(path)
+    return folder.is_dir() and not (folder / "run.json").exists() and model_in(folder, SUFFIXES) is not None
+
+
+def model_path(path: Path) -> Path:
+    """A model's file itself; of a folder the file, the index or the folder of parts that its model is.
+
+    Raises:
+        FedscopeError: it does not exist; no regular file; a folder without one model, with what it has.
+    """
+    if path.is_dir():
+        found = model_in(path, SUFFIXES)
+        if found is None:
+            names = model_names(path, SUFFIXES)
+            if not names:
+                regular(path, "a model's file")  # says that it is a folder
+            raise FedscopeError(f"{path} is a folder of {len(names)} models ({listed(names, 4)}); give one of them")
+        return found
+    regular(path, "a model's file")
+    if not path.is_file():
+        if lost := lost_link(path):
+            raise FedscopeError(f"{path} {lost}; give a model's file")
+        there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
+        names_of = {beside.stem: beside.name for beside in there}
+        near = nearest(path.stem, names_of, names_of)
+        if not near and there:
+            near = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them"
+        raise FedscopeError(
+            f"{path} does not exist" + (near or "; give a model's file, or a model of a run, as in runs/ima@last")
+        )
+    return path
+
+
+def _read(path: Path, expected: ExpectedModel | None) -> tuple[str, Any]:
+    """What one file holds, and of which kind it is."""
+    regular(path, "a model's file")
+    kind = _kind(path)
+    if kind == "npz":
+        return kind, _named(path, read_npz(path), None if expected is None else expected.layout)
+    return kind, read_torch(path) if kind == "torch" else _read_safetensors(path)
+
+
+def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[str, Any]:
+    """What the parts of a model hold together.
+
+    Raises:
+        FedscopeError: what the index names and a part lacks; a tensor in two parts.
+    """
+    kinds: set[str] = set()
+    tensors: dict[str, Any] = {}
+    for path, names in parts.items():
+        kind, loaded = _read(path, None)
+        held, _ = find_state_dict(path, loaded, None)
+        kinds.add(kind)
+        lacks = [name for name in names or () if name not in held]
+        if lacks:
+            raise FedscopeError(f"{path} lacks {listed(lacks, 4)}, which {place.name} says it holds; copy it again")
+        taken = held if names is None else {name: held[name] for name in names}
+        twice = [name for name in taken if name in tensors]
+        if twice:
+            raise FedscopeError(
+                f"{path} holds {listed(twice, 4)}, which another part of {place} holds too; save it again"
+            )
+        tensors |= taken
+    return kinds.pop() if len(kinds) == 1 else "torch", tensors
+
+
+def write_file(path: Path | str, weights: Weights) -> None:
+    """Write one model [P] as ``.safetensors``, ``.pt`` or ``.pth`` (a ``state_dict``), durably.
+
+    The file is made in memory first, so that a disk that cannot take it answers with the system's own reason.
+
+    Raises:
+        FedscopeError: another kind of file; several models; nothing could be written, with the reason.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save
+
+    path = Path(path)
+    if weights.parameters.ndim != 1:
+        raise FedscopeError(f"{path} holds one model, but {len(weights)} were given; write them one by one")
+    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.arrays().items()}
+    if path.suffix.lower() not in WRITTEN:
+        raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
+    try:
+        content = save(arrays) if path.suffix.lower() == ".safetensors" else _torch_bytes(arrays)
+        with write_durably(path) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
+        raise FedscopeError(f"{path} cannot be written ({error.strerror or error}); give another place") from error
+    except (SafetensorError, RuntimeError, TypeError, KeyError) as error:  # a dtype that the format does not have
+        raise FedscopeError(f"{path} cannot be written ({error}); give another ending") from error
+
+
+def _torch_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    import io
+
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save({name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, buffer)
+    return buffer.getvalue()
+
+
+def _kind(path: Path) -> str:
+    """``torch``, ``safetensors`` or ``npz``: what the first bytes say, then the ending.
+
+    safetensors first: a file of it begins with the length of its header, whose first byte may be any, that of a pickle
+    too; but no pickle and no zip file begins with a length that lies within the file and then a brace.
+
+    Raises:
+        FedscopeError: neither says it.
+    """
+    with reading(path, "a model's file"), path.open("rb") as file:
+        head = file.read(9)
+        size = path.stat().st_size
+        if not head:
+            raise FedscopeError(f"{path} is empty (0 bytes); copy or save it again")
+        length = int.from_bytes(head[:8], "little")
+        if head[8:] == b"{" and length <= size - 8:
+            return "safetensors"
+        if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                arrays = [name.endswith(".npy") for name in archive.namelist()]
+            return "npz" if arrays and all(arrays) else "torch"
+    ending = path.suffix.lower()
+    # a header that is cut off: no other file has a length of less than 2^48 and a brace there
+    if head[8:] == b"{" and (length < 2**48 or ending == ".safetensors"):
+        return "safetensors"
+    if head[:1] == b"\x80" and head[1:2] <= b"\x05" and len(head) > 1:
+        return "torch"
+    match ending:
+        case ".pt" | ".pth" | ".ckpt" | ".bin":
+            return "torch"
+        case ".safetensors" | ".npz":
+            return ending[1:]
+    raise FedscopeError(f"{path} is not a file that a model can be read from: {', '.join(SUFFIXES)}")
+
+
+def _read_safetensors(path: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    with reading(path, "a safetensors file"):
+        try:
+            # torch's tensors, because numpy has no bfloat16
+            with safe_open(path, framework="pt", device="cpu") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        except (SafetensorError, OSError) as error:
+            raise FedscopeError(
+                f"{path} is truncated or not a safetensors file ({error}); copy or save it again"
+            ) from error
+
+
+def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> dict[str, np.ndarray]:
+    """Flower's arrays by the layout's names."""
+    if not arrays:
+        raise FedscopeError(f"{path} holds no arrays")
+    if not all(re.fullmatch(r"arr_[0-9]+", name) for name in arrays):
+        return arrays
+    if layout is None:
+        raise FedscopeError(f"{path} holds arrays without names, so the architecture is needed; give --model")
+    if len(arrays) != len(layout.entries):
+        raise FedscopeError(f"{path} holds {len(arrays)} arrays, but the expected model has {len(layout.entries)}")
+    ordered = sorted(arrays, key=lambda name: int(name[4:]))
+    return {entry.name: arrays[name] for entry, name in zip(layout.entries, ordered, strict=True)}
+
+
+def _entry(name: str, array: np.ndarray) -> Entry:
+    buffer = name.rpartition(".")[2] in STATISTICS or not np.issubdtype(array.dtype, np.floating)
+    return Entry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")

@@ -1,0 +1,276 @@
+"""From what a checkpoint holds to one model's arrays by the expected names, and in words what was done to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FedscopeError, listed, nearest
+from .expected import ExpectedModel
+from .fitting import fit_names, is_constant, prefixes
+from .weights import Entry, is_extra
+from .wrappers import plain_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Expected = ExpectedModel | None
+
+#: keys that programs keep a model's tensors under; what lies under others is taken only where it is alone
+WRAPPINGS = ("state_dict", "model_state_dict", "model", "module")
+# Not models, though they hold tensors by name.
+_OTHERS = ("optim", "scheduler", "scaler", "callbacks", "loops", "rng")
+_DEPTH = 4
+_NOT_IN_NUMPY = ("bfloat", "float8", "float4")
+_HALVES = (*_NOT_IN_NUMPY, "float16")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
+
+
+def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "") -> tuple[dict[str, Any], str]:
+    """The one mapping of names to tensors in what was loaded.
+
+    Below the keys of :data:`WRAPPINGS` first, then below any other key but those of optimisers. Where several lie
+    there, it is the one whose names are the expected model's, up to a prefix.
+
+    Args:
+        place: for sentences: the file, or what a model in memory is called.
+        key: where the model lies, ``teacher`` or ``models.teacher``; a prefix of the tensors' names is one, too. "" to
+            look for it.
+
+    Returns:
+        The tensors by name; a clause that says where they lay if that had to be chosen, "" where nothing else was
+        there.
+
+    Raises:
+        FedscopeError: none, with what is there instead; several, with their places; none under the key.
+    """
+    candidates = dict(_candidates(loaded, ""))
+    if not candidates:
+        _refuse(place, loaded)
+    if key:
+        return _under(place, loaded, candidates, expected, key), ""
+    known = [one for one in candidates if all(part in WRAPPINGS for part in one.split(".") if part)]
+    places = known or list(candidates)
+    if len(places) > 1 and expected is not None:
+        places = [one for one in places if fits_names(candidates[one], expected)] or places
+    if len(places) > 1:
+        name = f"name one of them, {place}:{places[0]}" if isinstance(place, Path) else f"give {_indexed(places[0])}"
+        raise FedscopeError(
+            f"{place} holds {len(places)} models ({listed(places, 6)}), and it is unclear which one is meant; {name}"
+        )
+    extra = _extra_states(_at(loaded, places[0]), places[0])
+    if known and len(candidates) == 1:
+        return candidates[places[0]], extra
+    others = [one for one in candidates if one != places[0]]
+    beside = f", not {listed(others, 4)}" if others else ""
+    said = f"the model is what it holds under {places[0]!r}{beside}"
+    return candidates[places[0]], ", ".join(filter(None, (said, extra)))
+
+
+def _extra_states(state: Mapping[str, Any], place: str) -> str:
+    """A clause for what lies beside the tensors; "" where there is nothing."""
+    left = [name for name, value in state.items() if not is_tensor(value) and _is_left_out(name, value, place)]
+    are = "is left out, which is no tensor" if len(left) == 1 else "are left out, which are no tensors"
+    return f"{listed(left, 3)} {are}" if left else ""
+
+
+def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
+    """Whether the names are the expected model's, up to a prefix and what is no weight; numbers are not looked at."""
+    tied = {name for name, others in expected.tied.items() if others}
+    wanted = [entry.name for entry in expected.layout.entries if not is_constant(entry) and entry.name not in tied]
+    names = {plain_name(name): name for name in tensors}
+    plain = [plain_name(name) for name in wanted]
+    return all(name in names for name in plain) or any(
+        all(f"{prefix}{name}" in names for name in plain) for prefix in prefixes(names, plain)
+    )
+
+
+def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: Expected, key: str) -> dict[str, Any]:
+    """The model that lies under a key."""
+    if key in candidates:
+        return dict(candidates[key])
+    inside = {one: tensors for one, tensors in candidates.items() if one.startswith(f"{key}.")}
+    if inside:
+        found, _ = find_state_dict(place, _at(loaded, key), expected)
+        return found
+    behind = []  # as a prefix of names: of a whole module that holds several
+    for one, tensors in candidates.items():
+        prefix = key.removeprefix(f"{one}.") if one else key
+        named = {
+            name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")
+        }
+        behind += [named] if named else []
+    if len(behind) == 1:
+        return behind[0]
+    there = [one for one in candidates if one] or list(dict.fromkeys(name.split(".")[0] for name in candidates[""]))
+    hint = nearest(key, there)
+    raise FedscopeError(
+        f"{place} holds no model under {key!r}{hint}{',' if hint else ';'} it has {listed(there, 8)}"
+        if not behind
+        else f"{place} holds {len(behind)} models under {key!r}; give the whole key, one of {listed(candidates, 6)}"
+    )
+
+
+def _at(loaded: Any, key: str) -> Any:
+    """What lies at a key of parts; keys may have dots of their own."""
+    if not key:
+        return loaded
+    for one, value in loaded.items():
+        if key == one:
+            return value
+        if isinstance(one, str) and key.startswith(f"{one}.") and isinstance(value, Mapping):
+            return _at(value, key[len(one) + 1 :])
+    return {}
+
+
+def _indexed(place: str) -> str:
+    return "checkpoint" + "".join(f"[{part!r}]" for part in place.split("."))
+
+
+def _candidates(loaded: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not isinstance(loaded, Mapping) or not loaded or place.count(".") >= _DEPTH:
+        return
+    tensors = {key: value for key, value in loaded.items() if is_tensor(value) or not _is_left_out(key, value, place)}
+    if tensors and all(isinstance(key, str) and is_tensor(value) for key, value in tensors.items()):
+        yield place, tensors
+        return
+    for key, value in loaded.items():
+        if isinstance(key, str) and not any(word in key.lower() for word in _OTHERS):
+            yield from _candidates(value, f"{place}.{key}" if place else key)
+
+
+def _is_left_out(key: Any, value: Any, place: str) -> bool:
+    """Whether what is no tensor is none of the model: a module's extra state; of a whole file a number, or a text."""
+    if not isinstance(key, str):
+        return False
+    return is_extra(key) or (not place and isinstance(value, int | float | complex | str | bytes | None))
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of torch, or an array; torch is not imported for that."""
+    return isinstance(value, np.ndarray) or (callable(getattr(value, "detach", None)) and hasattr(value, "dtype"))
+
+
+def _refuse(place: object, loaded: Any) -> None:
+    if not isinstance(loaded, Mapping) or not loaded:
+        raise FedscopeError(f"{place} holds {type(loaded).__name__}, not a state_dict; save model.state_dict()")
+    strange = [str(name) for name, value in loaded.items() if not is_tensor(value)]
+    raise FedscopeError(f"{place} holds other things than tensors ({listed(strange, 4)}); save model.state_dict()")
+
+
+def as_arrays(place: object, tensors: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Tensors as arrays, and the dtypes they are stored in; what NumPy has not (bfloat16, float8) becomes float32.
+
+    Raises:
+        FedscopeError: a tensor without plain values (sparse, quantised, meta, of a packed dtype); one that declares
+            more bytes than are stored for it, with both numbers.
+    """
+    arrays, stored = {}, {}
+    for name, value in tensors.items():
+        if isinstance(value, np.ndarray):
+            arrays[name], stored[name] = value, value.dtype.name
+            continue
+        dtype = stored[name] = str(value.dtype).removeprefix("torch.")
+        refuse_valueless(place, name, value)
+        try:
+            plain = value.detach().cpu()
+            arrays[name] = (plain.float() if dtype.startswith(_NOT_IN_NUMPY) else plain).numpy()
+        except (TypeError, RuntimeError) as error:
+            raise FedscopeError(f"{place}: {name} is {dtype}, which NumPy does not hold; save it as float32") from error
+    return arrays, stored
+
+
+def refuse_valueless(path: object, name: str, value: Tensor) -> None:
+    """Refuse a tensor that is no plain numbers, or that declares more of them than are stored.
+
+    Raises:
+        FedscopeError: says which.
+    """
+    import torch
+
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_complex():
+        kind = "quantised" if value.is_quantized else "without values" if value.is_meta else "sparse or complex"
+        raise FedscopeError(f"{path}: {name} is {kind}, and weights are plain numbers; save it as float32")
+    declared, there = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+    if declared > there:  # strides of 0, which a copy would spread out
+        raise FedscopeError(f"{path}: {name} declares {declared:,} bytes, but {there:,} are stored; save a copy")
+
+
+def fit(
+    place: object, arrays: Mapping[str, np.ndarray], stored: Mapping[str, str], expected: Expected
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Arrays by the expected model's names and as single precision where they were stored in half of it or less.
+
+    Args:
+        stored: dtypes by name, as the file has them.
+        expected: model, whose names :func:`~fedscope.checkpoints.models.fitting.fit_names` finds; None leaves the
+            names as they are.
+
+    Returns:
+        The arrays, and a clause for each thing that was changed.
+
+    Raises:
+        FedscopeError: whole numbers where the model has parameters (quantised weights); a count that is not finite;
+            no numbers at all; two different values of what is one tensor.
+    """
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise FedscopeError(f"{place}: {name} has type {stored[name]}, which is not a tensor's; save it as float32")
+    found = None if expected is None else fit_names(place, arrays, stored, expected)
+    notes = [] if found is None else list(found.notes)
+    names = {name: name for name in arrays} if found is None else found.names
+    wanted = {} if expected is None else {entry.name: entry for entry in expected.layout.entries}
+    fitting: dict[str, np.ndarray] = {}
+    changed: dict[tuple[str, str], set[str]] = {}
+    for name, full in names.items():
+        array, dtype, entry = arrays[full], stored[full], wanted.get(name)
+        if entry is None:
+            array = array.astype(np.float32) if dtype.startswith(_HALVES) else array
+        else:
+            _refuse_other_numbers(f"{place}: {full}", array, dtype, entry)
+        target = array.dtype.name if entry is None else entry.dtype
+        if array.dtype.kind == "f" and target != dtype and target.startswith("float"):
+            changed.setdefault((dtype, target), set()).add(full)
+        fitting[name] = array
+    notes += [
+        f"{len(which)} {'tensor' if len(which) == 1 else 'tensors'} of {dtype} {'is' if len(which) == 1 else 'are'} "
+        f"read as {target}"
+        for (dtype, target), which in changed.items()
+    ]
+    return fitting | ({} if found is None else found.supplied), notes
+
+
+def _refuse_other_numbers(place: str, array: np.ndarray, dtype: str, entry: Entry) -> None:
+    floats = entry.dtype.startswith("float")
+    if entry.kind == "parameter" and floats and array.dtype.kind != "f":
+        raise FedscopeError(
+            f"{place} is {dtype}, but the model's is {entry.dtype}; if its weights are quantised, save them as float32"
+        )
+    if not floats and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise FedscopeError(f"{place} is not finite, but the model's is {entry.dtype}; save it again")
+
+
+def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> str:
+    """A clause for names that do not fit: what a prefix has to do with it, or nothing."""
+    wanted = dict.fromkeys(expected.layout.names)
+    if not arrays or not wanted:
+        return ""
+    whole = [prefix for prefix in prefixes(arrays, [*wanted]) if all(f"{prefix}{name}" in arrays for name in wanted)]
+    if whole:
+        first = whole[0]
+        others = [name for name in arrays if name.removeprefix(first) not in wanted or name in wanted]
+        named = [f"{place}:{prefix.removesuffix('.')}" for prefix in whole]
+        if len(whole) > 1:
+            several = " and ".join(f'"{prefix}"' for prefix in whole[:3])
+            return f"; all of them are there behind each of {several}: name one, as in {listed(named, 2)}"
+        return f'; all of them are there behind the prefix "{first}", beside {listed(others, 2)}: name them, {named[0]}'
+    if _SHARD.search(str(place)):
+        return "; the file is one of several parts: give their folder, or its .index.json"
+    first = next(iter(arrays)).partition(".")[0] + "."
+    if all(name.startswith(first) for name in arrays) and not any(name.startswith(first) for name in wanted):
+        return f'; all names of the file begin with "{first}", and without it they do not fit either'
+    return ""

@@ -1,0 +1,102 @@
+"""Data as a program hands them over: arrays, tensors, a ``Dataset`` or a ``DataLoader``, read without importing torch.
+
+The forms are
+
+- ``(x, y)``: test samples and their labels;
+- ``((x_train, y_train), (x_test, y_test))``;
+- a mapping of ``x_test, y_test`` and, if training samples are needed, ``x_train, y_train``; ``classes`` may be said;
+- in place of each ``(x, y)``, a ``torch.utils.data.Dataset`` or ``DataLoader`` of such pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import FedscopeError, listed
+from ..io.array_sums import ARRAYS
+
+_FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
+
+
+def given_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
+    """The arrays by name, of the types that they have.
+
+    Args:
+        place: begins sentences.
+
+    Raises:
+        FedscopeError: something else than data; items that are no pairs, or of several shapes.
+
+    >>> sorted(given_arrays("data:", ([[0.5]], [1])))
+    ['x_test', 'y_test']
+    """
+    if isinstance(returned, Mapping):
+        unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
+        if unknown:
+            raise FedscopeError(f"{place} {listed(unknown)}; name them x_train, y_train, x_test, y_test")
+        return {key: _array(f"{place} {key}", value, labels=key[0] != "x") for key, value in returned.items()}
+    pair = isinstance(returned, tuple | list) and len(returned) == 2
+    if pair and all(map(_is_split, returned)):
+        splits = dict(zip(("train", "test"), returned, strict=True))
+    elif pair or _is_items(returned):
+        splits = {"test": returned}
+    else:
+        raise FedscopeError(f"{place} {_kind(returned)}, which are not data; {_FORMS}")
+    arrays = {}
+    for split, given in splits.items():
+        x, y = _read_items(place, given) if _is_items(given) else given
+        arrays[f"x_{split}"] = _array(f"{place} an x_{split} that", x)
+        arrays[f"y_{split}"] = _array(f"{place} a y_{split} that", y, labels=True)
+    return arrays
+
+
+def _is_split(given: Any) -> bool:
+    if _is_items(given):
+        return True
+    return isinstance(given, tuple | list) and len(given) == 2 and all(getattr(part, "shape", ()) for part in given)
+
+
+def _is_items(given: Any) -> bool:
+    """A Dataset or a DataLoader: what has a length and items, and is no array, list or text."""
+    sized = hasattr(given, "__len__") and (hasattr(given, "__getitem__") or hasattr(given, "dataset"))
+    return sized and not hasattr(given, "shape") and not isinstance(given, tuple | list | str | bytes | Mapping)
+
+
+def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
+    batched = hasattr(items, "dataset") and not hasattr(items, "__getitem__")
+    drawn: Iterable[Any] = items if batched else (items[i] for i in range(len(items)))
+    xs, ys = [], []
+    for i, item in enumerate(drawn):
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise FedscopeError(f"{place} data whose item {i} is {_kind(item)}; give pairs (x, y)")
+        xs.append(_array(f"{place} data: x of item {i}", item[0]))
+        ys.append(_array(f"{place} data: y of item {i}", item[1], labels=True))
+        if xs[i].shape[batched:] != xs[0].shape[batched:]:
+            shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
+            raise FedscopeError(f"{place} data with items of shapes {shapes}; give all one shape")
+    if not xs:
+        raise FedscopeError(f"{place} data without a sample; give at least one")
+    join = np.concatenate if batched else np.stack
+    return join(xs), join(ys)
+
+
+def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
+    if callable(getattr(given, "detach", None)) and callable(getattr(given, "cpu", None)):  # a tensor of torch
+        plain = given.detach().cpu()
+        given = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
+    if isinstance(given, np.ndarray | np.generic | int | float | list | tuple):
+        array = np.asarray(given)
+        if array.dtype.kind in "iuf":
+            return array
+        if array.dtype.kind == "b":  # one of two classes, or a mask
+            return array.astype(np.uint8 if labels else np.float32)
+        given = array if isinstance(given, np.ndarray) else given
+    kind = f"an array of type {given.dtype}" if isinstance(given, np.ndarray) else _kind(given)
+    raise FedscopeError(f"{place} is {kind}; give tensors or NumPy arrays of numbers")
+
+
+def _kind(thing: object) -> str:
+    return f"a {type(thing).__name__}" if thing is not None else "nothing"

@@ -1,0 +1,268 @@
+"""One model as a program hands it over: a module, a ``state_dict`` or named arrays, read without importing torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import FedscopeError, listed
+from ..models.adapters import other_ranks
+from ..models.expected import STATISTICS, ExpectedModel, tied_names
+from ..models.fitting import COUNTERS, fit_names, is_constant
+from ..models.state_dicts import find_state_dict
+from ..models.weights import BFLOAT16, Entry, Layout, is_extra, tensors_of
+from ..models.wrappers import BEFORE, cleared_name, unwrapped
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class GivenModel:
+    """A model's tensors.
+
+    Attributes:
+        arrays: by ``state_dict`` key; views of what was given where that is possible. Of bfloat16 the bits, uint16.
+        dtypes: by key, with ``bfloat16`` where it is that.
+        parameters: the keys of what is trained; None where that was not said.
+    """
+
+    arrays: dict[str, np.ndarray]
+    dtypes: dict[str, str]
+    parameters: frozenset[str] | None
+
+    def layout(self, model: Layout | None = None) -> Layout:
+        """What stands where.
+
+        What is trained is what the module or ``model`` says; where neither does, all floating tensors but those that
+        are called as the statistics of normalization layers.
+        """
+        kinds = {entry.name: entry.kind for entry in model.entries} if model is not None else {}
+        entries = []
+        for name, array in self.arrays.items():
+            dtype = self.dtypes[name]
+            stored = dtype if dtype in (BFLOAT16, "float16") else ""
+            kind = kinds.get(name) or self._kind(name, dtype)
+            entries.append(Entry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
+        return Layout(tuple(entries))
+
+    def expected(self, layout: Layout | None = None) -> ExpectedModel:
+        """What others should look like, if they are to go with this one.
+
+        Args:
+            layout: of these tensors, where it is known.
+        """
+        layout = layout or self.layout()
+        constants = [entry.name for entry in layout.buffers if is_constant(entry) and entry.name in self.arrays]
+        # copied, because what a module holds may change
+        return ExpectedModel(layout, tied_names(self.arrays), {name: self.arrays[name].copy() for name in constants})
+
+    def without_wrappers(self) -> tuple[GivenModel, list[str]]:
+        """The same without what wrappers and profilers have put before its names and beside its tensors, where nothing
+        else says the names, and a clause for each change."""
+        notes = []
+        counters = [name for name in self.arrays if name.rpartition(".")[2] in COUNTERS]
+        if counters and len(counters) < len(self.arrays):
+            which = "is left out, which is no weight" if len(counters) == 1 else "are left out, which are no weights"
+            notes.append(f"{listed(counters, 3)} {which}")
+        names = {name: name for name in self.arrays if not notes or name not in counters}
+        found = BEFORE.match(next(iter(names)))
+        prefix = found[0] if found and all(name.startswith(found[0]) for name in names) else ""
+        names = {name: cleared_name(name.removeprefix(prefix)) for name in names}
+        if len(set(names.values())) < len(names):  # two would be one
+            names = {name: name for name in names}
+        changed = [name for name, other in names.items() if name != other]
+        if changed and all(names[name] == name.removeprefix(prefix) for name in names):
+            notes.append(f'the prefix "{prefix}" is taken off its names')
+        elif changed:
+            notes.append(f"its names are read without their wrappers ({changed[0]} is {names[changed[0]]})")
+        return self._named(names) if notes else self, notes
+
+    def _named(self, names: Mapping[str, str]) -> GivenModel:
+        """Some of the tensors, by other names."""
+        parameters = self.parameters
+        if parameters is not None:
+            parameters = frozenset(names[name] for name in parameters if name in names)
+        return GivenModel(
+            {other: self.arrays[name] for name, other in names.items()},
+            {other: self.dtypes[name] for name, other in names.items()},
+            parameters,
+        )
+
+    def fitted(self, place: object, expected: ExpectedModel) -> tuple[GivenModel, list[str]]:
+        """The same by the expected names, and a clause for each thing that was changed; the model itself, where its
+        names do not go with them.
+
+        Raises:
+            FedscopeError: as :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+        """
+        found = fit_names(place, self.arrays, self.dtypes, expected)
+        if not found.whole or found.is_same:
+            return self, []
+        own = {entry.name: entry for entry in expected.layout.entries}
+        arrays = {name: self.arrays[given] for name, given in found.names.items()}
+        dtypes = {name: self.dtypes[given] for name, given in found.names.items()}
+        dtypes |= {name: own[name].stored or own[name].dtype for name in found.supplied}
+        parameters = self.parameters
+        if parameters is not None:
+            parameters = frozenset(name for name, given in found.names.items() if given in parameters)
+        return GivenModel(arrays | found.supplied, dtypes, parameters), found.notes
+
+    def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
+        if self.parameters is not None:
+            return "parameter" if name in self.parameters else "buffer"
+        trained = dtype in (BFLOAT16, *_FLOATS) and name.rpartition(".")[2] not in STATISTICS
+        return "parameter" if trained else "buffer"
+
+
+def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
+    """A model as it was given; nothing is copied that need not be.
+
+    Args:
+        value: a torch module, one in a wrapper (``DataParallel``, ...) too; a mapping of names to tensors or arrays, or
+            a checkpoint with one such mapping in it; a sequence of arrays in the order of ``names``; or what was read
+            before.
+
+    Raises:
+        FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
+
+    >>> given_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
+    (2, 3)
+    """
+    if isinstance(value, GivenModel):
+        return value
+    parameters = None
+    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
+        value = unwrapped(value)
+        parameters = frozenset(name for name, _ in value.named_parameters(remove_duplicate=False))
+        value = tensors_of(value)
+    if not isinstance(value, Mapping):
+        value = _named(value, names)
+    value = {
+        name: entry
+        for name, entry in value.items()
+        if not (isinstance(name, str) and is_extra(name)) or hasattr(entry, "dtype")
+    }
+    if any(isinstance(entry, Mapping) for entry in value.values()):  # a whole checkpoint
+        value, _ = find_state_dict("the model", value, None)
+    if not value:
+        raise FedscopeError("a model without tensors was given; give its module or its state_dict()")
+    arrays, dtypes = {}, {}
+    for name, tensor in value.items():
+        if not isinstance(name, str):
+            raise FedscopeError(f"a model has an entry {name!r}, which is not a name; give its state_dict()")
+        parts = name.split("/")
+        inside = ["/".join(parts[:i]) for i in range(1, len(parts))]
+        if "" in parts or "." in parts or any(place in value for place in inside):
+            raise FedscopeError(f"a model has an entry {name!r}, which a run cannot store with the others; rename it")
+        arrays[name], dtypes[name] = _array(name, tensor)
+    return GivenModel(arrays, dtypes, parameters)
+
+
+def architecture(model: Any) -> tuple[str | None, GivenModel | None]:
+    """The name of an architecture, where code can be found by it, and its tensors, where it is no name alone.
+
+    Args:
+        model: a name, a module, or a class or function without arguments that makes one.
+
+    Raises:
+        FedscopeError: what cannot be made without arguments, or is no module.
+
+    >>> architecture("nets:small"), architecture(None)
+    (('nets:small', None), (None, None))
+    """
+    if model is None or isinstance(model, str):
+        return model, None
+    made = model_made(model)
+    if made is model:
+        return None, given_model(model)
+    place, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
+    found = place != "__main__" and getattr(sys.modules.get(place), name, None) is model
+    return f"{place}:{name}" if found else None, given_model(made)
+
+
+def model_made(model: Any) -> Any:
+    """What a class or function without arguments makes; anything else as it is.
+
+    Raises:
+        FedscopeError: it needs arguments.
+
+    >>> model_made(dict), model_made("nets:small")
+    ({}, 'nets:small')
+    """
+    if not isinstance(model, type) and (not callable(model) or hasattr(model, "state_dict")):
+        return model
+    try:
+        return model()
+    except TypeError as error:
+        raise FedscopeError(f"model= cannot be made without arguments ({error}); give a module that is made") from error
+
+
+def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
+    if not isinstance(value, list | tuple):
+        raise FedscopeError(
+            f"a model was given as {type(value).__name__}; give a module, its state_dict() or arrays by name"
+        )
+    if names is None:
+        raise FedscopeError(
+            f"a model was given as {len(value)} arrays without names; name them, or give model=, whose state_dict() "
+            "has them in this order"
+        )
+    if len(names) != len(value):
+        raise FedscopeError(f"a model was given as {len(value)} arrays, but model= has {len(names)} tensors")
+    return dict(zip(names, value, strict=True))
+
+
+def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
+    """A tensor as an array on the CPU, and its dtype."""
+    if callable(getattr(value, "detach", None)):  # a tensor of torch
+        if type(value).__name__.startswith("Uninitialized"):
+            raise FedscopeError(
+                f"{name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the module once first"
+            )
+        if getattr(value, "is_meta", False):
+            raise FedscopeError(f"{name} is on the meta device, which keeps no numbers; make the module on the CPU")
+        value = value.detach()
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype == BFLOAT16:
+            return value.contiguous().view(sys.modules["torch"].int16).cpu().numpy().view(np.uint16), BFLOAT16
+        try:
+            value = value.cpu().numpy()
+        except (TypeError, RuntimeError) as error:
+            raise FedscopeError(f"{name} is {dtype}, which a run cannot hold; give it as float32") from error
+    array = np.asarray(value)
+    if array.dtype.name == BFLOAT16:  # of ml_dtypes, as jax gives it
+        return array.view(np.uint16), BFLOAT16
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+        raise FedscopeError(f"{name} is {array.dtype}, which a run cannot hold; give it as float32")
+    return array, array.dtype.name
+
+
+def numbers_of(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The values of an array that may be bits of bfloat16."""
+    from ..models.weights import from_bfloat16
+
+    return from_bfloat16(array) if dtype == BFLOAT16 else array
+
+
+def difference(model: GivenModel, layout: Layout) -> str:
+    """One clause that names what of a model does not fit the run's, whatever the order; empty where all does."""
+    known = {entry.name: entry for entry in layout.entries}
+    missing = [name for name in known if name not in model.arrays]
+    other = [name for name in model.arrays if name not in known]
+    if missing or other:
+        clauses = [f"lacks {listed(missing, 3)}"] if missing else []
+        clauses += [f"has {listed(other, 3)}, which the run's models do not have"] if other else []
+        return " and ".join(clauses)
+    for name, entry in known.items():
+        if model.arrays[name].shape != entry.shape:
+            ranks = other_ranks(model.arrays, layout)
+            return (
+                f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}{ranks}"
+            )
+        if model.dtypes[name] != (entry.stored or entry.dtype):
+            return f"has {name} in {model.dtypes[name]}, the run's models in {entry.stored or entry.dtype}"
+    return ""

@@ -1,0 +1,173 @@
+"""Rounds of Flower on their way into a run: who a client is, what it weighs, and what cannot be recorded."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import FedscopeError, FedscopeWarning
+from ..recorder import Recorder
+from .replies import Arrays, Reply
+
+T = TypeVar("T")
+
+
+class Watch:
+    """A strategy whose rounds are recorded; whatever recording stumbles over is a warning, and the training goes on.
+
+    Args:
+        named: whether the recorder has the names of models' arrays.
+    """
+
+    def __init__(self, strategy: Any, recorder: Recorder, named: bool) -> None:
+        self.strategy, self.recorder, self._named = strategy, recorder, named
+        self._start: Arrays | None = None
+        self._types: dict[str, np.dtype[Any]] = {}
+        self._nodes: dict[Any, int] = {}
+        self._by_partition: bool | None = None
+        self._said: set[str] = set()
+        self._own: dict[str, Any] = {}
+        strategy.recorder, strategy._fedscope = recorder, self
+        self.attach()
+
+    def attach(self) -> None:
+        """Put watched calls in the place of this one strategy's."""
+        raise NotImplementedError
+
+    def replace(self, **calls: Callable[..., Any]) -> None:
+        """Put these in the place of the strategy's own."""
+        for name, call in calls.items():
+            self._own[name] = vars(self.strategy).get(name)
+            setattr(self.strategy, name, call)
+
+    def end(self) -> None:
+        """Give the strategy its own calls back; a second time does nothing."""
+        while self._own:
+            name, own = self._own.popitem()
+            if own is None:
+                delattr(self.strategy, name)
+            else:
+                setattr(self.strategy, name, own)
+        self.close()
+
+    def close(self) -> None:
+        """Write what is waiting."""
+        self._guarded("its last rounds may be missing", self.recorder.close)
+
+    # --- a round ---
+
+    def sent(self, server_round: int, read: Callable[[], Arrays]) -> None:
+        """Keep the model that a round starts from."""
+        self._start = self._of_round(server_round, read)
+
+    def replied(self, server_round: int, read: Callable[[], list[Reply]]) -> list[Reply] | None:
+        """What clients sent; to be called before it is aggregated, since some strategies empty the replies."""
+        return self._of_round(server_round, read)
+
+    def aggregated(
+        self, server_round: int, replies: list[Reply] | None, made: Any, read: Callable[[Any], Arrays]
+    ) -> None:
+        """Record a round, given the strategy's arrays and metrics."""
+        if replies is not None:
+            self._of_round(server_round, lambda: self._record(replies, made, read))
+        self._start = None
+
+    def _record(self, replies: Sequence[Reply], made: Any, read: Callable[[Any], Arrays]) -> None:
+        arrays, metrics = made
+        if self._start is None:
+            raise FedscopeError("it is not known which model was sent")
+        if not replies:
+            raise FedscopeError("no client sent a model")
+        ids = self._numbers(replies)
+        self._types = self._types or {name: array.dtype for name, array in replies[0].model.items()}
+        for k, reply in zip(ids, replies, strict=True):
+            if other := [name for name, array in reply.model.items() if self._typed(name, array) is not array]:
+                self.tell(
+                    f"{self.recorder.path}: client {k} sends {other[0]} in {reply.model[other[0]].dtype}, clients of "
+                    f"the first round in {self._types[other[0]]}, as which it is recorded"
+                )
+        loss = (metrics or {}).get("train_loss")
+        self.recorder.round(
+            start=self._given(self._start),
+            clients={k: self._given(reply.model) for k, reply in zip(ids, replies, strict=True)},
+            # a strategy that gives nothing leaves the model as it was
+            global_=self._given(self._start if arrays is None else read(arrays)),
+            metrics={"train_loss": float(loss)} if isinstance(loss, int | float) else {},
+            **self._weights(ids, replies),
+        )
+
+    def _given(self, model: Arrays) -> Any:
+        """A model as the recorder takes it: in order, if it has no names but those that Flower makes up."""
+        typed = {name: self._typed(name, array) for name, array in model.items()}
+        unnamed = self._named and list(typed) == [str(i) for i in range(len(typed))]
+        return list(typed.values()) if unnamed else typed
+
+    def _typed(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Numbers in the type that the first clients have, as clients load them.
+
+        The server's means of whole numbers are floats, and some strategies give float64.
+        """
+        wanted = self._types.get(name, array.dtype)
+        if array.dtype == wanted or not {array.dtype.kind, wanted.kind} <= set("fiub"):
+            return array
+        with np.errstate(invalid="ignore"):
+            return array.astype(wanted)
+
+    def _numbers(self, replies: Sequence[Reply]) -> list[int]:
+        """The clients' numbers in the run: all are partitions, or none is, as in the first round."""
+        if self._by_partition is None:
+            self._by_partition = all(reply.partition is not None for reply in replies)
+            if not self._by_partition:
+                self.tell(
+                    f"{self.recorder.path}: clients are numbered in the order in which they reply, which another run "
+                    "need not repeat; give their ClientApp(mods=[fedscope.partition_mod])"
+                )
+        ids = []
+        for reply in replies:
+            k = reply.partition if self._by_partition else self._nodes.setdefault(reply.node, len(self._nodes))
+            if k is None:
+                raise FedscopeError(
+                    f"node {reply.node} does not say its partition, as clients did in the first round; give every "
+                    "ClientApp(mods=[fedscope.partition_mod])"
+                )
+            if k in ids:
+                raise FedscopeError(f"client {k} replied twice; give every node a partition-id of its own")
+            ids.append(k)
+        return ids
+
+    def _weights(self, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:
+        """What models weigh, as the recorder takes it."""
+        counts = [reply.samples for reply in replies if reply.samples is not None]
+        if len(counts) < len(replies):
+            self.tell(
+                f"{self.recorder.path}: replies do not say how many samples clients have, so all weigh the same in the "
+                'run; send MetricRecord({"num-examples": n})'
+            )
+            return {}
+        whole = all(count.is_integer() for count in counts)
+        return {"samples" if whole else "weights": dict(zip(ids, counts, strict=True))}
+
+    # --- what goes wrong ---
+
+    def _of_round(self, server_round: int, work: Callable[[], T]) -> T | None:
+        what = f"round {server_round} of Flower is not recorded, so later ones have lower numbers in the run"
+        return self._guarded(what, work)
+
+    def _guarded(self, otherwise: str, work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except Exception as error:
+            reason = str(error) if isinstance(error, FedscopeError) else f"{type(error).__name__}: {error}"
+            self.tell(f"{self.recorder.path}: {otherwise}: {reason}")
+            return None
+
+    def tell(self, sentence: str) -> None:
+        """Warn of each kind of thing once, whatever the round and the client."""
+        kind = re.sub(r"\d+", "", sentence)
+        if kind not in self._said:
+            self._said.add(kind)
+            warnings.warn(sentence, FedscopeWarning, stacklevel=2)

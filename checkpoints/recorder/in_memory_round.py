@@ -1,0 +1,72 @@
+"""A round's file made in memory from models as they were given: the one copy that recording makes of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ..io.checksums import Sums
+from ..models.weights import BFLOAT16, Entry, Layout
+from ..rounds.metrics import Metrics
+from ..rounds.writer import CLIENTS, SAMPLED, write_head, write_rows, write_sampled_ids, write_sketches
+from .coerce_models import GivenModel
+
+
+def round_image(
+    number: int,
+    layout: Layout,
+    client_ids: Sequence[int],
+    clients: Sequence[GivenModel],
+    single: Mapping[str, GivenModel | None],
+    columns: Mapping[str, np.ndarray | None],
+    metrics: Metrics,
+    *,
+    kept: np.ndarray | None = None,
+    sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
+    identity: str = "",
+) -> memoryview:
+    """The bytes of a round's file; whoever gave the models may change them afterwards.
+
+    Args:
+        layout: of the run; models may have its entries in another order.
+        client_ids: [C], ascending; ``clients`` are in their order.
+        single: ``start`` and ``global``; None is left out.
+        columns: by name, [C]; None is left out.
+        kept: the places of the clients whose models are kept, ascending; by default all of them.
+        sketches: of their updates, [C, k], and of single models by name, [k].
+        identity: of the run, where it has one.
+    """
+    ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
+    sums = Sums(ids)
+    places = np.arange(len(ids)) if kept is None else kept
+    with h5py.File(room, "w") as file:
+        write_head(file, number, metrics, {"client_ids": ids, **columns}, sums, identity)
+        if sketches is not None:
+            write_sketches(file, *sketches, sums)
+        for name, model in single.items():
+            if model is not None:
+                group = file.create_group(name)
+                for entry in layout.entries:
+                    values = np.asarray(model.arrays[entry.name])
+                    dataset = group.create_dataset(entry.name, data=values)
+                    _say_type(dataset, entry)
+                    sums.add(dataset, values)
+        some = 0 < len(places) < len(ids)
+        if some:
+            write_sampled_ids(file, ids[places], sums)
+        group = file.create_group(SAMPLED if some else CLIENTS) if len(places) else None
+        for entry in layout.entries if group is not None else ():
+            dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
+            rows = [clients[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
+            _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
+        sums.write(file)
+    return room.getbuffer()
+
+
+def _say_type(dataset: Any, entry: Entry) -> None:
+    if entry.stored == BFLOAT16:
+        dataset.attrs["dtype"] = BFLOAT16

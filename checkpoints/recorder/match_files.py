@@ -1,0 +1,258 @@
+"""Which model files are whose: of a list, of a folder, or of a pattern with rounds and clients in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import FedscopeError, listed, spans
+from ..io.untrusted import real_path
+from ..models.files import SUFFIXES, file_and_key, is_model_folder
+from ..models.folders import model_in, model_names
+
+#: what stands for a whole number in a pattern
+PLACEHOLDERS = ("round", "client")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_EXAMPLE = "ckpt/round-{round}/client-{client}.pt"
+
+
+@dataclass(frozen=True)
+class RoundFiles:
+    """The files of a round.
+
+    Attributes:
+        number: of the round, as the files count.
+        clients: by the client's number, ascending.
+        start, global_: None where there is no file.
+    """
+
+    number: int
+    clients: dict[int, Path]
+    start: Path | None
+    global_: Path | None
+
+    @property
+    def count(self) -> int:
+        """How many files these are."""
+        return len(self.clients) + (self.start is not None) + (self.global_ is not None)
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """The files of a run.
+
+    Attributes:
+        rounds: ascending; rounds that there are not are left out.
+        given: the patterns and folders that were given, by what they are for.
+        notes: what was left out, a sentence each.
+    """
+
+    rounds: tuple[RoundFiles, ...]
+    given: dict[str, str]
+    notes: list[str]
+
+
+def find_files(files: Sequence[str], start: str | None = None, global_: str | None = None) -> CheckpointFiles:
+    """The files of every round.
+
+    Args:
+        files: the clients' models, numbered from 0 in this order; one folder, whose model files are taken in natural
+            order; or one pattern, in which ``{round}`` and ``{client}`` stand for whole numbers.
+        start: the file of the model that the first round's clients were sent, or a pattern with ``{round}``.
+        global_: the server's model afterwards, alike.
+
+    Raises:
+        FedscopeError: no files; a pattern that says something else, or that nothing matches; one client twice; a file
+            of a round without clients.
+    """
+    notes: list[str] = []
+    given = {"clients": files[0]} if len(files) == 1 and not Path(files[0]).is_file() else {}
+    given |= {name: text for name, text in (("start", start), ("global", global_)) if text and is_pattern(text)}
+    if not files or not all(files):
+        raise FedscopeError(f"no files were given; give model files, a folder of them, or a pattern: '{_EXAMPLE}'")
+    patterns = [text for text in files if is_pattern(text)]
+    if patterns and len(files) > 1:
+        raise FedscopeError(f"{patterns[0]} is a pattern, which stands for all files; give it alone, in quotes")
+    clients = _by_round(patterns[0]) if patterns else {1: dict(enumerate(_in_order(files, start, global_, notes)))}
+    starts, ends = _of_rounds("--start", start, clients, files[0]), _of_rounds("--global", global_, clients, files[0])
+    for option, found in (("--start", starts), ("--global", ends)):
+        for number in [number for number in found if number not in clients]:
+            if option == "--start" and number > max(clients):  # the model that the last round has made
+                notes.append(f"{found.pop(number)} is left out: no client's file is of round {number}")
+                continue
+            raise FedscopeError(
+                f"{option} {found[number]} is of round {number}, of which there is no client's file ({files[0]} has "
+                f"rounds {spans(sorted(clients))}); add them, or move it away"
+            )
+    rounds = (RoundFiles(t, dict(sorted(clients[t].items())), starts.get(t), ends.get(t)) for t in sorted(clients))
+    return CheckpointFiles(tuple(rounds), given, notes)
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a path has ``{...}`` in it, and is not the name of a file.
+
+    >>> is_pattern("client-{client}.pt"), is_pattern("client-3.pt")
+    (True, False)
+    """
+    return _PLACEHOLDER.search(text) is not None and not Path(text).exists()
+
+
+def natural(name: str) -> list[str | int]:
+    """A key by which ``client-2`` comes before ``client-10``.
+
+    >>> sorted(["client-10.pt", "client-2.pt"], key=natural)
+    ['client-2.pt', 'client-10.pt']
+    """
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
+
+
+# --- a list, a folder ---
+
+
+def _in_order(files: Sequence[str], start: str | None, global_: str | None, notes: list[str]) -> list[Path]:
+    """The clients' files, without those that are the start or the global model too."""
+    paths = [path for text in files for path in _expanded(text)]
+    known: dict[Path, Path] = {}
+    for path in paths:
+        if known.setdefault(real_path(path), path) is not path:
+            raise FedscopeError(f"{path} is given twice, so it would be two clients; give each file once")
+    for what, text in (("start", start), ("global model", global_)):
+        if text is not None and (place := real_path(Path(text))) in known:
+            notes.append(f"{known.pop(place)} is the {what}, and so no client")
+    if not known:
+        raise FedscopeError(f"{listed(files, 3)}: no client's model is left; give more files than --start and --global")
+    return list(known.values())
+
+
+def _expanded(text: str) -> list[Path]:
+    file, key = file_and_key(text)
+    return [with_key(path, key) for path in _all_of(file)]
+
+
+def _all_of(text: str) -> list[Path]:
+    """The one model of a folder, all model files of another, the files that signs stand for, or the file itself."""
+    path = Path(text)
+    if path.is_dir():
+        one = model_in(path, SUFFIXES)
+        if one is not None:
+            return [one]
+        found = [path / name for name in sorted(model_names(path, SUFFIXES), key=natural)]
+        if not found:
+            names = sorted((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), key=natural)
+            holds = f"; it holds {listed(names, 6)}" if names else ""
+            raise FedscopeError(f"{text} holds no model's file ({', '.join(SUFFIXES)}){holds}; give another folder")
+        return found
+    if not path.exists() and any(sign in text for sign in "*?["):  # no shell has done it
+        pattern = str(path.relative_to(path.anchor))
+        there = (one for one in Path(path.anchor).glob(pattern) if _is_model(one) and not one.name.startswith("."))
+        found = sorted(there, key=lambda one: natural(str(one)))
+        if not found:
+            raise FedscopeError(f"{text} matches no file{_there(path.parts)}")
+        return found
+    return [path]
+
+
+def with_key(path: Path, key: str) -> Path:
+    """``FILE:KEY``, which names one of several models in a file."""
+    return path.with_name(f"{path.name}:{key}") if key else path
+
+
+def _is_model(path: Path) -> bool:
+    return path.is_file() or is_model_folder(path)
+
+
+# --- patterns ---
+
+
+def _by_round(pattern: str) -> dict[int, dict[int, Path]]:
+    """The clients' files by round and client; without ``{round}`` they are round 1's."""
+    if "client" not in _placeholders(pattern):
+        raise FedscopeError(
+            f"{pattern} does not say which client a model belongs to; write {{client}} for the client's number, as in "
+            f"'{_EXAMPLE}'"
+        )
+    clients: dict[int, dict[int, Path]] = {}
+    for values, path in _matches(pattern):
+        number, client = values.get("round", 1), values["client"]
+        other = clients.setdefault(number, {}).setdefault(client, path)
+        if other is not path:
+            raise FedscopeError(f"{other} and {path} are both client {client} of round {number}; keep one of them")
+    return clients
+
+
+def _of_rounds(option: str, text: str | None, clients: Mapping[int, Mapping[int, Path]], files: str) -> dict[int, Path]:
+    """One model a round: the files of a pattern, or a single file, which is of the first or only round."""
+    if text is None:
+        return {}
+    if not is_pattern(text):
+        if option == "--global" and len(clients) > 1:
+            raise FedscopeError(
+                f"{option} {text} is one file, but {files} has {len(clients)} rounds; write {{round}} for the "
+                "round's number"
+            )
+        return {min(clients): Path(text)}
+    used = _placeholders(text)
+    if "client" in used or "round" not in _placeholders(files):
+        has = "{client}, but all clients of a round have one" if "client" in used else f"{{round}}, but {files} has not"
+        raise FedscopeError(f"{option} {text} has {has}; give a file, or {{round}} in both patterns alone")
+    found: dict[int, Path] = {}
+    for values, path in _matches(text):
+        other = found.setdefault(values["round"], path)
+        if other is not path:
+            raise FedscopeError(f"{other} and {path} are both {option} of round {values['round']}; keep one of them")
+    return dict(sorted(found.items()))
+
+
+def _placeholders(pattern: str) -> set[str]:
+    used = set(_PLACEHOLDER.findall(pattern))
+    if other := sorted(used - set(PLACEHOLDERS)):
+        raise FedscopeError(f"{pattern}: {{{other[0]}}} is not a placeholder; {{round}} and {{client}} are")
+    return used
+
+
+def _matches(pattern: str) -> list[tuple[dict[str, int], Path]]:
+    file, key = file_and_key(pattern)
+    parts = Path(file).parts
+    found = sorted(_walk(Path(), parts, {}), key=lambda match: natural(str(match[1])))
+    if not found:
+        raise FedscopeError(f"{pattern} matches no file{_there(parts)}")
+    return [(values, with_key(path, key)) for values, path in found]
+
+
+def _walk(folder: Path, parts: Sequence[str], values: dict[str, int]) -> Iterator[tuple[dict[str, int], Path]]:
+    """Every file that the parts of a path match, and the numbers that its placeholders stand for."""
+    head, *rest = parts
+    if not _PLACEHOLDER.search(head):
+        inside = [(folder / head, values)]
+    else:
+        names = _PLACEHOLDER.split(head)[1::2]
+        # one group a place: a placeholder may stand in a path more than once
+        literal = [re.escape(text) for text in _PLACEHOLDER.split(head)[::2]]
+        expression = re.compile("([0-9]{1,18})".join(literal))
+        inside = []
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if (match := expression.fullmatch(entry.name)) is None:
+                continue
+            here = [*values.items(), *zip(names, map(int, match.groups()), strict=True)]
+            if len(set(here)) == len(dict(here)):
+                inside.append((entry, dict(here)))
+    for path, known in inside:
+        if rest:
+            yield from _walk(path, rest, known)
+        elif _is_model(path):
+            yield known, path
+
+
+def _there(parts: Sequence[str]) -> str:
+    """A clause that says what lies where the first part of a path that is no plain name was looked for."""
+    folder = Path()
+    for part in parts:
+        if any(sign in part for sign in "{*?["):
+            break
+        if not (folder / part).exists():
+            return f": there is no {folder / part}; check the path"
+        folder /= part
+    names = sorted((entry.name for entry in folder.iterdir() if not entry.name.startswith(".")), key=natural)
+    return f"; {folder} holds {listed(names, 6) or 'nothing'}"

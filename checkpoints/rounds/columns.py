@@ -1,0 +1,284 @@
+"""A round's models in pieces of columns that several threads read at once.
+
+HDF5 has one lock, and takes three times as long as the system to copy rows of a large layer. Where rows lie in the file
+as they do in memory, HDF5 only says where, and whoever needs a piece reads it. What is compressed is read a row at a
+time and waits on disk, so that memory depends neither on the layer nor on how many rounds are read side by side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from tempfile import TemporaryFile, gettempdir
+from threading import Lock
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from ..errors import FedscopeError, listed, nearest
+from ..io import checksums
+from ..io.hdf5_validation import Stored
+from .models import open_entry
+from .reader import RoundFile
+from .round import Round, few_of
+
+# Pieces that the system is told of before they are read; bytes that are read and summed in one go.
+AHEAD, _BLOCK = 4, 2**18
+# Numbers of all clients in a block: 16 MiB of float32, so that a block and its float64 temporaries stay near the
+# processor, and reading it costs few calls.
+NUMBERS = 4 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some columns of a parameter, of all the models; :meth:`read` reads them, in any thread and order.
+
+    Attributes:
+        layer: the ``state_dict`` key.
+        where: their place in the flat vector [P].
+        start: of the first one, in the flattened parameter.
+        rows: C of clients, 1 of one model.
+        dtype: the layout's.
+    """
+
+    layer: str
+    where: slice
+    start: int
+    dtype: np.dtype[Any]
+    file: _File
+    places: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many models."""
+        return len(self.places)
+
+    @property
+    def count(self) -> int:
+        """How many columns."""
+        count: int = self.where.stop - self.where.start
+        return count
+
+    def read(self, buffer: np.ndarray | None = None) -> np.ndarray:
+        """The values, [rows, count].
+
+        Args:
+            buffer: of at least so many numbers of this dtype, flat, that they are written to; a new one by default.
+
+        Raises:
+            FedscopeError: the file ends before.
+        """
+        size = self.rows * self.count
+        flat = np.empty(size, self.dtype) if buffer is None else buffer[:size]
+        values = flat.reshape(self.rows, self.count)
+        for row, place in zip(values, self.places, strict=True):
+            self.file.read(row, place)
+        return values
+
+
+def read_pieces(
+    round_: Round, columns: int, layers: Collection[str] | None = None, *, which: str = "clients"
+) -> Iterator[Piece]:
+    """The parameters of a round's models, a piece after the other in the layout's order; nothing is read yet.
+
+    Args:
+        columns: of a piece, at most.
+        layers: only these; all by default.
+        which: the clients, or one of ``start``, ``global`` and ``averaged``.
+
+    Raises:
+        FedscopeError: the models were not recorded; a layer that is no parameter of them (says which are); a file that
+            is damaged or belongs to another run.
+    """
+    return _announced(_pieces(round_, columns, layers, which))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A block of columns of ``clients``.
+
+    Attributes:
+        layer: the ``state_dict`` key of the parameter they belong to.
+        where: their place in the flat vector [P].
+        start: of the first one, in the flattened layer.
+        values: [C, n], in the layout's dtype.
+    """
+
+    layer: str
+    where: slice
+    start: int
+    values: np.ndarray
+
+
+def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: int = NUMBERS) -> Iterator[Columns]:
+    """The clients' parameters, a block after the other in the layout's order; each number is read once.
+
+    Args:
+        layers: only these; all by default.
+        numbers: of all clients in a block, at most (at least a column).
+
+    Raises:
+        FedscopeError: the round has no clients; a layer that is no parameter of the model (says which are).
+    """
+    for piece in read_pieces(round_, max(1, numbers // max(1, len(round_.client_ids))), layers):
+        yield Columns(piece.layer, piece.where, piece.start, piece.read())
+
+
+def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: str) -> Iterator[Piece]:
+    if which != "clients":
+        round_.refuse_missing(which)
+    elif not round_.has_clients:
+        why = few_of(round_) if round_.has_sample else f"the clients of round {round_.number} were not recorded"
+        raise FedscopeError(f"{round_.label}: {why}")
+    layout = round_.layout
+    for layer in layers or ():
+        if layer not in layout.slices:
+            hint = nearest(layer, list(layout.slices))
+            raise FedscopeError(
+                f"{round_.label} has no parameter {layer!r}{hint or '; it has ' + listed(list(layout.slices))}"
+            )
+    rows = {name: where for name, where in layout.slices.items() if layers is None or name in layers}
+    found, opened = _places(round_, which, rows)
+    file = _File(round_.path.open("rb", buffering=0), round_.path)
+    for name, where in rows.items():
+        if where.start == where.stop:
+            continue
+        if name in found:
+            source, places = file, found[name].places
+            if found[name].unverified:
+                _verify(opened, which, name, file, places)
+        else:
+            source, places = _unpacked(round_, which, name)
+        for start in range(0, where.stop - where.start, columns):
+            here = slice(where.start + start, min(where.start + start + columns, where.stop))
+            begins = tuple(place + start * layout.dtype.itemsize for place in places)
+            yield Piece(name, here, start, layout.dtype, source, begins)
+
+
+def _announced(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The same, some of them ahead told to the system, which fetches them while others are worked on."""
+    if not hasattr(os, "posix_fadvise"):  # not on this system
+        yield from pieces
+        return
+    ahead: deque[Piece] = deque()
+    for piece in pieces:
+        for place in piece.places:
+            size = piece.count * piece.dtype.itemsize
+            os.posix_fadvise(piece.file.raw.fileno(), place, size, os.POSIX_FADV_WILLNEED)
+        ahead.append(piece)
+        if len(ahead) > AHEAD:
+            yield ahead.popleft()
+    yield from ahead
+
+
+class _File:
+    """A file that any thread reads at any place, open until the last piece of it is gone."""
+
+    def __init__(self, raw: Any, name: object) -> None:
+        self.raw, self.name, self.lock = raw, name, Lock()
+
+    def read(self, row: np.ndarray, place: int) -> None:
+        """Fill a row with what begins at a byte."""
+        left = row.data.cast("B")
+        while left:
+            got = self._some(left, place)
+            if not got:
+                raise FedscopeError(f"{self.name} is truncated: it ends before byte {place}; restore it from a copy")
+            left, place = left[got:], place + got
+
+    def _some(self, left: memoryview, place: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self.raw.fileno(), [left], place)
+        with self.lock:  # not on this system
+            self.raw.seek(place)
+            return int(self.raw.readinto(left))
+
+    def __del__(self) -> None:
+        self.raw.close()
+
+
+def _unpacked(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:
+    """A temporary file with a parameter's rows, read and decoded one by one, and where they begin.
+
+    Raises:
+        FedscopeError: there is no room for it.
+    """
+    file, places = _File(TemporaryFile(buffering=0), "a temporary file"), [0]  # noqa: SIM115
+    try:
+        for row in round_.rows_of(which, name):
+            left = row.data.cast("B")
+            while left:
+                left = left[file.raw.write(left) :]
+            places.append(places[-1] + row.nbytes)
+    except OSError as error:
+        raise FedscopeError(
+            f"{gettempdir()} has no room for {which}/{name} of {round_.label} ({error.strerror}), which is unpacked "
+            "there; free some, or name another folder in TMPDIR"
+        ) from error
+    return file, tuple(places[:-1])
+
+
+class _Found(NamedTuple):
+    """The bytes where each model's row of a parameter begins, and whether one is still to be verified."""
+
+    places: tuple[int, ...]
+    unverified: bool
+
+
+def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str, _Found], RoundFile]:
+    """Where the rows of parameters begin, of those that can be read as they lie in the file; and the file, closed."""
+    found = {}
+    stacked = which == "clients"
+    with round_.open(stacked=stacked) as file:
+        for entry in round_.layout.parameters:
+            if entry.name not in names:
+                continue
+            stored, code = open_entry(file, which, entry, stacked=stacked)
+            if stored.dtype == round_.layout.dtype and code is None and not file.file.userblock_size:
+                rows = _rows(stored, entry.shape, stacked)
+                if rows is not None:
+                    unverified = any(file.wants(stored.path, k) for k in range(len(rows)))
+                    found[entry.name] = _Found(rows, unverified)
+        if any(one.unverified for one in found.values()):
+            _ = file.table  # kept, so that the file need not be opened again for it
+    return found, file
+
+
+def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence[int]) -> None:
+    """Compare a parameter's rows with their checksums before pieces of them are handed out.
+
+    Pieces come in any order and belong to several rows, so rows are read once more, in blocks that stay in the cache.
+    """
+    shape, dtype = next(e.shape for e in file.layout.parameters if e.name == name), file.layout.dtype
+    size = prod(shape) * dtype.itemsize
+    path, block = f"{which}/{name}", np.empty(min(size, _BLOCK), np.uint8)
+    clients = file.ids if which == "clients" else (checksums.NONE,)
+    for k, (place, client) in enumerate(zip(places, clients, strict=True)):
+        if not file.wants(path, k):
+            continue
+        running = checksums.running(path, int(client), dtype, shape)
+        for begin in range(0, size, _BLOCK):
+            part = block[: size - begin]
+            raw.read(part, place + begin)
+            running.update(part)
+        file.compare(path, k, int(client), running.intdigest())
+
+
+def _rows(stored: Stored, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
+    """The byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
+    if not prod(stored.shape):
+        return None
+    count, dataset = stored.shape[0] if stacked else 1, stored.id
+    first = dataset.get_offset()
+    if first is not None:  # of one piece
+        width = stored.dtype.itemsize * prod(shape)
+        return tuple(first + k * width for k in range(count))
+    made = dataset.get_create_plist()
+    if not stacked or made.get_layout() != h5py.h5d.CHUNKED or made.get_nfilters() or made.get_chunk() != (1, *shape):
+        return None
+    chunks = [dataset.get_chunk_info_by_coord((k, *(0,) * len(shape))) for k in range(count)]
+    return None if any(chunk.byte_offset is None for chunk in chunks) else tuple(chunk.byte_offset for chunk in chunks)

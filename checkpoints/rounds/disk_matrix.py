@@ -1,0 +1,186 @@
+"""A matrix [C, P] on the disk, in the place of one in memory: what is asked for is read, the rest stays where it is."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, cast
+
+import numpy as np
+
+from ..errors import DiskFullError, FedscopeError, spoken_size
+from ..io.atomic import disk_is_full
+
+#: numbers of all rows in a block of columns: 16 MiB of float32, as pieces of recorded rounds have
+NUMBERS = 4 * 2**20
+
+
+class RowsOnDisk(ABC):
+    """What a matrix [C, P] answers without being in memory, so that it can be the ``parameters`` of
+    :class:`~fedscope.checkpoints.Weights`.
+
+    ``rows[k]`` is row k [P], read anew; ``rows[[3, 5]]`` are some of them [2, P]; ``rows[:, a:b]`` is the same for some
+    columns, of which nothing is read yet. Iterating reads a row at a time. ``np.asarray(rows)`` reads everything, so
+    whatever numpy does works, with the memory that it takes.
+
+    Attributes:
+        shape: (C, P).
+        dtype: in memory.
+    """
+
+    ndim = 2
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+
+    @abstractmethod
+    def read(self, k: int, where: slice) -> np.ndarray:
+        """Columns ``where`` of row k, [n], in an array of their own. Any thread may ask."""
+
+    def block(self, where: slice) -> np.ndarray:
+        """Columns ``where`` of all rows, [C, n]."""
+        values = np.empty((len(self), where.stop - where.start), self.dtype)
+        for k, row in enumerate(values):
+            row[:] = self.read(k, where)
+        return values
+
+    def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
+        """All columns in their order, some at a time: where they lie, and their values [C, n].
+
+        Args:
+            numbers: in a block, at most (at least a column).
+        """
+        for where in cut(self.shape[1], max(1, numbers // max(1, len(self)))):
+            yield where, self.block(where)
+
+    @property
+    def nbytes(self) -> int:
+        """What it would take in memory."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            rows, where = key
+            if rows not in (slice(None), Ellipsis) or not isinstance(where, slice):
+                raise IndexError(f"rows on the disk are asked for whole, or for columns [:, a:b], not [{key}]")
+            begin, end, step = where.indices(self.shape[1])
+            if step != 1:
+                raise IndexError(f"columns on the disk follow each other, but their step is {step}")
+            return _Columns(self, slice(begin, max(begin, end)))
+        if isinstance(key, int | np.integer):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"there is no row {key} of {len(self)}")
+            return self.read(int(key) % len(self), slice(0, self.shape[1]))
+        picked = np.arange(len(self))[key]
+        return np.stack([self[int(k)] for k in picked]) if len(picked) else np.empty((0, self.shape[1]), self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        whole = self.block(slice(0, self.shape[1]))
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+
+class _Columns(RowsOnDisk):
+    """Some columns of another matrix on the disk."""
+
+    def __init__(self, whole: RowsOnDisk, where: slice) -> None:
+        super().__init__((len(whole), where.stop - where.start), whole.dtype)
+        self._whole, self._begin = whole, where.start
+
+    def read(self, k: int, where: slice) -> np.ndarray:
+        return self._whole.read(k, slice(self._begin + where.start, self._begin + where.stop))
+
+    def block(self, where: slice) -> np.ndarray:
+        return self._whole.block(slice(self._begin + where.start, self._begin + where.stop))
+
+
+class ScratchRows(RowsOnDisk):
+    """Rows that are written once, in any order, and read until nobody holds the matrix any more.
+
+    The file has no name: it is gone when its process ends, in whatever way, so there is nothing to clean up.
+
+    Args:
+        folder: on whose disk it is.
+
+    Raises:
+        DiskFullError: a row that does not fit any more; says how much all of them take.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = ScratchRows(folder, (2, 3), np.dtype("float32"))
+    ...     rows[1], rows[0] = [4, 5, 6], [1, 2, 3]
+    ...     rows[1].tolist(), np.asarray(rows[:, 1:]).tolist(), os.listdir(folder)
+    ([4.0, 5.0, 6.0], [[2.0, 3.0], [5.0, 6.0]], [])
+    """
+
+    def __init__(self, folder: Path | str, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        super().__init__(shape, dtype)
+        self._folder = folder
+        # of a system that cannot do without a name it is one that an interrupted write would have, and swept as such
+        self._file = TemporaryFile(dir=folder, prefix=".clients.", suffix=".tmp", buffering=0)  # noqa: SIM115
+
+    def __setitem__(self, k: int, row: np.ndarray) -> None:
+        values = np.ascontiguousarray(row, self.dtype)
+        if values.shape != self.shape[1:]:
+            raise ValueError(f"row {k} has shape {values.shape}, but there are {self.shape[1]} columns")
+        left, place = values.data.cast("B") if values.size else memoryview(b""), k * values.nbytes
+        while left:
+            try:
+                written = os.pwrite(self._file.fileno(), left, place)
+            except OSError as error:
+                if not disk_is_full(error):
+                    raise
+                raise DiskFullError(
+                    f"{self._folder}: the disk is full: the clients of a round, which are put aside there, take "
+                    f"{spoken_size(self.nbytes)}; make room"
+                ) from error
+            left, place = left[written:], place + written
+
+    def read(self, k: int, where: slice) -> np.ndarray:
+        values = np.empty(where.stop - where.start, self.dtype)
+        left = values.data.cast("B") if values.size else memoryview(b"")
+        place = (k * self.shape[1] + where.start) * self.dtype.itemsize
+        while left:
+            got = read_at(self._file.fileno(), left, place)
+            if not got:
+                raise FedscopeError(f"row {k} of the clients that were put aside in {self._folder} was never written")
+            left, place = left[got:], place + got
+        return values
+
+
+def read_at(file: int, left: memoryview, place: int) -> int:
+    """Read what there is at a place of a file, straight to where it shall be; how many bytes."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [left], place)
+    part = os.pread(file, min(len(left), 2**24), place)  # not on this system
+    left[: len(part)] = part
+    return len(part)
+
+
+def cut(columns: int, width: int) -> Iterator[slice]:
+    """All columns, ``width`` at a time.
+
+    >>> list(cut(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    for begin in range(0, columns, width):
+        yield slice(begin, min(begin + width, columns))
+
+
+def as_array(rows: RowsOnDisk) -> np.ndarray:
+    """The same object: whoever is given it as an array asks for rows, columns, its shape and its dtype alone."""
+    return cast(np.ndarray, rows)
+
+
+def on_disk(rows: np.ndarray) -> RowsOnDisk | None:
+    """The same object where it is on the disk; None of an array in memory."""
+    found: object = rows
+    return found if isinstance(found, RowsOnDisk) else None

@@ -1,0 +1,161 @@
+"""Models in a round's file, read into memory: one of them, clients' rows, or a layer of all; and what methods keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from ..errors import FedscopeError
+from ..io.hdf5 import attribute
+from ..io.hdf5_validation import Stored
+from ..models.weights import BFLOAT16, Entry, Weights, from_bfloat16
+from .reader import RoundFile
+from .writer import CLIENTS, SAMPLED, decode, is_encoded
+
+
+def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
+    """The models of a group that has a row a client, [C, P], by the places of their rows; or with None the only one of
+    another group, as ``start``, [P]."""
+    layout, lead = file.layout, () if places is None else (len(places),)
+    # all of it passes the gate before room is made for any of it
+    opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
+    parameters = np.empty((*lead, layout.size), layout.dtype)
+    buffers: dict[str, np.ndarray] = {}
+    for entry, (stored, code) in zip(layout.entries, opened, strict=True):
+        if entry.kind == "parameter":
+            out = parameters[..., layout.slices[entry.name]]
+        else:
+            buffers[entry.name] = np.empty((*lead, *entry.shape), entry.dtype)
+            out = buffers[entry.name].reshape((*lead, prod(entry.shape)))
+        if places is None:
+            _row(file, stored, code, None, out)
+            continue
+        for i, place in enumerate(places):
+            _row(file, stored, code, place, out[i])
+    return Weights(layout, parameters, buffers)
+
+
+def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray]:
+    """The clients' buffers, [C, \\*shape] by name, by the places of their rows."""
+    buffers: dict[str, np.ndarray] = {}
+    for entry in file.layout.buffers:
+        stored, code = open_entry(file, "clients", entry, stacked=True)
+        buffers[entry.name] = np.empty((len(places), *entry.shape), entry.dtype)
+        for out, place in zip(buffers[entry.name].reshape(len(places), prod(entry.shape)), places, strict=True):
+            _row(file, stored, code, place, out)
+    return buffers
+
+
+def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
+    """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+    entry = file.layout.by_name[layer]
+    stacked = which == "clients"
+    stored, code = open_entry(file, which, entry, stacked=stacked)
+    for place in range(len(file.ids)) if stacked else (None,):
+        row = np.empty(prod(entry.shape), file.layout.dtype)
+        _row(file, stored, code, place, row)
+        yield row
+
+
+def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
+    """Arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
+    layout, state = file.layout, {}
+    for name in file.names(group):
+        path = f"{group}/{name}"
+        kind = _kind(file, path)
+        if not file.gate.is_group(path):
+            state[name] = file.array(path)
+        elif kind == "model":
+            entries = {e.name: file.array(f"{path}/{e.name}", np.dtype(e.dtype), e.shape) for e in layout.entries}
+            state[name] = layout.flatten(entries)
+        elif kind == "vector":
+            parts = [file.array(f"{path}/{e.name}", "iuf", e.shape).reshape(-1) for e in layout.parameters]
+            state[name] = np.concatenate(parts)
+        else:
+            state[name] = read_state(file, path)
+    return state
+
+
+def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weights | np.ndarray:
+    """Some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
+    path = f"client_state/{name}"
+    kind = _kind(file, path)
+    if not file.gate.is_group(path):
+        return file.rows(path, places)
+    if kind == "vector":
+        parts = [file.rows(f"{path}/{e.name}", places, e.shape) for e in file.layout.parameters]
+        return np.concatenate([part.reshape(len(places), -1) for part in parts], axis=1)
+    return read_models(file, path, places)
+
+
+def is_packed(file: RoundFile, path: str) -> bool:
+    """Whether a dataset is stored in another form than it has in memory."""
+    if not file.gate.has(path):
+        return False
+    stored = file.gate.dataset(path, "biuf")
+    return _is_coded(file, path) or stored.id.get_create_plist().get_nfilters() > 0
+
+
+class Code(NamedTuple):
+    """A dataset's rows are no numbers but codes of this type; ``values`` makes numbers of a row, [n]."""
+
+    dtype: np.dtype[Any]
+    values: Callable[[np.ndarray], np.ndarray]
+
+
+def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> tuple[Stored, Code | None]:
+    """An entry of a group of models, and what its rows are where they are no numbers: the bits of bfloat16, or
+    differences from ``start``.
+
+    Raises:
+        FedscopeError: as the gate; an encoding that is not known.
+    """
+    path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
+    if entry.stored == BFLOAT16:
+        bits = Code(np.dtype(np.uint16), from_bfloat16)
+        return file.gate.dataset(path, bits.dtype, shape), bits
+    if not file.gate.has(path) or not _is_coded(file, path):
+        return file.gate.dataset(path, np.dtype(entry.stored or entry.dtype), shape), None
+    encoding = attribute(file.file[path], "encoding")
+    if not isinstance(encoding, str) or encoding != "delta":
+        raise FedscopeError(
+            f"{file.path}: {path} is encoded as {encoding!r:.40}, which this fedscope does not know; upgrade it: "
+            "pip install --upgrade fedscope"
+        )
+    if group not in (CLIENTS, SAMPLED) or entry.kind != "parameter" or not is_encoded(np.dtype(entry.dtype)):
+        raise file.gate.damaged(f"{path} claims to be differences, which only float32 parameters of clients can be")
+    if not file.gate.has("start"):
+        raise file.gate.damaged("its clients are differences from start, which is missing")
+    start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape).reshape(-1)
+    code = Code(np.dtype(np.int32), lambda coded: decode(start, coded))
+    return file.gate.dataset(path, code.dtype, shape), code
+
+
+def _is_coded(file: RoundFile, path: str) -> bool:
+    return bool(h5py.h5a.exists(file.file.id, b"encoding", obj_name=path.encode()))
+
+
+def _row(file: RoundFile, stored: Stored, code: Code | None, place: int | None, out: Any) -> None:
+    if code is None:
+        file.read(stored, place, out)
+        return
+    coded = np.empty(out.size, code.dtype)
+    file.read(stored, place, coded)
+    out[...] = code.values(coded)
+
+
+def _kind(file: RoundFile, path: str) -> str:
+    """What a group is said to hold: ``model``, ``vector``, or "" where it holds others."""
+    if not file.gate.has(path):
+        raise file.gate.damaged(f"it lacks {path}")
+    kind = ""
+    if h5py.h5a.exists(file.file.id, b"kind", obj_name=path.encode()):
+        kind = str(attribute(file.file[path], "kind"))
+        file.verify_attribute(f"{path}@kind", kind)
+    elif file.has_table and f"{path}@kind" in file.table.places:
+        raise file.gate.damaged(f"{path} does not say any more of what kind it is")
+    return kind

@@ -1,0 +1,102 @@
+"""Which run a file is of: an identity that is made when a run begins, and stands in each of its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import FedscopeError
+from ..io.hdf5 import attribute
+from ..io.hdf5_validation import DamagedError
+
+#: of the key in ``run.json``, and of the attribute of HDF5 files
+NAME = "identity"
+#: letters that a sentence shows of one
+SHOWN = 12
+_LENGTH = 32
+
+
+def derived_identity(told: Any) -> str:
+    """The identity of what is told, as JSON: the same settings, data and code have the same, so that a run that is
+    trained again can stand in for the first.
+
+    >>> derived_identity({"seed": 0}) == derived_identity({"seed": 0}) != derived_identity({"seed": 1})
+    True
+    """
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_LENGTH]
+
+
+def drawn_identity() -> str:
+    """An identity that no other run has: of rounds that come from elsewhere nothing tells beforehand what they are."""
+    return uuid.uuid4().hex
+
+
+def identity_of_round(info: Mapping[str, Any], number: int) -> str:
+    """The identity that a round of a run bears: of a branch's history that of the run that made it.
+
+    Args:
+        info: ``run.json``.
+
+    >>> info = {"identity": "b", "branch": {"identities": [[2, "a"]]}}
+    >>> identity_of_round(info, 2), identity_of_round(info, 3), identity_of_round({}, 3)
+    ('a', 'b', '')
+    """
+    for last, identity in info.get("branch", {}).get("identities", ()):
+        if number <= last:
+            return str(identity)
+    return str(info.get(NAME, ""))
+
+
+def identities_upto(info: Mapping[str, Any], number: int) -> list[list[Any]]:
+    """What :func:`identity_of_round` gives for rounds 1 to ``number``, as a branch's ``run.json`` has it: [last round,
+    identity], ascending."""
+    found: list[list[Any]] = []
+    for last, identity in info.get("branch", {}).get("identities", ()):
+        if last >= number:
+            break
+        found.append([last, identity])
+    return [*found, [number, identity_of_round(info, number)]]
+
+
+def read_identity(file: Any) -> str | None:
+    """The identity in an open HDF5 file; "" where there is none, None where what stands there is no text of one."""
+    value = attribute(file, NAME)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) and len(value) <= 2 * _LENGTH and value.isalnum() else None
+
+
+class OtherRunError(DamagedError):
+    """A file that was written for another run.
+
+    Args:
+        path: of the file.
+        found: its identity; expected: what ``run.json`` says of the file.
+    """
+
+    def __init__(self, path: Path, found: str, expected: str) -> None:
+        own = f"its own is {expected[:SHOWN]}" if expected else "it says none of its own"
+        says = f"identity {found[:SHOWN]}" if found else "no identity"
+        what = f"it says {says}, and of the run in this folder {own} (run.json)"
+        FedscopeError.__init__(self, f"{path} is of another run: {what}; restore the file from a copy of this run")
+        self.path, self.what = path, f"it is of another run: {what}; restore it from a copy of this run"
+
+
+def refuse_other_run(path: Path, found: str, expected: str) -> None:
+    """Refuse a file that was written for another run.
+
+    Args:
+        found: its identity, "" of a file without: an earlier fedscope or another program wrote it. It passes in a run
+            that has none either; in one that has, each file bears it.
+        expected: what ``run.json`` says of the file.
+
+    Raises:
+        OtherRunError: names the file and both.
+    """
+    if found != expected:
+        raise OtherRunError(path, found, expected)

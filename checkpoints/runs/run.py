@@ -1,0 +1,378 @@
+"""A run at rest: a folder with a ``run.json``."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from math import isnan
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import FedscopeError, FedscopeWarning, spans
+from ..io.untrusted import read_toml, real_path
+from ..io.visible_text import visible
+from ..models.weights import Layout
+from ..rounds.metrics import read_rows, to_arrays
+from ..rounds.round import Round, few_of
+from .identity import NAME, identity_of_round
+from .info import read_info, refuse_broken_seal, refuse_no_settings
+from .partition import Partition
+
+KEPT_NAME = "kept"
+#: of the last round: the states and ``averaged``; of the rounds that an average looks back at: ``global``; of clients'
+#: last participations: what they keep
+KEPT_PARTS = ("states", "globals", "clients")
+
+
+#: of rounds that keep sketches, where a question needs models
+SKETCHES_TELL = "its sketches tell lengths, angles and distances alone (fedscope updates, fedscope disperse --embed)"
+
+
+class Run:
+    """A recorded run, as it stood when it was opened; open it again to see the rounds that came since.
+
+    Attributes:
+        path: its folder.
+        info: ``run.json``.
+        layout: of its models.
+        identity: which run it is: an identity that its files bear too; "" for one that has none.
+    """
+
+    def __init__(self, path: Path, info: dict[str, Any]) -> None:
+        self.path, self.info = path, info
+        try:
+            layout = Layout.from_json(info["layout"])
+        except FedscopeError as error:
+            raise FedscopeError(f"{path / 'run.json'}: {error}; restore it from a copy") from None
+        self.layout = layout.widened() if self.is_foreign else layout
+        self.identity: str = info.get(NAME, "")
+        self._visible, self._misnamed = _look(path / "rounds")
+        self._there = frozenset(self._visible)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """Open a run for reading; it may be training.
+
+        Raises:
+            FedscopeError: no run there (says which are near), a foreign, damaged or newer ``run.json``.
+        """
+        path = Path(path)
+        return cls(path, read_info(path))
+
+    def __repr__(self) -> str:
+        return f"Run({visible(self.path)}, rounds {spans(self._visible) or 'none'})"
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The numbers of the rounds that are there, ascending.
+
+        Raises:
+            FedscopeError: a file that is called as a round's file is not, of which nobody can tell whether it is one.
+        """
+        if self._misnamed:
+            name = self._misnamed[0]
+            own = round_path(self.path, int(name[:-3]))
+            both = f", and {own.name} is there too" if own.name != name and own.exists() else ""
+            raise FedscopeError(
+                f"{own.with_name(name)} is not what a run calls a round's file (00001.h5, 00002.h5, ...){both}; move "
+                "it away, or rename it if its round has no other file"
+            )
+        return self._visible
+
+    @cached_property
+    def planned(self) -> int | None:
+        """How many rounds the run is to have; None where nothing says it: a loop of its own may always go on."""
+        settings = (self.config or {}).get("run")
+        rounds = settings.get("rounds") if isinstance(settings, dict) else self.info.get("rounds")
+        if rounds is None and "imported" in self.info:
+            rounds = _imported_rounds(self.info["imported"])
+        return rounds if isinstance(rounds, int) and not isinstance(rounds, bool) else None
+
+    @cached_property
+    def lacking(self) -> tuple[int, ...]:
+        """The rounds that were recorded and are not there any more, ascending: those before a later one, and those of
+        which ``metrics.csv`` has a row.
+
+        Runs of other programs may record some rounds only: of them nothing is known to be gone.
+        """
+        numbered = not self.is_foreign or bool(self.identity)  # from 1 on, without a gap
+        recorded = set(range(1, self.rounds[-1])) if numbered and self.rounds else set()
+        try:
+            rows, _, summed = self._table()
+        except (FedscopeError, OSError):  # said where its numbers are wanted
+            rows, summed = {}, False
+        if numbered or summed:
+            recorded |= rows.keys()
+        return tuple(sorted(recorded - self._there))
+
+    @property
+    def name(self) -> str:
+        """The folder's name, as it can be shown: see :func:`.visible_text.visible`."""
+        return visible(self.path.name or real_path(self.path).name)
+
+    @cached_property
+    def config(self) -> dict[str, Any] | None:
+        """The resolved configuration; None where another program recorded the run.
+
+        Another data set than in ``run.json``, whose word counts, is a :class:`FedscopeWarning`.
+        """
+        path = self.path / "config.toml"
+        if not os.path.lexists(path):
+            return None
+        refuse_broken_seal(self.path, path.name, self.info)
+        config = read_toml(path, "a run's configuration", "restore it from a copy")
+        refuse_no_settings(path, config)
+        ours, data = self.info.get("data", {}).get("name"), config.get("data")
+        theirs = data.get("name") if isinstance(data, dict) else None
+        if ours is not None and theirs is not None and ours != theirs:
+            warnings.warn(
+                f"{path} names the data {str(theirs)!r}, and run.json {ours!r}, which are taken; one of the two was "
+                "changed after the run began: restore it from a copy",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+        return config
+
+    @cached_property
+    def partition(self) -> Partition | None:
+        """Which client holds which samples; None where another program recorded the run.
+
+        Raises:
+            FedscopeError: a damaged file, or one of another run: other clients, classes or samples than run.json says.
+        """
+        path = self.path / "partition.h5"
+        if not os.path.lexists(path):
+            return None
+        refuse_broken_seal(self.path, path.name, self.info)
+        partition, data = Partition.load(path, self.identity), self.info.get("data", {})
+        classes = self.info.get("classes")
+        if partition.label_counts.shape[1] == 1 and (self.config or {}).get("model", {}).get("task") is not None:
+            classes = None  # of a task without classes, whose samples count as of one
+        partition.refuse_other(path, self.info.get("clients"), classes, data.get("train"))
+        return partition
+
+    def round(self, number: int | Literal["last"]) -> Round:
+        """A round by its number, ``"last"``, or from the end: -1 is the last.
+
+        Raises:
+            FedscopeError: no rounds yet; a round that is not there (says which are).
+        """
+        if not self.rounds:
+            on = "" if self.is_foreign else f"; go on with it: fedscope train --resume {self.path}"
+            raise FedscopeError(f"{self.path} has no rounds yet{on}")
+        if number == "last":
+            number = self.rounds[-1]
+        elif -len(self.rounds) <= number < 0:
+            number = self.rounds[number]
+        if number not in self._there:
+            raise FedscopeError(f"{self.path}@{number}: the run has rounds {spans(self.rounds)}")
+        return self._round(round_path(self.path, number), str(self.path))
+
+    def _round(self, path: Path, label: str) -> Round:
+        # another program may number its clients as it likes
+        population = None if self.is_foreign else self.info.get("clients")
+        return Round(path, self.layout, label, population, identity_of_round(self.info, int(path.stem)))
+
+    def files_of(self, number: int) -> tuple[Round, ...]:
+        """The files that hold something of a round: its own, and what is kept for a resume beside it.
+
+        Where the recording policy leaves models or states out of a round's file, the others have them as long as a
+        later round needs them. Rounds that came since the run was opened count too.
+        """
+        paths = [round_path(self.path, number), *(kept_path(self.path, number, part) for part in KEPT_PARTS)]
+        return tuple(
+            self._round(path, str(self.path / path.relative_to(self.path).parent if part else self.path))
+            for part, path in enumerate(paths)
+            if path.exists()
+        )
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """The columns of ``metrics.csv`` over ``rounds``, float64, NaN where empty.
+
+        Rounds that the table lacks (a writer was killed, or is just writing) are taken from their files.
+
+        Raises:
+            FedscopeError: a run from another program that has no such table.
+        """
+        self.require("metrics.csv")
+        return to_arrays(self.rounds, self.table_rows(), lambda t: self.round(t).metrics)
+
+    def all_metrics(self) -> dict[str, np.ndarray]:
+        """As :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has none.
+
+        A run of another program may lack the table: its rounds have the numbers.
+        """
+        rounds = sorted({*self.rounds, *self.lacking})
+        return to_arrays(rounds, self.table_rows(), lambda t: self.round(t).metrics if t in self._there else {})
+
+    def table_rows(self) -> dict[int, dict[str, float]]:
+        """The rows of ``metrics.csv`` by round: those that were written for this run.
+
+        Where there are others alone, a :class:`FedscopeWarning` says so: the table is another run's, or damaged. Rows
+        of a run without an identity are compared with its first and last round's own numbers.
+
+        Raises:
+            FedscopeError: as :func:`~fedscope.checkpoints.rounds.metrics.read_rows`.
+        """
+        rows, strange, _ = self._table()
+        if strange and not rows and self._visible:
+            warnings.warn(
+                f"{self.path / 'metrics.csv'} is another run's table, or damaged: none of its {strange} rows was "
+                "written for this run, so the numbers are those of the rounds' files; delete it, or restore it from a "
+                "copy",
+                FedscopeWarning,
+                stacklevel=1,  # so that it is said once
+            )
+        return rows
+
+    def _table(self) -> tuple[dict[int, dict[str, float]], int, bool]:
+        """The table's own rows, how many others there are, and whether it has a sum a row."""
+        found = read_rows(self.path / "metrics.csv", self.identity)
+        rows, strange = found.own, found.strange
+        if rows and not self.identity and (found.summed or not self.is_foreign) and not self._fit(rows):
+            rows, strange = {}, len(rows)
+        return rows, strange, found.summed
+
+    def _fit(self, rows: Mapping[int, Mapping[str, float]]) -> bool:
+        """Whether the rows of the first and the last round that are there say what the rounds' files do."""
+        both = sorted(self._there & rows.keys())
+        for number in {*both[:1], *both[-1:]}:
+            try:
+                recorded = self.round(number).metrics
+            except FedscopeError:  # damaged itself, which whoever reads it says
+                continue
+            for name, value in rows[number].items():
+                there = recorded.get(name)
+                if there is not None and value != there and not (isnan(value) and isnan(there)):
+                    return False
+        return True
+
+    @property
+    def larger_cohorts(self) -> str:
+        """What to do where a round has too few clients."""
+        if self.is_foreign:
+            return "record rounds with more clients"
+        return "train with more clients a round (--clients, --participation)"
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program recorded the run."""
+        return "source" in self.info
+
+    def require(self, part: str) -> None:
+        """Make sure of a part that a run from another program may lack.
+
+        Args:
+            part: ``config.toml``, ``partition.h5``, ``metrics.csv``, ``client_steps`` or ``client_loss``.
+
+        Raises:
+            FedscopeError: it is not there; says which part and which program recorded the run.
+        """
+        if part in ("client_steps", "client_loss"):
+            lacks = bool(self.rounds) and not self.round("last").has(part)
+        elif part == "metrics.csv" and not self.is_foreign:
+            return  # it can be made from the rounds
+        else:
+            lacks = not (self.path / part).exists()
+        if lacks and self.is_foreign:
+            raise FedscopeError(
+                f"{self.path} has no {part}, which this needs: the run was recorded by {self.info['source']}, "
+                "not by fedscope train"
+            )
+        if lacks:
+            raise FedscopeError(f"{self.path} has no {part}, which this needs; restore it from a copy")
+
+
+def lacking_words(run: Run) -> str:
+    """A clause that names the rounds of a run that are gone; "" where none is."""
+    if not run.lacking:
+        return ""
+    several = "s" if len(run.lacking) > 1 else ""
+    return f"lacks round{several} {spans(run.lacking)}, which {'were' if several else 'was'} recorded"
+
+
+def tell_of_gaps(run: Run) -> None:
+    """Warn where rounds of a run are gone, before an answer about all of it."""
+    if gone := lacking_words(run):
+        warnings.warn(
+            f"{run.path} {gone}; restore the files from a copy, for what follows is without them",
+            FedscopeWarning,
+            stacklevel=1,  # so that it is said once
+        )
+
+
+def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
+    """A round, if its clients, and with ``start`` the model they were sent, were recorded.
+
+    Raises:
+        FedscopeError: they were not; the sentence says which rounds have them.
+    """
+    round_ = run.round(number)
+    if round_.has_clients and ("start" in round_.models or not start):
+        return round_
+    have = rounds_with_clients(run)
+    listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
+    if round_.has_sample:
+        remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
+        raise FedscopeError(
+            f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
+            f"as {run.path}@{number}/client-{round_.sampled_ids[0]}"
+            + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
+        )
+    raise FedscopeError(
+        f"{run.path}@{number}: the clients of round {number} were not recorded; "
+        + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
+        + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
+    )
+
+
+def rounds_with_clients(run: Run) -> tuple[int, ...]:
+    """The rounds of a run whose clients were recorded, ascending."""
+    return tuple(number for number in run.rounds if run.round(number).has_clients)
+
+
+def round_path(path: Path, number: int) -> Path:
+    """Where a round's file lies: ``rounds/00040.h5``."""
+    return path / "rounds" / f"{number:05d}.h5"
+
+
+def kept_path(path: Path, number: int, part: str) -> Path:
+    """Where lies what a resume needs of a round and the round's file leaves out: ``kept/states/00040.h5``."""
+    return path / KEPT_NAME / part / f"{number:05d}.h5"
+
+
+def visible_rounds(path: Path) -> tuple[int, ...]:
+    """The rounds of a run that are there; a round that is visible is whole."""
+    return _numbers(path / "rounds")
+
+
+def kept_rounds(path: Path, part: str) -> tuple[int, ...]:
+    """The rounds of which a part is kept beside their files."""
+    return _numbers(path / KEPT_NAME / part)
+
+
+def _numbers(folder: Path) -> tuple[int, ...]:
+    return _look(folder)[0]
+
+
+def _look(folder: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The rounds of a folder, ascending, and names that a round's file could have and does not: ``4.h5``."""
+    try:
+        names = [file.name for file in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return (), ()
+    called = sorted(name for name in names if name.endswith(".h5") and name[:-3].isdecimal() and len(name) < 100)
+    rounds = {name: int(name[:-3]) for name in called}
+    own = {name: number for name, number in rounds.items() if name == f"{number:05d}.h5" and number}
+    return tuple(sorted(own.values())), tuple(name for name in called if name not in own)
+
+
+def _imported_rounds(files: Mapping[str, str]) -> int | None:
+    """How many rounds an import is of, by the files that ``run.json`` names; None where it does not name all."""
+    numbers = [number for name in files if (number := name.partition("/")[0]).isdecimal() and len(number) < 10]
+    return max(map(int, numbers)) if numbers and "..." not in files else None

@@ -1,0 +1,188 @@
+"""The one writer of a run: rounds as they come, durably, and what a resume needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from ..errors import DiskFullError, FedscopeError
+from ..io.atomic import WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
+from ..io.own_files import refuse_strange
+from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
+from ..rounds.writer import RoundRecord, write_round
+from .folders import create_run, refuse_linked_parts
+from .partition import Partition
+from .run import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path
+
+
+class RunWriter:
+    """Writes a run; holds its lock until it is closed. Made by :meth:`create` or :meth:`open`."""
+
+    def __init__(self, run: Run, lock: WriterLock) -> None:
+        self.run, self._lock = run, lock
+        self.path = run.path
+        self.last = run.rounds[-1] if run.rounds else 0
+        self._compression = _compression(run.config)
+        self._further: tuple[str, ...] = ()  # columns of metrics.csv
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        info: Mapping[str, Any],
+        config: Mapping[str, Any] | None,
+        partition: Partition | None,
+        *,
+        force: bool = False,
+    ) -> RunWriter:
+        """Make a new run, with no round yet.
+
+        Args:
+            info: ``run.json``, without ``format`` and ``version``, which are added; ``layout`` as ``Layout.to_json``.
+            config: the resolved configuration; ``record.compression`` says how clients are stored.
+            force: replace a run of fedscope that is there; nothing else is ever replaced.
+
+        Raises:
+            FedscopeError: something is in the way; another writer; a full disk.
+        """
+        path = Path(path)
+        _compression(config)
+        return cls._holding(path, create_run(path, info, config, partition, force=force))
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunWriter:
+        """Go on with a run: sweeps what an interrupted write left, and mends ``metrics.csv`` from the round files.
+
+        Raises:
+            FedscopeError: no run; another writer; a link where a run has a folder or a table of its own.
+        """
+        path = Path(path)
+        Run.open(path)  # before a lock file is left in a folder that is no run
+        writer = cls._holding(path, WriterLock(path))
+        try:
+            refuse_linked_parts(path)
+            sweep_temporaries(path)
+            for folder in (path / "rounds", *(path / KEPT_NAME / part for part in KEPT_PARTS)):
+                if folder.is_dir():
+                    sweep_temporaries(folder)
+            run = writer.run
+            # a kill between keeping and writing a round leaves what belongs to no round yet
+            for part in KEPT_PARTS:
+                writer.forget(part, run.rounds)
+            if not run.is_foreign or os.path.lexists(path / "metrics.csv"):
+                refuse_strange(path / "metrics.csv", TABLE)  # rows are appended to it
+                lacking = {t for t in run.lacking if t < writer.last}  # later ones are played again
+                lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
+                writer._mend(run, lost)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @classmethod
+    def _holding(cls, path: Path, lock: WriterLock) -> RunWriter:
+        try:
+            return cls(Run.open(path), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def write(self, record: RoundRecord) -> None:
+        """Record the next round: its file, durably, then its row of ``metrics.csv``.
+
+        Raises:
+            FedscopeError: not the round that comes next; another layout than the run's; a full disk (the run stays
+                readable up to the last whole round).
+        """
+        if record.round != self.last + 1:
+            raise FedscopeError(
+                f"{self.path}: round {record.round} cannot follow round {self.last}; write {self.last + 1}"
+            )
+        for name in ("start", "clients", "sampled", "global_", "averaged"):
+            model = getattr(record, name)
+            if model is not None and (difference := self.run.layout.difference(model.layout)):
+                raise FedscopeError(f"{self.path}: {name.rstrip('_')} of round {record.round} misfits: {difference}")
+        rounds = self.path / "rounds"
+        rounds.mkdir(exist_ok=True)
+        with _room(self):
+            write_round(
+                round_path(self.path, record.round), record, self._compression, self.run.layout, self.run.identity
+            )
+            self.last = record.round
+            self._add_row(record.round, record.metrics)
+
+    def write_image(self, number: int, image: bytes | memoryview, metrics: Metrics) -> None:
+        """Record the next round, whose file is there as bytes. Raises as :meth:`write`."""
+        with _room(self):
+            with write_durably(round_path(self.path, number)) as temporary:
+                temporary.write_bytes(image)
+            self.last = number
+            self._add_row(number, metrics)
+
+    def _add_row(self, number: int, metrics: Metrics) -> None:
+        table = self.path / "metrics.csv"
+        if set(further([metrics])) <= set(self._further):
+            append_row(table, number, metrics, self._further, self.run.identity)
+            return
+        # the first round that has such columns: of a run, or after a branch's history
+        self._mend(Run.open(self.path))
+
+    def _mend(self, run: Run, lost: Mapping[int, Metrics] | None = None) -> None:
+        table = self.path / "metrics.csv"
+        self._further = mend_table(table, run.rounds, lambda t: run.round(t).metrics, run.identity, lost)
+
+    def keep(self, record: RoundRecord, part: str) -> None:
+        """Keep what a resume needs of a round and its file leaves out; call it before the round's :meth:`write`.
+
+        Args:
+            part: ``states``, ``globals`` or ``clients``: parts are forgotten one by one.
+        """
+        path = kept_path(self.path, record.round, part)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+            sync(self.path)
+            sync(self.path / KEPT_NAME)
+        with _room(self):
+            write_round(path, record, layout=self.run.layout, identity=self.run.identity)
+
+    def forget(self, part: str, needed: Collection[int]) -> None:
+        """Remove a part of what was kept of all other rounds; call it after a round's :meth:`write`."""
+        for number in kept_rounds(self.path, part):
+            if number not in needed:
+                kept_path(self.path, number, part).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _compression(config: Mapping[str, Any] | None) -> Literal["none", "delta"]:
+    compression = (config or {}).get("record", {}).get("compression", "none")
+    if compression == "delta":
+        return "delta"
+    if compression != "none":
+        raise FedscopeError(f'record.compression = {compression!r} is unknown; give "none" or "delta"')
+    return "none"
+
+
+@contextmanager
+def _room(writer: RunWriter) -> Iterator[None]:
+    """Says up to where a run can be read when the disk is full."""
+    try:
+        yield
+    except BaseException as error:
+        if not (isinstance(error, DiskFullError) or disk_is_full(error)):
+            raise
+        path, last = writer.path, writer.last
+        on = "" if writer.run.is_foreign else f", then go on: fedscope train --resume {path}"
+        upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
+        raise DiskFullError(f"{path}: the disk is full; {upto}; make room{on}") from error

@@ -1,0 +1,317 @@
+"""What every command about results does: obtain the answer, draw it, say it, and overwrite nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..analysis.execution import Work
+from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
+from ..checkpoints.errors import listed
+from ..checkpoints.io.own_files import ELSEWHERE, refuse_linked, refuse_strange
+from ..results import claimed, plain, shown
+from .options import Output
+from .printing import say, say_json, say_lines
+from .progress import progress
+from .settings_diff import differences
+from .streams import printed
+
+if TYPE_CHECKING:
+    from ..analysis.analysis import Part, Question
+    from ..results import Claim, Result
+    from ..training.jobs.blocks import Blocks
+
+    A = TypeVar("A", bound=Result)
+
+#: what a result says only where it is not the usual: asked for by silence, too
+ONLY = ("task", "data_accepted", "standardised")
+#: for sentences
+_OWN = "a file of a result"
+#: said for the reader only: the models' sums tell what they are
+SAID_ONLY = {"models_read", "recorded_numbers"}
+
+
+def answer(question: Question[Any], output: Output, blocks: Blocks | None = None, /, **drawing: Any) -> None:
+    """Answer a question, write its files and figures, and print what was found and where it lies.
+
+    Args:
+        blocks: how jobs measure what is lacking; None: this process does.
+        drawing: what the figure can be asked besides its width and title.
+    """
+    from ..plotting.style import save_figure
+
+    base = output.out or question.folder / question.name
+    anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
+    result = obtain(question, base, output, blocks)
+    with nullcontext() if anew else readable(_mains(question, base)[0][0]):
+        derived = result.derive(base, again=anew and not output.redraw)
+        figures = result.figures(output.inches, output.title, **drawing)
+        pages = result.pages(output.title, **drawing)
+    written = [Path(f"{base}{end}") for end in question.derived]
+    written += [path for path in _numbers(question, base) if path.exists()]
+    written += [path for path in derived if path not in written]
+    written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
+    for end, figure in figures.items():
+        written += save_figure(figure, f"{base}{end}")
+        if end in pages:
+            written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
+    for end in set(question.drawn) - set(figures):
+        for kind in ("pdf", "png"):
+            Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
+    tell(result, written, output)
+
+
+def tell(result: Result, written: Sequence[Path], output: Output) -> None:
+    """Print what was found and where it lies."""
+    with printed(f"what was found is whole in {listed(written, 3)}"):
+        if output.as_json:
+            say_json({**plain(result.numbers()), "files": [str(path) for path in written]})
+            return
+        say_lines(result.summary())
+        for path in written:
+            say(f"  {path}")
+
+
+def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
+    """The answer: read back where its files hold it, else computed and saved.
+
+    Args:
+        blocks: how jobs measure what is lacking, before it is put together here.
+
+    Raises:
+        FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
+            that is writing it.
+    """
+    mains = _mains(question, base)
+    pictures = [
+        *(Path(f"{base}{end}") for end in question.derived),
+        *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
+        *(Path(f"{base}{end}.html") for end in question.paged),
+    ]
+    refuse_linked_figures(base.parent, output.out)
+    for path in pictures:
+        refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
+    by_itself = [own for part, own in zip(question.parts, mains, strict=True) if part.read_back is None]
+    if not output.redraw:
+        taken = [*_numbers(question, base), *pictures]
+        refuse_taken(question, [main for own in by_itself for main in own], taken, output)
+    if blocks is not None and not output.redraw:
+        _have_measured(question, base, mains, output, blocks)
+    results: list[Any] = []
+    for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
+        kept = _kept(part, own, output, results)
+        if kept is None:
+            refuse_unwritable(own[0])
+            for path in [*own, *part.files(base)]:
+                refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
+            with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
+                kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
+                if kept is None:
+                    made_from = [main for other in mains if other not in by_itself for main in other]
+                    settings: dict[str, Any] = {"before": results}
+                    if blocks is not None:
+                        settings = blocks.elsewhere(question, base, number, settings)
+                    kept = _computed(part, base, [*own, *made_from], claim, settings)
+        part.release()
+        results += map(shown, kept)
+    if blocks is not None and not output.redraw:
+        blocks.forget(question, base)
+    return question.join(results)
+
+
+def _have_measured(
+    question: Question[Any], base: Path, mains: Sequence[Sequence[Path]], output: Output, blocks: Blocks
+) -> None:
+    """Have jobs measure the parts whose results do not lie there."""
+    from ..training.jobs.blocks import Watching
+
+    lacking = []
+    for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
+        if part.read_back is None and _kept(part, own, output, [], quiet=True) is None:
+            refuse_unwritable(own[0])
+            refuse_strange(own[0], _OWN, ELSEWHERE, replaced=True)
+            lacking.append(number)
+        part.release()
+    if lacking:
+        with progress(f"{base}: blocks") as report:
+            blocks.measure(question, base, lacking, Watching(report, partial(say, err=True)))
+
+
+def _computed(
+    part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, settings: Mapping[str, Any]
+) -> list[Any]:
+    results = part.answer(Work(_partial(mains), progress, base, partial(say, err=True), **settings))
+    claim.saving = True
+    for main in mains:
+        main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
+    for result, end in zip(results, part.ends, strict=True):
+        result.save(f"{base}{end}")
+    return results
+
+
+def _partial(mains: Sequence[Path]) -> Path:
+    return mains[0].with_name(f"{mains[0].name}.partial")
+
+
+def _mains(question: Question[Any], base: Path) -> list[list[Path]]:
+    return [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
+
+
+def _numbers(question: Question[Any], base: Path) -> list[Path]:
+    return [path for part in question.parts for path in part.files(base)]
+
+
+def _kept(
+    part: Part[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
+) -> list[Any] | None:
+    """The results that lie there, where they are those that are asked for; None where there is one to compute."""
+    if part.read_back is not None:
+        read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
+        return None if read is None else [read]
+    missing = [file for file in mains if not file.exists()]
+    if output.redraw:
+        if missing:
+            raise FedscopeError(f"{missing[0]} does not exist, so there is nothing to draw again; leave out --redraw")
+        return [_loaded(part.kind, file) for file in mains]
+    if output.force:
+        return None
+    found = []
+    for file, asked in zip(mains, part.settings, strict=True):
+        if file in missing:
+            continue
+        found.append(_loaded(part.kind, file))
+        changed = _changed(found[-1].attrs, asked)
+        if changed:
+            what = differences(found[-1].attrs, asked, changed)
+            raise FedscopeError(f"{file} holds another result, of {what}; give another --out, or --force to replace it")
+    if missing:
+        return None
+    if not quiet:
+        say(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
+    return found
+
+
+def _loaded(kind: type[A], file: Path) -> A:
+    """A result read back."""
+    with readable(file):
+        return kind.load(_base(kind, file))
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Whatever the files of a result hold that no result does, one sentence says so.
+
+    Args:
+        file: its main one.
+
+    Raises:
+        FedscopeError: what is done with it fails.
+    """
+    try:
+        yield
+    except FedscopeError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        said = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise FedscopeError(
+            f"{file}, or another file of this result, is damaged ({said}); compute it again with --force"
+        ) from error
+
+
+def _base(kind: type[Result], main: Path) -> Path:
+    return main.with_name(main.name.removesuffix(kind.suffixes[-1]))
+
+
+def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    asked = {key: None for key in ONLY if key in kept} | {
+        key: value for key, value in settings.items() if key not in SAID_ONLY
+    }
+    return [key for key, value in asked.items() if not _same(key, kept.get(key), value)]
+
+
+def _same(key: str, kept: Any, asked: Any) -> bool:
+    """Equal; what a module answers, measured on another machine perhaps, up to single precision; a run by what tells it
+    from others, whichever way to its folder was typed."""
+    if key == "run":
+        return bool(_placeless(kept) == _placeless(asked))
+    if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
+        return bool(kept == asked)
+    close = (math.isclose(x, y, rel_tol=1e-3, abs_tol=1e-4) for x, y in zip(kept, asked, strict=False))
+    return len(kept) == len(asked) and all(close)
+
+
+def _placeless(run: Any) -> Any:
+    if isinstance(run, list):
+        return [_placeless(one) for one in run]
+    return {**run, "path": real_path(run["path"]).name} if isinstance(run, dict) and "path" in run else run
+
+
+def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
+    """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
+
+    Args:
+        question: what it lacks is said first, for then nothing will be written.
+        mains: the results' main files; where one exists, or what an interrupted command left of it, what lies beside
+            it is known to be fedscope's.
+
+    Raises:
+        FedscopeError: such a file, and no ``--force``.
+    """
+    if output.force or any(file.exists() or _partial([file]).exists() for file in mains):
+        return
+    for path in files:
+        if path.exists():
+            for part in question.parts:
+                _ = part.ready
+            raise FedscopeError(
+                f"{path} is in the way, and without {mains[0]} it is not known what it holds; give another --out, or "
+                "--force to replace it"
+            )
+
+
+def refuse_linked_figures(folder: Path, given: Path | None) -> None:
+    """Refuse to write beside a run into a folder that is a link, where no place was given.
+
+    Raises:
+        FedscopeError: names the folder.
+    """
+    if given is None and any((folder.parent / name).exists() for name in ("run.json", "sweep.json")):
+        refuse_linked(folder, remedy="put a folder in its place, or give --out")
+
+
+def refuse_unwritable(file: Path) -> None:
+    """Say before computing that the result could not be kept.
+
+    Raises:
+        FedscopeError: its folder is no folder, or may not be written to.
+    """
+    folder = file.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise FedscopeError(f"{file} cannot be written, because {folder} cannot be written to; give another --out")
+
+
+def write_page(path: Path, page: str) -> Path:
+    """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
+    from ..plotting.web_page import apart
+
+    page, name, library = apart(page)
+    beside = path.parent / name
+    # whole, and not by its size: in a folder of somebody else's it may be anything, and the page runs it
+    if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):
+        if beside.is_symlink():  # another folder's copy perhaps, and the page must not depend on where it leads
+            said = f"{beside} was a link; what it leads to is left alone, and a file takes the link's place"
+            warnings.warn(said, FedscopeWarning, stacklevel=2)
+            beside.unlink()
+        with write_durably(beside) as temporary:
+            temporary.write_bytes(library)
+    with write_durably(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path

@@ -1,0 +1,84 @@
+# models at rest
+from .analysis.execution import Work as Work
+from .checkpoints import FedscopeError as FedscopeError
+from .checkpoints import Layout as Layout
+from .checkpoints import Model as Model
+from .checkpoints import Round as Round
+from .checkpoints import Run as Run
+from .checkpoints import load_model as load_model
+from .checkpoints.recorder.flower.record import partition_mod as partition_mod
+from .checkpoints.recorder.flower.record import record as record
+from .checkpoints.recorder.recorder import Recorder as Recorder
+from .decomposition import Decomposition as Decomposition
+from .decomposition import Synergy as Synergy
+from .decomposition import decompose_loss as decompose_loss
+from .decomposition import decompose_round as decompose_round
+
+# the questions of the command line, a function each
+from .decomposition.cka.analysis import cka as cka
+from .decomposition.cka.model_result import ModelCKA as ModelCKA
+from .decomposition.cka.result import ClientCKA as ClientCKA
+from .decomposition.client_data.analysis import data as data
+from .decomposition.client_data.result import ClientData as ClientData
+from .decomposition.dispersion.analysis import disperse as disperse
+from .decomposition.dispersion.result import Dispersion as Dispersion
+from .decomposition.embedding.analysis import embed as embed
+from .decomposition.embedding.result import Embedding as Embedding
+from .decomposition.explanation.analysis import explain as explain
+from .decomposition.explanation.result import Explanation as Explanation
+from .decomposition.factors.analysis import decompose as decompose
+from .decomposition.forgetting.analysis import forgetting as forgetting
+from .decomposition.forgetting.result import Forgetting as Forgetting
+from .decomposition.parameters.analysis import parameters as parameters
+from .decomposition.parameters.result import ParameterMap as ParameterMap
+from .decomposition.parameters.result import Parameters as Parameters
+from .decomposition.reaggregation.analysis import reaggregate as reaggregate
+from .decomposition.subsets.analysis import subsets as subsets
+from .decomposition.subsets.result import Subsets as Subsets
+from .decomposition.synergy.analysis import synergy as synergy
+from .decomposition.theory.analysis import theory as theory
+from .decomposition.theory.result import Theory as Theory
+from .decomposition.updates.analysis import updates as updates
+from .decomposition.updates.result import Updates as Updates
+from .decomposition.windows.analysis import wima as wima
+from .decomposition.windows.result import WindowMeans as WindowMeans
+from .evaluation.evaluator import Evaluator as Evaluator
+from .evaluation.samples import Samples as Samples
+
+# losses in weight space
+from .evaluation.standard_tasks import Classification as Classification
+from .evaluation.standard_tasks import Regression as Regression
+from .evaluation.standard_tasks import Sequences as Sequences
+from .evaluation.tasks import Task as Task
+from .landscape import Line as Line
+from .landscape import Plane as Plane
+from .landscape import Planes as Planes
+from .landscape import Sharpness as Sharpness
+from .landscape import along_trajectory as along_trajectory
+from .landscape import near_clients as near_clients
+from .landscape import random_directions as random_directions
+from .landscape import survey as survey
+from .landscape import through_models as through_models
+from .landscape.curvature.analysis import sharpness as sharpness
+from .landscape.interchange.import_models import import_models as import_models
+from .landscape.lines.analysis import line as line
+from .landscape.planes.analysis import plane as plane
+
+# what they say together
+from .reporting.report import Report as Report
+from .reporting.report import report as report
+
+# models in motion
+from .training import Comparison as Comparison
+from .training import Curves as Curves
+from .training import Recipe as Recipe
+from .training import Sweep as Sweep
+from .training import download as download
+from .training import recipe as recipe
+from .training import recipe_names as recipe_names
+from .training import sweep as sweep
+from .training import table as table
+from .training import train as train
+from .training.curves.analysis import curves as curves
+
+__version__: str

@@ -1,0 +1,238 @@
+"""A question: what is asked, prepared without computing, and answered by one result; and what its files are called."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+
+from ..checkpoints import FedscopeError, Run, nearest
+from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
+from ..checkpoints.runs.addresses import distinct_labels, file_label
+from ..results import Result
+from ..results.base import versions
+from .execution import Work
+from .named_code import NamedCodeError
+from .settings import Measured
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Result)
+A = TypeVar("A", bound=Result, covariant=True)
+
+#: of a question with one result: its settings, and what computes it of its provenance
+Prepared = tuple[dict[str, Any], Callable[[dict[str, Any], Work], R]]
+
+
+@dataclass(frozen=True)
+class Ready(Generic[R]):
+    """A computation whose models and samples are there.
+
+    Attributes:
+        settings: of each result that it gives: all that its numbers depend on.
+        compute: given the provenance of each, gives the results.
+    """
+
+    settings: Sequence[Mapping[str, Any]]
+    compute: Callable[[list[dict[str, Any]], Work], Sequence[R]]
+
+
+@dataclass(frozen=True)
+class Part(Generic[R]):
+    """One computation of a question: results that are computed together, each in files of its own.
+
+    Attributes:
+        kind: of the results.
+        prepare: opens what is needed, which may take a while and load torch.
+        ends: what stands behind the base in the names of each result's files.
+        beside: what stands behind that in the names of files that lie beside the kind's own, models say.
+        read_back: of a result that is made from those of the parts before it (``Work.before``), how it is read from
+            beside them, given the base, these results, and whether it is only drawn again; gives None where it is to be
+            made anew. Without it, results that lie there are kept where their settings are the same, and else refused.
+    """
+
+    kind: type[R]
+    prepare: Callable[[], Ready[R]]
+    ends: tuple[str, ...] = ("",)
+    beside: tuple[str, ...] = ()
+    read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
+
+    def files(self, base: Path | str) -> list[Path]:
+        """All of them: of each result what lies beside, its own, and what is derived from it."""
+        files: list[Path] = []
+        for end in self.ends:
+            files += [Path(f"{base}{end}{more}") for more in self.beside]
+            files += self.kind.paths(f"{base}{end}")
+            files += [Path(f"{base}{end}{more}") for more in self.kind.derived]
+        return files
+
+    @cached_property
+    def ready(self) -> Ready[R]:
+        """Prepared once."""
+        return self.prepare()
+
+    @cached_property
+    def settings(self) -> list[dict[str, Any]]:
+        """Of each result, as a file gives them back."""
+        return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
+
+    def answer(self, work: Work) -> list[R]:
+        """The results."""
+        said = versions()
+        return list(
+            self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
+        )
+
+    def release(self) -> None:
+        """Forget the models and samples that were opened: they are not needed to draw, or for another part."""
+        self.__dict__.pop("ready", None)
+
+
+def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of the
+    runs that are named in its settings; nothing where none is."""
+    runs = settings.get("run")
+    named = [one["path"] for one in (runs if isinstance(runs, list) else [runs]) if isinstance(one, dict)]
+    missing = {path: list(gone) for path in named if (gone := Run.open(path).lacking)}
+    return {"rounds_missing": missing} if missing else {}
+
+
+@dataclass(frozen=True)
+class Question(Generic[A]):
+    """What is asked, checked as far as that needs no models and no samples.
+
+    Attributes:
+        folder: where results lie by default; name: what they are called there.
+        parts: the computations.
+        join: the answer, of all their results in order.
+        drawn, paged: what stands behind the base in the names of the answer's figures and pages.
+        derived: the same of files that are derived from all results together.
+    """
+
+    folder: Path
+    name: str
+    parts: tuple[Part[Any], ...]
+    join: Callable[[list[Any]], A]
+    drawn: tuple[str, ...] = ("",)
+    paged: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Of all results, in order."""
+        return tuple(end for part in self.parts for end in part.ends)
+
+    def answer(self, work: Work | None = None) -> A:
+        """Compute it. With ``Work(keep=PATH)`` the same question goes on from what an interrupted one had finished; of
+        several computations each keeps its own, ``PATH.1``, ...
+
+        Raises:
+            FedscopeError: whatever the question refuses.
+        """
+        work = work or Work()
+        results: list[Any] = []
+        for i, part in enumerate(self.parts):
+            keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
+            results += part.answer(replace(work, keep=keep, before=tuple(results)))
+            part.release()
+        return self.join(results)
+
+
+def one(
+    kind: type[R],
+    folder: Path,
+    name: str,
+    prepare: Callable[[], Prepared[R]],
+    beside: tuple[str, ...] = (),
+) -> Question[R]:
+    """A question with one result."""
+
+    def ready() -> Ready[R]:
+        settings, compute = prepare()
+        return Ready([settings], lambda attrs, work: [compute(attrs[0], work)])
+
+    parts = (Part(kind, ready, beside=beside),)
+    return Question(folder, name, parts, lambda results: cast(R, results[0]), kind.drawn, kind.paged)
+
+
+class Asks(Protocol[P, A]):
+    """A public function, and the same as a question that is not answered yet."""
+
+    def __call__(self, *args: P.args, **settings: P.kwargs) -> A:
+        """The answer."""
+        ...
+
+    def prepare(self, *args: P.args, **settings: P.kwargs) -> Question[A]:
+        """The question: ``prepare(...).answer(Work(keep=PATH))`` survives interruptions."""
+        ...
+
+
+def question(prepare: Callable[P, Question[A]]) -> Asks[P, A]:
+    """A function that prepares a question, as one that answers it.
+
+    Raises (what it makes):
+        TypeError: a setting that does not exist; names the nearest.
+    """
+    parameters = inspect.signature(prepare).parameters.values()
+    known = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD}
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        known |= set(Measured.__annotations__)
+
+    @wraps(prepare)
+    def checked(*args: P.args, **settings: P.kwargs) -> Question[A]:
+        for name in settings:
+            if name not in known:
+                hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"
+                raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
+        return prepare(*args, **settings)
+
+    @wraps(prepare)
+    def ask(*args: P.args, **settings: P.kwargs) -> A:
+        try:
+            return checked(*args, **settings).answer()
+        except NamedCodeError as error:
+            raise FedscopeError(error.as_call(prepare.__name__, args, settings)) from None
+
+    ask.prepare = checked  # type: ignore[attr-defined]
+    return cast(Asks[P, A], ask)
+
+
+def slug(text: str) -> str:
+    """``runs/ima@40/client-3`` as a part of a file name.
+
+    >>> slug("runs/ima@40/client-3"), slug("runs/fma@last"), slug("models/best.pt"), slug("ckpt.pt:teacher")
+    ('ima@40-client-3', 'fma@last', 'best', 'ckpt-teacher')
+    """
+    path, at, rest = text.rpartition("@")
+    name = Path(path).name + at + rest.replace("/", "-") if at else file_label(text)
+    return _cleared(name)
+
+
+def _cleared(name: str) -> str:
+    return re.sub(r"[^\w@.-]+", "-", name).strip("-")
+
+
+def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
+    """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
+
+    >>> place_of("line", ["runs/fma@last", "runs/ima@last"])[1], place_of("plane", ["a.pt"])[0].name
+    ('line-fma@last-ima@last', 'figures')
+    """
+    path, at, _ = models[0].rpartition("@")
+    files = [model if is_file_name(file := file_and_key(model)[0]) or is_model_folder(file) else "" for model in models]
+    what = fitting("-".join(map(_cleared, distinct_labels([*map(slug, models)], files))))
+    return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
+
+
+def fitting(name: str) -> str:
+    """A name that file systems take, which end at 255 bytes: a long one is cut, with a sum of what was cut off.
+
+    >>> fitting("ima-1-last"), len(fitting("layer1.0.conv1.weight-" * 9))
+    ('ima-1-last', 89)
+    """
+    return name if len(name) <= 100 else name[:80] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]

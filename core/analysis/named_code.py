@@ -1,0 +1,80 @@
+"""Code of the user's own that a recorded run names: no question imports it unless whoever asks names it, too."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import FedscopeError
+from ..checkpoints.recorder.kept_data import is_own_code
+
+if TYPE_CHECKING:
+    from ..checkpoints import Run
+    from .settings import Source
+
+
+class NamedCodeError(FedscopeError):
+    """A run names code, and whoever asks does not.
+
+    Attributes:
+        seen: what the run names, without the remedy.
+        given: what is to be given, ``model`` or ``data``, and what the run names.
+    """
+
+    def __init__(self, seen: str, given: Mapping[str, str]) -> None:
+        self.seen, self.given = seen, dict(given)
+        super().__init__(f"{seen}; if you know it, give {shlex.join(self._options())}")
+
+    def _options(self) -> list[str]:
+        return [word for name, value in self.given.items() for word in (f"--{name}", value)]
+
+    def as_command(self, words: Sequence[str]) -> str:
+        """The sentence with the whole command line that asks the same and names the code.
+
+        Args:
+            words: of the command, ``fedscope`` apart.
+
+        >>> print(NamedCodeError("run names model nets:net", {"model": "nets:net"}).as_command(["cka", "run"]))
+        run names model nets:net; if you know it, give --model nets:net: fedscope cka run --model nets:net
+        """
+        end = words.index("--") if "--" in words else len(words)
+        whole = ["fedscope", *words[:end], *self._options(), *words[end:]]
+        return f"{self}: {shlex.join(whole)}"
+
+    def as_call(self, name: str, args: Sequence[Any], settings: Mapping[str, Any]) -> str:
+        """The same with a call in Python.
+
+        >>> print(NamedCodeError("run names model nets:net", {"model": "nets:net"}).as_call("cka", ["run"], {}))
+        run names model nets:net; if you know it, give model='nets:net': fedscope.cka('run', model='nets:net')
+        """
+        own = ", ".join(f"{key}={value!r}" for key, value in self.given.items())
+        named = [f"{key}={_shown(value)}" for key, value in {**settings, **self.given}.items()]
+        return f"{self.seen}; if you know it, give {own}: fedscope.{name}({', '.join([*map(_shown, args), *named])})"
+
+
+def refuse_named_code(run: Run, source: Source) -> None:
+    """Refuse what a run's file names as code: a run may come from anybody, and an import runs it.
+
+    Raises:
+        NamedCodeError: a model or data of the user's own, where none were given; says how to ask for both.
+    """
+    model, data = run.info.get("model"), run.info.get("data", {}).get("name")
+    named = {}
+    if source.model is None and model is not None and ":" in model:
+        named["model"] = model
+    if source.data is None and data is not None and is_own_code(data):
+        named["data"] = data
+    if named:
+        what = " and ".join(f"{name} {value}" for name, value in named.items())
+        raise NamedCodeError(f"{run.path} names {what}, and no code is called as a run's file says it", named)
+
+
+def _shown(value: Any) -> str:
+    """As Python writes it; of what it does not, what kind of thing it is."""
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    path = getattr(value, "path", None)  # of an opened run
+    return repr(str(value if path is None else path)) if hasattr(value, "__fspath__") or path is not None else "..."

@@ -1,0 +1,283 @@
+"""Runs and rounds, as a user names them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import (
+    FedscopeError,
+    FedscopeWarning,
+    Run,
+    parse_address,
+    real_path,
+    recorded_clients,
+    rounds_with_clients,
+)
+from ..checkpoints.models.adapters import about_adapters
+from ..checkpoints.runs.run import tell_of_gaps
+
+if TYPE_CHECKING:
+    from ..checkpoints import Round
+
+#: an opened run, or its folder
+RunLike = Run | str | Path
+#: ``1,20,last``, ``all``, a number, or several of these; None for a question's own default
+Rounds = str | int | Sequence[int | str] | None
+
+
+def said(rounds: Rounds) -> str | None:
+    """Rounds as a command line has them.
+
+    >>> said([1, 20, "last"]), said(7), said(None)
+    ('1,20,last', '7', None)
+    """
+    if rounds is None or isinstance(rounds, str):
+        return rounds
+    return str(rounds) if isinstance(rounds, int) else ",".join(map(str, rounds))
+
+
+def open_run(run: RunLike, option: str = "--rounds") -> Run:
+    """A run, where a whole one is asked for; ``option`` is what names its rounds, "" where nothing does.
+
+    Raises:
+        FedscopeError: no run; an address of one of its models.
+    """
+    opened = _opened(run, option)
+    tell_of_gaps(opened)
+    return opened
+
+
+def _opened(run: RunLike, option: str) -> Run:
+    if isinstance(run, Run):
+        return run
+    folder, at, rest = str(run).rpartition("@")
+    if at and not Path(run).exists() and Path(folder, "run.json").is_file():
+        rounds = f" (and {option} {rest.partition('/')[0]})" if option else ""
+        raise FedscopeError(f"{run} names a model, but a whole run is asked for; give {folder}{rounds}")
+    return Run.open(run)
+
+
+def asked_of(
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds"
+) -> tuple[list[Run], list[str | None]]:
+    """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
+
+    Args:
+        option: what names rounds, for sentences.
+
+    Raises:
+        FedscopeError: no run; two of one name; a run with rounds of its own beside ``rounds``; one model of a run.
+    """
+    given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
+    opened: list[Run] = []
+    asked: list[str | None] = []
+    for run in given:
+        folder, at, rest = ("", "", "") if isinstance(run, Run) else str(run).rpartition("@")
+        if at and "/" not in rest and not Path(str(run)).exists() and Path(folder, "run.json").is_file():
+            if rounds is not None:
+                raise FedscopeError(f"{run} names its rounds, and so does {option} {said(rounds)}; leave one out")
+            opened.append(Run.open(folder))
+            asked.append(rest)
+        else:
+            opened.append(_opened(run, option))
+            asked.append(said(rounds))
+            if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
+                tell_of_gaps(opened[-1])
+    refuse_one_name(opened)
+    warn_of_adapters(opened)
+    return opened, asked
+
+
+def warn_of_adapters(runs: Sequence[Run]) -> None:
+    """Say of runs of adapters, once, what the numbers of their factors are not."""
+    for run in runs:
+        if about := about_adapters(run.layout.names):
+            warnings.warn(f"{run.path}: {about}", FedscopeWarning, stacklevel=3)
+            return
+
+
+def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
+    """A run and its one round: ``RUN@40``, or a run and ``rounds=40``; its clients were recorded.
+
+    Raises:
+        FedscopeError: no run, no round or several, a model of the round, a round without its clients.
+    """
+    address = "" if isinstance(run, Run) else str(run)
+    if rounds is None and "@" in address and not Path(address).exists():
+        parsed = parse_address(address)
+        if parsed.round is None or parsed.which is not None:
+            whole = "RUN@ROUND" if parsed.which is None else address.rpartition("/")[0]
+            raise FedscopeError(f"{address} names a model, but all clients of a round are asked for; give {whole}")
+        opened = Run.open(parsed.path)
+        warn_of_adapters([opened])
+        return opened, recorded_clients(opened, opened.round(parsed.round).number, start=False)
+    if rounds is None and address:
+        hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
+        raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
+    (opened,), (asked,) = asked_of(run, rounds)
+    numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
+    if len(numbers) != 1:
+        raise FedscopeError(f"{opened.path}: one round is asked for, but {asked} are {len(numbers)}; give one of them")
+    return opened, recorded_clients(opened, numbers[0], start=False)
+
+
+def open_runs(runs: Sequence[RunLike]) -> list[Run]:
+    """Whole runs that are told apart by their names.
+
+    Raises:
+        FedscopeError: as :func:`open_run`; two of one name.
+    """
+    opened = [open_run(run) for run in runs]
+    refuse_one_name(opened)
+    return opened
+
+
+def refuse_one_name(runs: Sequence[Run]) -> None:
+    """Refuse runs that could not be told apart by their names.
+
+    Raises:
+        FedscopeError: two of one name.
+    """
+    names = [run.name for run in runs]
+    for name in names:
+        if (count := names.count(name)) > 1:
+            same = len({real_path(run.path) for run in runs if run.name == name}) < count
+            raise FedscopeError(
+                f"{count} of the runs are called {name!r}; rename a folder"
+                + (", and give a run only once" if same else "")
+            )
+
+
+def identity(run: Run) -> dict[str, Any]:
+    """What tells this run from another that has stood in the same folder.
+
+    A run of another program does not say when it was made: its files do.
+    """
+    import hashlib
+
+    said = {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
+    if said["created"] is not None:
+        return said
+    files = [file.stat() for file in sorted((run.path / "rounds").glob("*.h5"))]
+    told = repr(([(file.st_size, file.st_mtime_ns) for file in files], run.info)).encode()
+    return {**said, "files": hashlib.sha256(told).hexdigest()}
+
+
+def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
+    """The rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among those whose
+    clients were recorded, and without a word it is the first and the last of these, or with ``last`` the last.
+
+    Raises:
+        FedscopeError: rounds that the run does not have, or of which it did not record the clients.
+    """
+    have = rounds_with_clients(run)
+    if rounds is None and have:
+        return [have[-1]] if last else sorted({have[0], have[-1]})
+    asked = "last" if rounds is None else rounds
+    among = have if have and (asked.strip() == "all" or ":" in asked) else run.rounds
+    found = parse_rounds(asked, among, str(run.path))
+    for number in found:
+        recorded_clients(run, number, start=False)
+    return found
+
+
+def recorded_pair(run: Run, number: int, address: str = "") -> Round:
+    """A round whose clients were recorded, and of which there are two or more.
+
+    Args:
+        address: of the round, as it was given.
+
+    Raises:
+        FedscopeError: they were not; there is only one.
+    """
+    round_ = recorded_clients(run, number, start=False)
+    if len(round_.client_ids) < 2:
+        raise FedscopeError(f"{address or round_.label} has a cohort of one, so there is no pair; {run.larger_cohorts}")
+    return round_
+
+
+def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str = "--rounds") -> list[int]:
+    """``1,20,last``, ``-1``, ``last:10``, ``every:20`` or ``all`` as recorded round numbers, ascending, without
+    repeats.
+
+    Raises:
+        FedscopeError: a word that is no round, a round that the run does not have.
+
+    >>> parse_rounds("1,last:2", (1, 2, 3, 4), "runs/ima"), parse_rounds("every:2", (1, 2, 3, 4), "runs/ima")
+    ([1, 3, 4], [2, 4])
+    """
+    if not available:
+        raise FedscopeError(
+            f"{run} has no rounds yet; where it is trained here, go on with it: fedscope train --resume {run}"
+        )
+    if text.strip() == "all":
+        return list(available)
+    rounds: set[int] = set()
+    for word in text.split(","):
+        word = word.strip()
+        if several := _several(word, available):
+            rounds |= set(several)
+            continue
+        try:
+            number = available[-1] if word == "last" else int(word)
+        except ValueError:
+            raise FedscopeError(
+                f"{option} {text}: {word!r} is not a round; write numbers, last, last:10 or all"
+            ) from None
+        if number < 0 and -number <= len(available):
+            number = available[number]
+        if number not in available:
+            first, last = available[0], available[-1]
+            raise FedscopeError(
+                f"{option} {text}: {run} has no round {number}; it has "
+                + (f"{first} to {last}" if first < last else f"round {last} only")
+                + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
+            )
+        rounds.add(number)
+    return sorted(rounds)
+
+
+def _several(word: str, available: tuple[int, ...]) -> tuple[int, ...]:
+    """The rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
+    kind, _, count = word.partition(":")
+    if not (count.isascii() and count.isdecimal() and int(count) > 0):
+        return ()
+    if kind == "last":
+        return available[-int(count) :]
+    return tuple(t for t in available if t % int(count) == 0) if kind == "every" else ()
+
+
+def refuse_other_data(runs: Sequence[Run]) -> None:
+    """Refuse runs whose numbers would not lie on one axis; of those that do not say their data --data does.
+
+    Raises:
+        FedscopeError: they were trained on different data.
+    """
+    said = [(run, seen) for run in runs if (seen := run.info.get("data", {}).get("sha256")) is not None]
+    for run, seen in said[1:]:
+        if seen != said[0][1]:
+            raise FedscopeError(
+                f"{said[0][0].path} and {run.path} were trained on different data; ask for one of them at a time"
+            )
+
+
+def refuse_replays(runs: Sequence[Run], split: str) -> None:
+    """Refuse draws by replay of runs whose local training is not known.
+
+    Args:
+        split: what is to be measured on; without a partition ``train`` cannot be, and the remedy says so at once.
+
+    Raises:
+        FedscopeError: a run without a configuration.
+    """
+    for run in runs:
+        if run.is_foreign and run.config is None:
+            on = " --split test" if split == "train" and run.partition is None else ""
+            several = f", or --draws rounds:4{on}, the last rounds of one cohort" if len(run.rounds) > 3 else ""
+            raise FedscopeError(
+                f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed; give --draws "
+                f"none{on}, the recorded models alone{several}"
+            )

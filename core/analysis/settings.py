@@ -1,0 +1,125 @@
+"""On what models are measured, and how: the settings that most questions share, and what refuses other values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.recorder.coerce_models import model_made
+from ..evaluation.compute import PRECISIONS, Compute
+
+SPLITS = ("test", "train")
+#: where the normalization statistics of combinations of models come from
+NORMALIZATIONS = ("interpolate", "re-estimate", "keep")
+
+
+class Measured(TypedDict, total=False):
+    """Settings that most questions take by keyword; those that a question does not need it does not have.
+
+    Attributes:
+        split: ``test`` or ``train``; of whole runs ``train`` is all clients' training data.
+        limit: a seeded, stratified subset of so many samples.
+        seed: of what is drawn.
+        data: what to measure on, where that is not the run's own: a data set's name (``digits``, ``npz:PATH``,
+            ``folder:PATH``, ``module:factory``), a pair of arrays (x, y), a ``torch.utils.data.Dataset`` or
+            ``DataLoader``, or a :class:`fedscope.training.Dataset`.
+        model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``), an
+            ``nn.Module``, or a class or function without arguments that makes one.
+        task: what is measured, where that is not what the run has learnt: ``classification``, ``regression``,
+            ``sequences``, one's own as ``module:factory``, a :class:`fedscope.Task`, or a function
+            ``loss(outputs, y) -> [n]``.
+        device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one.
+        precision: ``float32``, ``tf32`` or ``bf16``.
+        engine: ``threads``: a worker a core of this machine; or ``ray``, ``ray:2``, ``ray:ADDRESS``: replays and the
+            points of lines and planes are computed by the workers of a cluster, to the same numbers.
+        standardise: whether samples are standardised by the training split. By default as the run says; where it does
+            not, a recorded run's own data are taken as they are, and all others as ``fedscope train`` takes them.
+        accept_data: True measures a recorded run although its recorded ``test_error`` is not what is measured, or the
+            data are others than it was recorded with; every result then says so.
+    """
+
+    split: str
+    limit: int | None
+    seed: int
+    data: Any
+    model: Any
+    task: Any
+    device: str
+    precision: str
+    engine: str
+    standardise: bool | None
+    accept_data: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """The same, each with its value; see :class:`Measured`."""
+
+    split: str
+    limit: int | None = None
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "float32"
+    model: Any = None
+    data: Any = None
+    task: Any = None
+    engine: str = "threads"
+    standardise: bool | None = None
+    accept_data: bool = False
+
+    def __post_init__(self) -> None:
+        """A class or a function is called once, as the recorder calls it: all that follows has the module."""
+        object.__setattr__(self, "model", model_made(self.model))
+
+    @classmethod
+    def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> Source:
+        """What was given, and the question's own split where none was.
+
+        Args:
+            both: whether the split may be ``both``: two results in one pass.
+
+        Raises:
+            FedscopeError: a value that there is not.
+        """
+        source = cls(**{"split": split, **given})
+        chosen("split", source.split, (*SPLITS, "both") if both else SPLITS)
+        chosen("precision", source.precision, PRECISIONS)
+        at_least("seed", source.seed, 0)
+        if source.limit is not None:
+            at_least("limit", source.limit, 1)
+        return source
+
+    @property
+    def compute(self) -> Compute:
+        """Where models are measured.
+
+        Raises:
+            FedscopeError: a device that this machine does not have; a cluster that is not there.
+        """
+        if self.engine == "threads":
+            return Compute(self.device, self.precision)
+        from ..distributed.engines import cluster_named
+
+        return Compute(self.device, self.precision, cluster=cluster_named(self.engine))
+
+
+def chosen(name: str, value: Any, options: Sequence[str]) -> None:
+    """Refuse what is none of the options.
+
+    Raises:
+        FedscopeError: names the nearest one.
+    """
+    if value not in options:
+        raise FedscopeError(f"--{name} {value} is none of {', '.join(options)}{nearest(str(value), options)}")
+
+
+def at_least(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number from ``least`` on.
+
+    Raises:
+        FedscopeError: a smaller number, or none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise FedscopeError(f"--{name} {value} is not a whole number from {least} on")

@@ -1,0 +1,13 @@
+"""How many cores there are to compute with."""
+
+from __future__ import annotations
+
+import os
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1

@@ -1,0 +1,234 @@
+"""Workers that are Ray's actors, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from socket import create_connection
+from threading import current_thread, main_thread
+from typing import Any
+
+from ..checkpoints import FedscopeError
+from .scheduler import Lost
+from .serialization import Packing, Parcel
+from .worker import Desk, become_worker
+
+#: seconds to look for a cluster
+SEARCH = 10
+#: where this process has joined Ray
+_joined: list[str] = []
+
+
+@dataclass(frozen=True)
+class RayPool:
+    """Actors with one core each, of which a lost one is not brought back by Ray.
+
+    Attributes:
+        address: of a cluster, as ``ray.init`` takes it: ``auto``, ``HOST:6379``; ``local`` for one of this machine
+            alone, which ends with this process.
+        workers: at most so many.
+
+    Raises:
+        FedscopeError: Ray is not installed; there is no cluster at the address, or one of another version.
+    """
+
+    address: str = "local"
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        # read when Ray is imported: no reports to its makers; no GPU taken away from whoever asks for none
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Ray listens on all of the machine's addresses, and runs what it is sent
+        open_to_all = self.address == "local" and "RAY_AUTH_MODE" not in os.environ
+        too_late = open_to_all and "ray" in sys.modules
+        if open_to_all and not too_late:
+            os.environ["RAY_AUTH_MODE"] = "token"
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        try:
+            import ray
+        except ImportError:
+            raise FedscopeError(
+                'the engine ray needs Ray, which is not installed; pip install "fedscope[ray]", or leave --engine out'
+            ) from None
+        if ray.is_initialized():
+            if _joined and _joined[-1] != self.address:
+                raise FedscopeError(
+                    f"this process works with Ray at {_joined[-1]} already, and takes no other; use {self.address} in "
+                    "a process of its own"
+                )
+            return
+        if too_late:
+            raise FedscopeError(
+                "Ray was imported before it could be given a token, so that all of the network could send it work; set "
+                "RAY_AUTH_MODE=token in the environment, or call ray.init first"
+            )
+        how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self.address == "local":
+            from .cores import cores
+
+            how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
+        try:
+            _knock(self.address)
+        except OSError as error:
+            raise FedscopeError(
+                f"there is no Ray cluster at {self.address} ({_first_line(error)}); start one with ray start --head, "
+                "or give --engine ray for this machine alone"
+            ) from None
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(address=self.address, **how)
+        except (ConnectionError, TimeoutError) as error:
+            raise FedscopeError(
+                f"what listens at {self.address} does not let this command in ({_first_line(error)}); give the "
+                "cluster's RAY_AUTH_MODE and RAY_AUTH_TOKEN here too, and the port that ray start --head names"
+            ) from None
+        except (RuntimeError, ValueError, OSError) as error:
+            raise FedscopeError(f"Ray cannot be used at {self.address}: {_first_line(error)}") from None
+        finally:
+            if current_thread() is main_thread():  # Ray has put a handler of its own there
+                signal.signal(signal.SIGTERM, before)
+        _joined.append(self.address)
+
+    @property
+    def size(self) -> int:
+        """The cores of the cluster, or ``workers`` if these are fewer."""
+        import ray
+
+        there = int(ray.cluster_resources().get("CPU", 0))
+        return there if self.workers is None else min(self.workers, there)
+
+    @property
+    def about(self) -> dict[str, str]:
+        """``{"ray": its version}``."""
+        import ray
+
+        return {"ray": ray.__version__}
+
+    @cached_property
+    def packing(self) -> Packing:
+        """Arrays go to Ray's object store, from which the workers of a machine read them in place."""
+        from ray.cloudpickle import CloudPickler
+
+        return Packing(self._store, CloudPickler)
+
+    def hire(self) -> Any:
+        """An actor."""
+        return self._class.remote()
+
+    def facts(self, worker: Any) -> Any:
+        """See :class:`~fedscope.distributed.scheduler.Pool`, as all below."""
+        return worker.facts.remote()
+
+    def learn(self, worker: Any, context: str, make: Parcel) -> Any:
+        return worker.learn.remote(context, make.content, *make.beside)
+
+    def work(self, worker: Any, context: str, batch: Parcel) -> Any:
+        return worker.work.remote(context, batch.content, *batch.beside)
+
+    def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
+        import ray
+
+        if not tickets:
+            return []
+        waiting = list(tickets)
+        first, _ = ray.wait(waiting, num_returns=1, timeout=timeout)
+        if not first:
+            return []
+        found, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        return list(found)
+
+    def answer(self, ticket: Any) -> Any:
+        import ray
+        from ray import exceptions
+
+        try:
+            return ray.get(ticket)
+        except exceptions.RayTaskError as error:  # errors of tasks are answers: this is about the call itself
+            raise FedscopeError(f"a worker of the cluster cannot take its task: {_first_line(error.cause)}") from None
+        except exceptions.RayError as error:
+            raise Lost(_last_line(error)) from None
+
+    def dismiss(self, worker: Any) -> None:
+        import ray
+
+        ray.kill(worker, no_restart=True)
+
+    @cached_property
+    def _class(self) -> Any:
+        import ray
+
+        return ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_Actor)
+
+    def _store(self, array: Any) -> Any:
+        import ray
+        from ray import exceptions
+
+        try:
+            return ray.put(array)
+        except exceptions.ObjectStoreFullError:
+            raise FedscopeError(
+                f"Ray's object store has no room for {array.nbytes / 1e6:,.0f} MB; start the cluster with a larger "
+                "--object-store-memory, or use fewer workers; what was complete is kept, and --resume goes on"
+            ) from None
+
+
+class _Actor:
+    """A worker's desk, as Ray calls it."""
+
+    def __init__(self) -> None:
+        from ray import cloudpickle
+
+        become_worker()
+        self.desk = Desk(cloudpickle.dumps)
+
+    def facts(self) -> Any:
+        return self.desk.facts()
+
+    def learn(self, context: str, content: bytes, *beside: Any) -> Any:
+        return self.desk.learn(context, content, beside)
+
+    def work(self, context: str, content: bytes, *beside: Any) -> Any:
+        return self.desk.work(context, content, beside)
+
+
+def _knock(address: str) -> None:
+    """Whether somebody listens at ``HOST:PORT``: Ray tries for minutes.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, separator, port = (_current() if address == "auto" else address).rpartition(":")
+    if separator and port.isdecimal():
+        create_connection((host.strip("[]"), int(port)), timeout=SEARCH).close()
+
+
+def _current() -> str:
+    """Where Ray would look for ``auto``: it notes clusters in a file, and one of them may have ended.
+
+    Raises:
+        ConnectionError: there is none.
+    """
+    try:
+        from ray._private.services import get_ray_address_from_environment
+
+        return str(get_ray_address_from_environment("auto", None))
+    except (ImportError, TypeError):  # another version has it elsewhere, and tries for itself
+        return ""
+
+
+def _first_line(error: Any) -> str:
+    """The beginning of what is said: a line, or as many as a sentence takes."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    said = " ".join(lines) if lines[0].endswith(":") else lines[0]
+    return said[:300].rstrip(".")
+
+
+def _last_line(error: Any) -> str:
+    """The end, which of an error that was passed on names the first one."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:300].rstrip(".")

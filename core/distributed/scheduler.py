@@ -1,0 +1,354 @@
+"""The driver's side: items handed to workers that may be lost at any moment, results in the order of the items."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter, OrderedDict, deque
+from collections.abc import Generator, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..checkpoints import FedscopeError, FedscopeWarning
+from .serialization import Packing, Parcel
+from .worker import CONTEXTS, Facts, Item, Job, Outcome, Result
+
+#: batches that a worker has at a time: the next one is there when it has done one
+IN_FLIGHT = 2
+#: small items go in batches of about so many seconds: a message takes about a millisecond
+BATCH = 0.04
+#: losses of a worker after which its item is taken to be the reason
+LOSSES = 3
+#: workers in a row that end before they have begun, after which the reason is the same for all
+STILLBORN = 5
+#: seconds to wait for a first worker
+PATIENCE = 60.0
+
+
+class Lost(Exception):
+    """A worker is gone, or what it made."""
+
+
+class Pool(Protocol):
+    """Where workers come from. A ticket stands for an answer that comes later."""
+
+    @property
+    def size(self) -> int:
+        """How many workers there is room for now."""
+
+    @property
+    def packing(self) -> Packing:
+        """What packs for its workers."""
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What a run says of it."""
+
+    def hire(self) -> Any:
+        """Ask for a worker; calls to it wait until it is there."""
+
+    def facts(self, worker: Any) -> Any:
+        """A ticket for a worker's :class:`Facts`."""
+
+    def learn(self, worker: Any, context: str, make: Parcel) -> Any:
+        """A ticket for the :class:`Outcome` of making a context."""
+
+    def work(self, worker: Any, context: str, batch: Parcel) -> Any:
+        """A ticket for the outcomes of a batch."""
+
+    def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
+        """Those of the tickets whose answers are there, after so many seconds at most."""
+
+    def answer(self, ticket: Any) -> Any:
+        """The answer.
+
+        Raises:
+            Lost: there will be none.
+        """
+
+    def dismiss(self, worker: Any) -> None:
+        """End a worker, if it is not gone."""
+
+
+@dataclass(frozen=True)
+class _Duty:
+    """What a worker has to do: a batch of items, or with none of them to learn a context; ``parcel`` is its name."""
+
+    ticket: Any
+    numbers: list[int]
+    parcel: str = ""
+
+
+@dataclass
+class _Member:
+    """A worker, what it knows (the last contexts that it has learnt: its desk forgets the same), and its duties, of
+    which it does the first."""
+
+    worker: Any
+    arriving: Any
+    facts: Facts | None = None
+    knows: deque[str] = field(default_factory=lambda: deque(maxlen=CONTEXTS))
+    duties: deque[_Duty] = field(default_factory=deque)
+
+    @property
+    def busy(self) -> int:
+        """Batches that it has."""
+        return sum(bool(duty.numbers) for duty in self.duties)
+
+
+class _Work:
+    """The items of a job: which of them wait, what came of others, and who has lost workers."""
+
+    def __init__(self, job: Job[Any, Any], items: list[Any]) -> None:
+        self.job, self.items = job, items
+        self.waiting = deque(range(len(items)))
+        self.results: dict[int, Any] = {}
+        self._losses: Counter[int] = Counter()
+
+    def next(self, most: int, before: int) -> list[int]:
+        """Up to so many items that wait; one that has lost a worker goes alone."""
+        taken: list[int] = []
+        while self.waiting and len(taken) < most and self.waiting[0] < before:
+            if taken and (self._losses[self.waiting[0]] or self._losses[taken[0]]):
+                break
+            taken.append(self.waiting.popleft())
+        return taken
+
+    def again(self, numbers: list[int]) -> None:
+        """Let items wait once more."""
+        self.waiting = deque(sorted([*self.waiting, *numbers]))
+
+    def blame(self, numbers: list[int]) -> None:
+        """Count a loss.
+
+        Raises:
+            FedscopeError: one too many for one item.
+        """
+        self._losses.update(numbers)
+        for number in numbers:
+            if self._losses[number] > LOSSES:
+                raise FedscopeError(
+                    f"{self.job.name(self.items[number])} has ended its worker {self._losses[number]} times, and no "
+                    "other work has: look for too little memory (Ray ends workers that take too much) or for code that "
+                    "ends its process; what was complete is kept, and --resume goes on"
+                )
+
+
+class Team:
+    """Workers of a pool, kept from job to job.
+
+    Retries are decided here: a worker that is lost loses all that it had to do, which goes to others, and another one
+    is asked for in its place; a worker gets work only once it has said what it is. So results do not depend on who is
+    lost, and an item that ends worker after worker is named.
+
+    Args:
+        pool: where workers come from.
+        patience: seconds without any worker after which the work ends.
+    """
+
+    def __init__(self, pool: Pool, *, patience: float = PATIENCE) -> None:
+        self.pool, self.patience = pool, patience
+        self._members: list[_Member] = []
+        self._contexts: OrderedDict[Hashable, tuple[str, Parcel]] = OrderedDict()
+        self._numbers = 0
+        self._seconds: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._alone_since = time.monotonic()
+        self._stillborn = 0
+
+    def begin(self) -> list[Facts]:
+        """Wait for the workers that there is room for, some seconds longer than for the first; what they are.
+
+        Raises:
+            FedscopeError: no worker comes; one is of another version.
+        """
+        self._complete()
+        self._alone_since = began = time.monotonic()
+        late = began + self.patience
+        while any(member.facts is None for member in self._members) and time.monotonic() < late:
+            self._hear()
+            if any(member.facts for member in self._members):
+                late = min(late, max(began + 15.0, time.monotonic()))
+        return [member.facts for member in self._members if member.facts is not None]
+
+    def describe(self) -> dict[str, str]:
+        """Whose the workers are, how many on how many machines, and what their numbers depend on. Raises as
+        :meth:`begin`."""
+        facts = self.begin()
+        places = {one.place for one in facts}
+        return {
+            "workers": f"{len(facts)} on {len(places)} machine{'s' if len(places) > 1 else ''}",
+            "capability": ", ".join(sorted({one.capability for one in facts})),
+            **self.pool.about,
+        }
+
+    def run(self, job: Job[Item, Result], items: Iterable[Item]) -> Generator[Result, None, None]:
+        """Yield ``task(item, context, stop)`` for every item, in the order of the items.
+
+        Raises:
+            FedscopeError: an item whose worker is lost time and again; no worker is left.
+            the error of a task.
+        """
+        work = _Work(job, list(items))
+        if not work.items:
+            return
+        self.pool.packing.keep(job.constants)
+        context = self._context(job)
+        self._complete()
+        self._alone_since = time.monotonic()
+        try:
+            for number in range(len(work.items)):
+                while number not in work.results:
+                    self._hand_out(work, context, number)
+                    self._hear(work, context)
+                yield work.results.pop(number)
+        finally:
+            for member in self._members:  # of a job that has ended early: nobody asks for what is being done
+                for duty in member.duties:
+                    self.pool.packing.release(duty.parcel)
+                member.duties.clear()
+
+    def close(self) -> None:
+        """End all workers."""
+        for member in self._members:
+            self.pool.dismiss(member.worker)
+        self._members.clear()
+
+    # --- workers ---
+
+    def _complete(self) -> None:
+        """Ask for workers where some are lacking."""
+        while len(self._members) < max(1, self.pool.size):
+            worker = self.pool.hire()
+            self._members.append(_Member(worker, self.pool.facts(worker)))
+
+    def _arrived(self, member: _Member, facts: Facts) -> None:
+        own = Facts.here()
+        if facts.versions != own.versions:
+            names = ("fedscope", "torch", "Python")
+            other = [
+                f"{name} {there}, not {here}"
+                for name, there, here in zip(names, facts.versions, own.versions, strict=True)
+                if there != here
+            ]
+            raise FedscopeError(
+                f"a worker on {facts.place} has {' and '.join(other)} as here; install the same there, and start the "
+                "cluster again"
+            )
+        if facts.capability != own.capability:
+            self._tell(
+                f"the cluster is mixed: {facts.place} computes with {facts.capability}, this machine with "
+                f"{own.capability}; last bits of what is computed there may differ"
+            )
+        member.facts = facts
+        self._stillborn = 0
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            warnings.warn(sentence, FedscopeWarning, stacklevel=2)
+
+    def _lose(self, member: _Member, work: _Work | None) -> None:
+        """Do without a worker; its items go to others, one by one, and another worker is asked for."""
+        self._members.remove(member)
+        self.pool.dismiss(member.worker)
+        if work is not None:
+            for duty in member.duties:
+                self.pool.packing.release(duty.parcel)
+                work.again(duty.numbers)
+            if member.duties:
+                work.blame(member.duties[0].numbers)
+        self._complete()
+        if not any(member.facts for member in self._members):
+            self._alone_since = time.monotonic()
+
+    # --- work ---
+
+    def _context(self, job: Job[Any, Any]) -> str:
+        """The name of a job's context, whose parcel stays as long as workers may know it; "" where it has none."""
+        if job.make is None:
+            return ""
+        if job.make not in self._contexts:
+            name = self._named("context")
+            self._contexts[job.make] = name, self.pool.packing.pack(name, job.make)
+            while len(self._contexts) > CONTEXTS:
+                _, (old, _) = self._contexts.popitem(last=False)
+                self.pool.packing.release(old)
+                self._seconds.pop(old, None)
+        self._contexts.move_to_end(job.make)
+        return self._contexts[job.make][0]
+
+    def _hand_out(self, work: _Work, context: str, wanted: int) -> None:
+        """Give workers what they can take, the earliest items first."""
+        ready = [member for member in self._members if member.facts is not None]
+        for depth in range(1, IN_FLIGHT + 1):  # everybody has one before anybody has two
+            for member in ready:
+                if member.busy >= depth:
+                    continue
+                numbers = work.next(self._batch(work, context, len(ready)), wanted + work.job.ahead * len(ready))
+                if not numbers:
+                    return
+                if context and context not in member.knows:
+                    make = next(parcel for name, parcel in self._contexts.values() if name == context)
+                    member.duties.append(_Duty(self.pool.learn(member.worker, context, make), []))
+                    member.knows.append(context)
+                name = self._named("batch")
+                content = (work.job.task, [work.items[number] for number in numbers])
+                ticket = self.pool.work(member.worker, context, self.pool.packing.pack(name, content))
+                member.duties.append(_Duty(ticket, numbers, name))
+
+    def _named(self, what: str) -> str:
+        self._numbers += 1
+        return f"{what} {self._numbers}"
+
+    def _batch(self, work: _Work, context: str, workers: int) -> int:
+        seconds = self._seconds.get(context)
+        if not seconds:
+            return 1
+        fair = -(-len(work.waiting) // (IN_FLIGHT * workers))
+        return max(1, min(int(BATCH / seconds), fair))
+
+    def _hear(self, work: _Work | None = None, context: str = "") -> None:
+        """Wait for some answer, a second at most, and take all that are there."""
+        asked: dict[Any, _Member] = {}
+        for member in self._members:
+            if member.facts is None:
+                asked[member.arriving] = member
+            elif member.duties:
+                asked[member.duties[0].ticket] = member
+        for ticket in self.pool.done(list(asked), 1.0):
+            member = asked[ticket]
+            try:
+                answer = self.pool.answer(ticket)
+            except Lost as why:
+                self._stillborn += member.facts is None
+                if self._stillborn >= STILLBORN:
+                    raise FedscopeError(
+                        f"workers of the cluster end as they begin ({why}); install fedscope on every machine, as here"
+                    ) from None
+                self._lose(member, work)
+                continue
+            if isinstance(answer, Facts):
+                self._arrived(member, answer)
+                continue
+            duty = member.duties.popleft()
+            self.pool.packing.release(duty.parcel)
+            assert work is not None
+            if not duty.numbers:
+                self._taken(answer)
+                continue
+            for number, outcome in zip(duty.numbers, answer, strict=False):  # an error is the last one
+                work.results[number] = self._taken(outcome)
+                self._seconds[context] = outcome.seconds
+        if any(member.facts for member in self._members):
+            self._alone_since = time.monotonic()
+        elif time.monotonic() - self._alone_since > self.patience:
+            raise FedscopeError(
+                f"the cluster has given no worker for {self.patience:.0f} s: it has left, or others use all of it; "
+                "what was complete is kept, so give the same command again, or go on with --resume"
+            )
+
+    def _taken(self, outcome: Outcome) -> Any:
+        for sentence in outcome.said:
+            self._tell(sentence)
+        return outcome.result()

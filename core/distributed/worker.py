@@ -1,0 +1,190 @@
+"""What a worker of a cluster does, wherever it runs."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+from ..checkpoints import FedscopeError, FedscopeWarning
+from .serialization import opened
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: contexts of a worker, at most
+CONTEXTS = 4
+
+
+@dataclass(frozen=True)
+class Job(Generic[Item, Result]):
+    """Work on many items.
+
+    Attributes:
+        task: called with an item, the worker's context, and an event that is never set; depends on these alone.
+        make: makes a worker's context; None for none. Where it is equal to that of an earlier job, a worker has it.
+        name: what sentences call an item, ``client 7``.
+        constants: what many items hold and nothing changes, the training data for example: each goes to the workers
+            once.
+        ahead: results of each worker that may wait for an earlier one: they stand in memory.
+    """
+
+    task: Callable[[Item, Any, Event], Result]
+    make: Callable[[], Any] | None = None
+    name: Callable[[Item], str] = str
+    constants: Sequence[Any] = ()
+    ahead: int = 8
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What numbers depend on, of a process; and where it is.
+
+    Attributes:
+        versions: of fedscope, torch and Python.
+        capability: which instructions of the processor torch uses.
+        threads: of torch.
+        place: the machine's name.
+    """
+
+    versions: tuple[str, str, str]
+    capability: str
+    threads: int
+    place: str
+
+    @classmethod
+    def here(cls) -> Facts:
+        """Of this process."""
+        import platform
+
+        import torch
+
+        from ..results.base import versions
+
+        said = versions()
+        return cls(
+            (said["fedscope"], said["torch"], said["python"]),
+            torch.backends.cpu.get_cpu_capability(),
+            torch.get_num_threads(),
+            platform.node(),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one item.
+
+    Attributes:
+        content: the result, or the error, pickled: arrays in it are the receiver's own.
+        failed: whether it is an error.
+        seconds: that it took.
+        said: warnings of fedscope's own.
+    """
+
+    content: bytes
+    failed: bool
+    seconds: float
+    said: tuple[str, ...]
+
+    def result(self) -> Any:
+        """The result.
+
+        Raises:
+            the error.
+        """
+        found = pickle.loads(self.content)
+        if self.failed:
+            raise found
+        return found
+
+
+def become_worker() -> None:
+    """Have this process compute as a worker does: with one thread of torch's."""
+    import torch
+
+    torch.set_num_threads(1)
+    # arrays come read only, because several processes share them; nothing writes into what it is given
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep what a batch frees for the next one; given back and taken again it is cleared page by page, which
+    takes a fifth of a convolutional network's training (measured). Nothing to do on other systems."""
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for option, value in ((-1, 2**31 - 1), (-3, 2**25)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD: its greatest
+        mallopt(option, value)
+
+
+class Desk:
+    """A worker's place, with the contexts of the jobs that it knows.
+
+    Args:
+        dumps: pickles results.
+    """
+
+    def __init__(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
+        self._dumps = dumps
+        self._known: OrderedDict[str, Any] = OrderedDict()
+
+    def facts(self) -> Facts:
+        """Of this worker."""
+        return Facts.here()
+
+    def learn(self, context: str, content: bytes, beside: Sequence[Any]) -> Outcome:
+        """Make a context; the last :data:`CONTEXTS` that were learnt are kept, on which who asks relies."""
+        made: list[Any] = []
+        outcome = self._done(lambda: made.append(opened(content, beside)()))
+        self._known[context] = made[0] if made else outcome
+        while len(self._known) > CONTEXTS:
+            self._known.popitem(last=False)
+        return outcome
+
+    def work(self, context: str, content: bytes, beside: Sequence[Any]) -> list[Outcome]:
+        """What comes of a task with some items, in their order; an error ends them.
+
+        Args:
+            context: the name of one that was learnt, "" for none.
+            content: the task and the items.
+        """
+        own = self._known[context] if context else None
+        if isinstance(own, Outcome):  # the error with which it could not be made
+            return [own]
+        task, items = opened(content, beside)
+        outcomes: list[Outcome] = []
+        for item in items:
+            outcomes.append(self._done(partial(task, item, own, Event())))
+            if outcomes[-1].failed:
+                break
+        return outcomes
+
+    def _done(self, work: Callable[[], Any]) -> Outcome:
+        began = perf_counter()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", FedscopeWarning)
+            try:
+                found, failed = self._dumps(work()), False
+            except Exception as error:
+                found, failed = self._error(error), True
+        said = tuple(str(one.message) for one in told if issubclass(one.category, FedscopeWarning))
+        return Outcome(found, failed, perf_counter() - began, said)
+
+    def _error(self, error: Exception) -> bytes:
+        """The error, pickled; what cannot be is said in its words."""
+        try:
+            found = self._dumps(error)
+            pickle.loads(found)
+            return found
+        except Exception:
+            return self._dumps(FedscopeError(f"{type(error).__name__}: {error}"))

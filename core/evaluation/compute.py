@@ -1,0 +1,254 @@
+"""Where numbers are computed, in which arithmetic, and by how many threads: one answer for evaluation, analyses and
+training."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count as numbers
+from threading import Event, Lock, local
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..checkpoints import FedscopeError
+from ..distributed.cores import cores
+
+if TYPE_CHECKING:
+    from ..distributed.scheduler import Team
+
+PRECISIONS = ("float32", "tf32", "bf16")
+# How many results of each worker may wait for the one that the caller waits for: they stand in memory.
+AHEAD = 16
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A device, the arithmetic of products, and how many threads.
+
+    Attributes:
+        device: ``cpu``, ``cuda`` or ``cuda:1``; ``auto`` becomes ``cuda`` where there is one, else ``cpu``.
+        precision: ``float32`` (TF32 off), ``tf32`` or ``bf16`` (autocast).
+        workers: threads, by default one a core; on a GPU always one. No number depends on it.
+        cluster: workers elsewhere that do what goes well in pieces: clients' training, replays, a surface's points. Nor
+            does any number depend on that.
+
+    Raises:
+        FedscopeError: a device that this machine does not have, an unknown precision, a cluster beside a GPU.
+
+    >>> Compute(workers=2)
+    Compute(device='cpu', precision='float32', workers=2)
+    """
+
+    device: str = "cpu"
+    precision: str = "float32"
+    workers: int | None = None
+    cluster: Team | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
+        object.__setattr__(self, "device", _found(self.device))
+        if self.is_gpu and self.cluster is not None:
+            raise FedscopeError(
+                f"a cluster's workers compute on processors, and device = {self.device!r}; give --device cpu, or leave "
+                "--engine out"
+            )
+        if self.is_gpu:
+            object.__setattr__(self, "workers", 1)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is an accelerator, where one worker does all."""
+        return not self.device.startswith("cpu")
+
+    @property
+    def here(self) -> Compute:
+        """The same without the cluster, as each of its workers has it."""
+        return self if self.cluster is None else replace(self, cluster=None, workers=1)
+
+    @property
+    def exact(self) -> Compute:
+        """The same in float32."""
+        return replace(self, precision="float32")
+
+    @contextmanager
+    def products(self) -> Iterator[None]:
+        """Float32 products are float32: on a GPU TF32 is on for ``tf32`` only, though torch has it on for
+        convolutions. Nothing to do on a CPU."""
+        if not self.is_gpu:
+            yield
+            return
+        import torch
+
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+        matmul.allow_tf32 = cudnn.allow_tf32 = self.precision == "tf32"
+        cudnn.deterministic, cudnn.benchmark = True, False  # the same numbers in a resumed run
+        try:
+            yield
+        finally:
+            matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
+
+    def forward(self) -> AbstractContextManager[None]:
+        """Autocast for a forward pass in ``bf16``, nothing for the others.
+
+        Without autocast's cache of cast weights: threads share it, and the first one to leave empties it for all, so
+        that a weight used twice had the gradient of one cast or of two, as it happened.
+        """
+        import torch
+
+        kind, enabled = torch.device(self.device).type, self.precision == "bf16"
+        return torch.autocast(kind, torch.bfloat16, enabled=enabled, cache_enabled=False)
+
+
+def _found(device: str) -> str:
+    """The device's name with ``auto`` resolved, if torch can compute there."""
+    if device == "cpu":
+        return device
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise FedscopeError(f"device = {device!r} is not a device; use auto, cpu or cuda") from None
+    if kind not in ("cpu", "cuda"):
+        raise FedscopeError(f"device = {device!r} is not supported; use auto, cpu or cuda")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise FedscopeError(
+            f"device = {device!r}, but torch {torch.__version__} sees no CUDA device here; use --device cpu"
+        )
+    try:
+        torch.empty(1, device=device)
+    except RuntimeError as error:
+        why = str(error).splitlines()[0]
+        raise FedscopeError(f"device {device!r} cannot be used here ({why}); --device cpu always can") from None
+    return device
+
+
+#: every core in float32: what functions take where nothing else is said
+CPU = Compute()
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """torch computes with so many threads in this thread; afterwards with as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_in_workers(
+    task: Callable[[Item, Any, Event], Result],
+    items: Iterable[Item],
+    *,
+    make: Callable[[], Any] | None = None,
+    workers: int | None = None,
+    idle: list[Any] | None = None,
+    ahead: int = AHEAD,
+) -> Generator[Result, None, None]:
+    """Yield ``task(item, context, stop)`` for every item, in the order of the items, whatever the number of workers.
+
+    Every worker is a thread in which torch computes with one thread of its own; the caller's setting is what it was
+    afterwards. A task must depend on its item alone, then so do the results.
+
+    Args:
+        task: called in a worker with the item, the worker's context, and an event that is set when everybody should
+            stop: a long task looks at it now and then and may raise anything.
+        items: taken one at a time, when a worker is free: what is taken may hold files or memory.
+        make: makes a worker's context, in the worker and once; without it the context is ``None``.
+        workers: at most so many threads; default one a core.
+        idle: contexts of earlier calls, which are used before new ones are made; afterwards this call's are there, too.
+        ahead: how many items a worker are begun at most before the eldest is done: their results wait in memory.
+
+    Raises:
+        the first exception of a task, after the others have stopped. When the caller leaves the loop or presses
+        Ctrl-C, the workers stop at their next item too.
+
+    >>> list(run_in_workers(lambda item, context, stop: item**2, range(5)))
+    [0, 1, 4, 9, 16]
+    """
+    count = max(1, workers if workers is not None else cores())
+    # One job an item, where it is known how many there are: a job costs as much as a small task.
+    unasked = len(items) if isinstance(items, Sized) else None
+    if unasked is not None:
+        count = max(1, min(count, unasked))
+    import torch
+
+    stop, own, kept = Event(), local(), idle if idle is not None else []
+    numbered, taking = enumerate(items), Lock()
+    failures: list[BaseException] = []
+    used: list[Any] = []
+
+    def context() -> Any:
+        try:
+            taken = kept.pop()
+        except IndexError:
+            taken = make() if make is not None else None
+        used.append(taken)
+        return taken
+
+    def work() -> tuple[int, Result] | None:
+        if stop.is_set():
+            raise InterruptedError("the workers were told to stop")
+        try:
+            if not hasattr(own, "context"):
+                torch.set_num_threads(1)
+                own.context = context()
+            with taking:
+                taken = next(numbered, None)
+            return None if taken is None else (taken[0], task(taken[1], own.context, stop))
+        except BaseException as error:
+            # what the others raise once they are told to stop is a consequence
+            if not stop.is_set():
+                failures.append(error)
+            stop.set()
+            raise
+
+    def finished() -> tuple[int, Result] | None:
+        try:
+            return waiting.popleft().result()
+        except BaseException:
+            if failures:
+                raise failures[0] from None
+            raise
+
+    threads_before = torch.get_num_threads()
+    waiting: deque[Future[tuple[int, Result] | None]] = deque()
+    results: dict[int, Result] = {}  # a worker may have overtaken the one that took the item before
+    pool = ThreadPoolExecutor(count, thread_name_prefix="fedscope-")
+    try:
+        more = unasked != 0
+        for number in numbers():
+            while number not in results and (more or waiting):
+                if more:
+                    jobs = ahead * count - len(results) - len(waiting)
+                    if unasked is not None:
+                        jobs = min(jobs, unasked)
+                        unasked -= jobs
+                        more = unasked > 0
+                    waiting.extend(pool.submit(work) for _ in range(jobs))
+                if (done := finished()) is None:
+                    more = False
+                else:
+                    results[done[0]] = done[1]
+            if number not in results:
+                return
+            yield results.pop(number)
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+        kept.extend(used)
+        # The setting is a thread's own, but torch hands the latest one to threads that start later.
+        torch.set_num_threads(threads_before)

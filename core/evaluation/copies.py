@@ -1,0 +1,192 @@
+"""Copies of modules, of those too that ``copy.deepcopy`` refuses; and whether a copy stands on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import partial
+from types import MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from ..checkpoints import FedscopeError
+
+#: marks a tensor of a copy that stands for one which the module had computed from its weights
+_STAND_IN = "_fedscope_stand_in"
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy of a module that shares no weights with it.
+
+    torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
+    keep beside their parameters. It is taken by value: a forward pass computes it anew, and :func:`refuse_borrowed`
+    refuses a module that does not. What Python cannot copy (locks, open files, generators) both share.
+
+    Raises:
+        FedscopeError: it cannot be copied all the same; says why.
+
+    >>> normed = torch.nn.utils.weight_norm(nn.Linear(2, 1))
+    >>> sorted(copied(normed).state_dict())
+    ['bias', 'weight_g', 'weight_v']
+    """
+    memo: dict[int, Any] = {}
+    weights = {_memory(value) for value in module.parameters()} - {0}
+    buffers = {id(value) for value in module.buffers()}
+    for thing in _inside(module):
+        if isinstance(thing, Tensor):
+            if isinstance(thing, nn.Parameter) or id(thing) in buffers:
+                continue
+            of_weights = not thing.is_leaf or _memory(thing) in weights
+            if of_weights or thing.requires_grad:
+                memo[id(thing)] = _by_value(thing, of_weights)
+        elif not isinstance(thing, nn.Module) and not _can_be_copied(thing):
+            memo[id(thing)] = thing
+    try:
+        copy = deepcopy(module, memo)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a class of the user's own raises
+        first = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise FedscopeError(
+            f"a {type(module).__name__} cannot be copied ({type(error).__name__}: {first}), and models are formed in "
+            "copies; take what is no part of the network out of it, or give its class a __deepcopy__"
+        ) from error
+    _compute_anew(copy)
+    return copy
+
+
+def refuse_borrowed(original: nn.Module, copy: nn.Module, x: Tensor) -> None:
+    """Refuse a copy that computes with weights which are not its own: it would answer the same whatever these are.
+
+    A function that closes over the module does so (``lambda x: net.fc(x)``), and a layer whose ``weight`` is computed
+    by a hook, where something uses it without calling the layer. Seen in one pass, by which memory it reads.
+
+    Args:
+        x: a sample, as the copy takes it.
+
+    Raises:
+        FedscopeError: says what it reads.
+    """
+    theirs = {_memory(value): name for name, value in (*original.named_parameters(), *original.named_buffers())}
+    stale = {_memory(thing): "" for thing in _inside(copy) if isinstance(thing, Tensor) and hasattr(thing, _STAND_IN)}
+    own = {_memory(value) for value in (x, *copy.parameters(), *copy.buffers())}
+    watched = {at: name for at, name in {**theirs, **stale}.items() if at and at not in own}
+    if not watched:
+        return
+    with torch.inference_mode(), _Watch(watched) as seen:
+        copy(x)
+    if seen.met is None:
+        return
+    what = type(original).__name__
+    if seen.met:
+        raise FedscopeError(
+            f"the module computes with {seen.met} of the {what} that it was copied from, as a function does that "
+            "closes over the module, so it would answer the same for any weights; make it a method, which reaches its "
+            "module by self"
+        )
+    raise FedscopeError(
+        f"a {what} computes with a tensor that it made of its weights before and does not make anew in forward, so it "
+        "would answer the same for any weights; compute it in forward, make it permanent "
+        "(torch.nn.utils.remove_weight_norm, remove_spectral_norm, prune.remove), or use "
+        "torch.nn.utils.parametrizations"
+    )
+
+
+class _Watch(TorchFunctionMode):
+    """Notes the first of some tensors that is computed with.
+
+    Seen where Python calls torch: a mode below that (``TorchDispatchMode``) has torch import its compiler, which takes
+    a second of each command.
+
+    Args:
+        watched: a name, by where the memory of a tensor lies.
+    """
+
+    def __init__(self, watched: Mapping[int, str]) -> None:
+        super().__init__()
+        self._watched = watched
+        self.met: str | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.met is None:
+            for value in tree_leaves((args, kwargs)):
+                if isinstance(value, Tensor) and (at := _memory(value)) in self._watched:
+                    self.met = self._watched[at]
+                    break
+        return func(*args, **(kwargs or {}))
+
+
+def _memory(value: Tensor) -> int:
+    """Where a tensor's memory lies; 0 where it has none."""
+    try:
+        return value.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):  # sparse
+        return 0
+
+
+def _by_value(tensor: Tensor, of_weights: bool) -> Tensor:
+    value = tensor.detach().clone()
+    if of_weights:
+        setattr(value, _STAND_IN, True)
+    return value
+
+
+def _can_be_copied(thing: Any) -> bool:
+    """Whether ``deepcopy`` takes this thing by itself."""
+    if hasattr(type(thing), "__deepcopy__"):
+        return True
+    try:
+        thing.__reduce_ex__(4)
+    except Exception:  # whatever a class of the user's own raises
+        return False
+    return True
+
+
+def _inside(module: nn.Module) -> Iterator[Any]:
+    """What hangs on a module, each thing once: what ``deepcopy`` would visit."""
+    seen: dict[int, Any] = {}  # holds them, so that no number is given twice
+    stack: list[Any] = [module]
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen or isinstance(thing, str | bytes | int | float | complex | type | None):
+            continue
+        seen[id(thing)] = thing
+        yield thing
+        if isinstance(thing, Mapping):
+            stack.extend(thing.keys())
+            stack.extend(thing.values())
+        elif isinstance(thing, list | tuple | set | frozenset):
+            stack.extend(thing)
+        elif isinstance(thing, MethodType):
+            stack.append(thing.__self__)
+        elif isinstance(thing, partial):
+            stack.extend((thing.func, thing.args, thing.keywords))
+        elif not isinstance(thing, Tensor | ModuleType) and isinstance(getattr(thing, "__dict__", None), dict):
+            stack.append(vars(thing))
+
+
+def _compute_anew(module: nn.Module) -> None:
+    """Have a copy compute its parametrized weights at each access, also within ``parametrize.cached()``.
+
+    torch keeps them there by the module that was parametrized first, for all of its copies and all threads: one copy
+    would be given the weights of another.
+    """
+    for part in module.modules():
+        if parametrize.is_parametrized(part):
+            own = {name: value for name, value in vars(type(part)).items() if name not in _NOT_COPIED}
+            computed: Any = part.parametrizations
+            own |= {name: _uncached(own[name], name) for name in computed if name in own}
+            part.__class__ = type(type(part).__name__, type(part).__bases__, own)
+
+
+# what a class has of its own; and what refuses to send a parametrized module to another process
+_NOT_COPIED = ("__dict__", "__weakref__", "__getstate__")
+
+
+def _uncached(known: property, name: str) -> property:
+    return property(lambda self: self.parametrizations[name](), known.fset)

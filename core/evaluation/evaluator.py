@@ -1,0 +1,300 @@
+"""Losses and errors of many models on one data set: the hot loop of every analysis."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from ..checkpoints import FedscopeError, FedscopeWarning, Weights
+from ..distributed.worker import Job
+from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
+from .copies import copied
+from .model_replica import Replica
+from .samples import Samples
+from .tasks import Tally
+from .uint8_images import Inputs, in_batches
+from .validation import refuse_shapeless, try_out
+
+if TYPE_CHECKING:
+    from .first_layer_groups import Spanning
+
+#: a model's number, its losses and its errors
+Measured = tuple[int, np.ndarray, np.ndarray]
+
+# Chosen by measuring: convolutions are fastest while a batch's activations stay in a core's cache, which 50 images of
+# 32 x 32 do; linear layers alone want more rows. On a GPU the whole set, as far as memory sensibly goes.
+CONVOLUTION_BATCH = 50
+CONVOLUTION_PIXELS = 50 * 32 * 32
+LINEAR_BATCH = 1000
+GPU_BATCH = 10_000
+
+
+class Evaluator:
+    """Mean loss and error over samples, for as many models as one likes.
+
+    Of a classification, loss(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j] and
+    error(w) = (1/n) #{j : argmax f(x_j; w) ≠ y_j}; of other tasks what :class:`Task` says, with an error of NaN where
+    they have none. Both in one pass, summed in float64. A loss that is NaN or infinite is returned as it is; a row of
+    outputs with a NaN counts as misclassified.
+
+    On the CPU every core evaluates a model of its own with one thread, in batches that stay in its cache, so the
+    numbers depend neither on the number of workers nor on the order of the models.
+
+    Args:
+        module: the architecture; its own parameters are not used and not changed. Dropout and normalization layers
+            are put into evaluation mode.
+        samples: the data, and what is learnt; several data sets are measured in one pass over the models.
+        compute: the data are brought to its device once.
+        batch: samples at a time; the default suits the device and the kind of layers. On a GPU that runs out of
+            memory it is halved, with a warning.
+
+    Raises:
+        FedscopeError: a module that does not take the data, whose outputs are not
+            what the task takes ([n, classes]), or that answers the same question differently the second time.
+
+    >>> import numpy as np, torch
+    >>> from fedscope import Evaluator, Layout, Samples
+    >>> from fedscope.checkpoints import Weights
+    >>> module = torch.nn.Linear(2, 3)
+    >>> samples = Samples(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1]), 3, "toy", "test", np.arange(5))
+    >>> zeros = Weights(Layout.of(module), np.zeros((1, 9), np.float32), {})
+    >>> loss, error = Evaluator(module, samples).models(zeros)
+    >>> round(float(loss[0]), 6), float(error[0])  # ln 3; the first class is always predicted
+    (1.098612, 0.6)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        samples: Samples | Sequence[Samples],
+        *,
+        compute: Compute = CPU,
+        batch: int | None = None,
+    ) -> None:
+        self.compute, self.device = compute, compute.device
+        self.parts = (samples,) if isinstance(samples, Samples) else tuple(samples)
+        if not self.parts:
+            raise FedscopeError("there is no data to measure a loss on; give at least one set of samples")
+        self.samples = self.parts[0]
+        refuse_shapeless(module)
+        first = Replica(module, self.compute)
+        self.layout = first.layout
+        self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
+        # not a method of this object: a cycle would keep it and its models in memory until it is looked for
+        self._new = partial(Replica, module, self.compute)
+        # of each worker as many as it was ever asked for
+        self._idle = [[first]]
+        self._data = [(first.prepare(part.x), part.y.to(first.device)) for part in self.parts]
+        try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
+
+    def evaluate(
+        self,
+        count: int,
+        form: Callable[[int, Replica], None],
+        indices: Iterable[int] | None = None,
+        spanning: Spanning | None = None,
+        *,
+        here: bool = False,
+    ) -> Generator[Measured, None, None]:
+        """Yield ``(i, loss, error)`` for models 0..count−1, or those of ``indices`` in that order.
+
+        ``loss`` and ``error`` are float64 [S], one a data set (S = 1 where one was given), each the same number as that
+        data set alone would give.
+
+        ``form(i, replica)`` writes model i into a worker's replica; it runs in that worker. Leaving the loop early, or
+        Ctrl-C in it, stops the workers at their next batch. With ``spanning``, points of a surface are taken several
+        at a time. On a cluster its workers evaluate, each with an evaluator of its own, but for ``here``: where the
+        models would have to travel, that costs more than it saves.
+        """
+        elsewhere = None if here else self.compute.cluster
+        order = list(range(count) if indices is None else indices)
+        groups = [[i] for i in order] if spanning is None else spanning.groups(order)
+        if elsewhere is None:
+            results = self._run(partial(self.measured, form, spanning), groups)
+        else:
+            place = Elsewhere(self, form, spanning)
+            results = elsewhere.run(Job(_elsewhere, place, _spoken, list(self.parts)), groups)
+        with closing(results):
+            for result in results:
+                yield from result
+
+    def measured(
+        self,
+        form: Callable[[int, Replica], None],
+        spanning: Spanning | None,
+        group: list[int],
+        replicas: list[Replica],
+        stop: Event,
+    ) -> list[Measured]:
+        """What :meth:`evaluate` yields of a group of models, computed here in a worker's replicas."""
+        formed = self._first(len(group), replicas)
+        for i, replica in zip(group, formed, strict=True):
+            self._form(form, i, replica)
+        if spanning is None or not spanning.combines(group[0]):
+            means = [self._measure(replica, stop) for replica in formed]
+        else:
+            means = self._means(len(group), partial(spanning.logits, group, formed), self.batch, stop)
+        return [(i, loss, error) for i, (loss, error) in zip(group, means, strict=True)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It is made anew elsewhere, without the cluster."""
+        # a copy, because a tensor with a history, as weight_norm keeps, does not travel
+        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (copied(self._new.args[0]), self.parts)
+
+    def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
+        """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
+
+        On the first data set, where several were given.
+        """
+        if isinstance(weights, Weights):
+            rows = len(weights) if weights.parameters.ndim == 2 else 1
+            pick = weights.row if weights.parameters.ndim == 2 else lambda i: weights
+        else:
+            rows, pick = len(weights), weights.__getitem__
+
+        def form(i: int, replica: Replica) -> None:
+            model = pick(i)
+            _take(replica, model)
+
+        loss, error = np.empty(rows), np.empty(rows)
+        for i, model_loss, model_error in self.evaluate(rows, form, here=True):
+            loss[i], error[i] = model_loss[0], model_error[0]
+        return loss, error
+
+    def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
+        """Outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
+        x = self._data[0][0][rows]
+
+        def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
+            (replica,) = self._first(1, replicas)
+            _take(replica, model)
+            parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
+            return torch.cat(parts)
+
+        return torch.stack(list(self._run(task, list(models))))
+
+    def answers(self, model: Weights, count: int) -> np.ndarray:
+        """Outputs of a model on the first ``count`` samples, [count, ...]; computed here, in no worker."""
+        with torch_threads(1):
+            (replica,) = self._first(1, self._idle[0])
+            _take(replica, model)
+            return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
+
+    def batches(self, part: int) -> Iterator[Tensor]:
+        """The inputs of a data set as they are evaluated."""
+        return in_batches(self._data[part][0], self.batch)
+
+    def prepare(self, x: Inputs) -> Inputs:
+        """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
+        return self._first(1, self._idle[0])[0].prepare(x)
+
+    def _first(self, count: int, replicas: list[Replica]) -> list[Replica]:
+        while len(replicas) < count:
+            replicas.append(self._new())
+        return replicas[:count]
+
+    def _form(self, form: Callable[[int, Replica], None], i: int, replica: Replica) -> None:
+        try:
+            form(i, replica)
+        except torch.OutOfMemoryError:
+            # not halved like the batches of a loss: re-estimated statistics depend on how many samples a batch has
+            raise FedscopeError(
+                f"{self.device} has no memory left to form a model, and statistics measured again (--normalization "
+                "re-estimate) take the most; free some of it, or give --device cpu or another --normalization"
+            ) from None
+
+    def _measure(self, replica: Replica, stop: Event) -> tuple[np.ndarray, np.ndarray]:
+        while True:
+            batch = self.batch
+            try:
+                (means,) = self._means(1, lambda part, number, x: [replica.logits(x)], batch, stop)
+                return means
+            except torch.OutOfMemoryError:
+                if batch == 1:
+                    raise FedscopeError(
+                        f"{self.device} has no memory left for even one sample of {self.samples.label} at a time; "
+                        "--device cpu always can"
+                    ) from None
+            # outside of `except`, which keeps the tensors of the failed attempt alive
+            self.batch = min(self.batch, max(1, batch // 2))
+            torch.cuda.empty_cache()
+            warnings.warn(
+                f"{self.device} ran out of memory with {batch:,} samples at a time; going on with {self.batch:,}",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+
+    def _means(
+        self, models: int, outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]], batch: int, stop: Event
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Loss and error [S] of so many models: every batch under all of them before the next one.
+
+        ``outputs_of(part, number, x)`` gives every model's outputs on a batch of a data set.
+        """
+        tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in range(models)]
+        with torch.inference_mode():
+            for part, (inputs, targets) in enumerate(self._data):
+                batches = zip(in_batches(inputs, batch), torch.split(targets, batch), strict=True)
+                for number, (x, y) in enumerate(batches):
+                    if stop.is_set():
+                        raise InterruptedError("the evaluation was told to stop")
+                    for tally, outputs in zip(tallies, outputs_of(part, number, x), strict=True):
+                        tally[part].add(outputs, y)
+        means = (np.array([tally.means() for tally in of_model]).T for of_model in tallies)
+        return [(loss, error) for loss, error in means]
+
+    def _run(
+        self, task: Callable[[Item, list[Replica], Event], Result], items: Sequence[Item]
+    ) -> Generator[Result, None, None]:
+        return run_in_workers(task, items, make=list, workers=self.compute.workers, idle=self._idle)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A worker's evaluator on a cluster, and what it measures."""
+
+    evaluator: Evaluator
+    form: Callable[[int, Replica], None]
+    spanning: Spanning | None
+
+    def __call__(self) -> tuple[Callable[..., list[Measured]], list[Replica]]:
+        """What measures a group there, and where."""
+        return partial(self.evaluator.measured, self.form, self.spanning), []
+
+
+def _elsewhere(group: list[int], place: tuple[Callable[..., list[Measured]], list[Replica]], stop: Event) -> Any:
+    measured, replicas = place
+    return measured(group, replicas, stop)
+
+
+def _spoken(group: list[int]) -> str:
+    return f"point {group[0]}" if len(group) == 1 else f"points {group[0]} to {group[-1]}"
+
+
+def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
+    """How many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the device."""
+    if not device.startswith("cpu"):
+        return GPU_BATCH
+    if not any(isinstance(layer, _ConvNd) for layer in module.modules()):
+        return LINEAR_BATCH
+    pixels = prod(samples.x.shape[2:]) if samples.x.dim() > 2 else prod(samples.x.shape[1:])
+    return min(max(CONVOLUTION_BATCH, CONVOLUTION_PIXELS // max(1, pixels)), LINEAR_BATCH // 2)
+
+
+def _take(replica: Replica, model: Weights) -> None:
+    """Load a model by the names of its tensors, which another program may have recorded in an order of its own."""
+    own = model.layout.as_in(replica.layout)
+    if own is not model.layout:
+        model = own.flatten(model.arrays())
+    replica.load(model.parameters, model.buffers)

@@ -1,0 +1,155 @@
+"""Models that are combinations of a few, and what becomes of their running statistics (BatchNorm).
+
+Parameters are combined; running means and variances are no parameters, and a combination of them is not what the
+combined model would have measured itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..checkpoints import FedscopeError, Weights
+from .uint8_images import Inputs
+
+if TYPE_CHECKING:
+    from .model_replica import Replica
+    from .samples import Samples
+
+#: how a combination gets its statistics
+POLICIES = ("interpolate", "re-estimate", "keep")
+
+#: samples over which one batch's statistics are taken, about; the batches' are averaged
+BATCH = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Normalization:
+    """How points of a surface get their normalization statistics.
+
+    Attributes:
+        policy: ``interpolate``: combined like the parameters, running variances not below 0; ``keep``: the first
+            model's; ``re-estimate``: measured anew on ``x``, as Izmailov et al., "Averaging Weights Leads to Wider
+            Optima and Better Generalization", UAI 2018, section 3.2, do for an average; ``none``: the module has none.
+        x: inputs as the evaluator keeps them, [n, ...], for ``re-estimate``.
+        calibration: the samples that these are of.
+    """
+
+    policy: str
+    x: Tensor | None = None
+    calibration: Samples | None = None
+
+    @property
+    def leaves_own(self) -> bool:
+        """Whether a model keeps its own statistics, being the combination that has a share of 1 of it alone."""
+        return self.policy in ("none", "interpolate")
+
+    def provenance(self, kept_from: str) -> dict[str, Any]:
+        """What a result's attributes say beside the policy: the samples measured on, or whose statistics were kept."""
+        if self.policy == "keep":
+            return {"statistics_of": kept_from}
+        if self.calibration is None:
+            return {}
+        return {"calibration_samples": len(self.calibration), "calibration_split": self.calibration.split}
+
+    @classmethod
+    def of(
+        cls,
+        module: nn.Module,
+        buffers: Mapping[str, np.ndarray],
+        policy: str,
+        calibration: Samples | None,
+        prepare: Callable[[Inputs], Inputs],
+    ) -> Normalization:
+        """The policy for a module, ``none`` where its models keep no statistics; ``prepare`` is the evaluator's.
+
+        Raises:
+            FedscopeError: an unknown policy; ``re-estimate`` without two samples, or without a layer that could.
+        """
+        if policy not in POLICIES:
+            raise FedscopeError(f"normalization {policy!r} is unknown; take one of {', '.join(POLICIES)}")
+        if not any(np.dtype(np.asarray(values).dtype).kind == "f" for values in buffers.values()):
+            return cls("none")
+        if policy != "re-estimate":
+            return cls(policy)
+        if not statistics_of(module):
+            raise FedscopeError(
+                "the model's statistics are in no BatchNorm layer, so they cannot be measured again; "
+                "take --normalization interpolate or keep"
+            )
+        if calibration is None:
+            raise FedscopeError("re-estimated statistics need inputs to measure them on; give calibration samples")
+        if len(calibration) < 2:  # one sample has no variance
+            raise FedscopeError(
+                f"re-estimated statistics need at least 2 samples, but got {len(calibration)}; "
+                "give --limit 2 or more, or more calibration samples"
+            )
+        return cls(policy, prepare(calibration.x)[:], calibration)
+
+
+def statistics_of(module: nn.Module) -> list[_BatchNorm]:
+    """The layers of a module that keep running statistics."""
+    return [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.running_mean is not None]
+
+
+def re_estimate(module: nn.Module, x: Tensor) -> None:
+    """Set a module's running statistics to the mean over batches of ``x`` of what each batch has.
+
+    The batches are of nearly equal size, in the order of ``x``; other layers stay in evaluation mode, so dropout does
+    not act.
+
+    >>> layer = nn.BatchNorm1d(1).eval()
+    >>> re_estimate(layer, torch.tensor([[1.0], [3.0]]))
+    >>> layer.running_mean.tolist(), layer.running_var.tolist()
+    ([2.0], [2.0])
+    """
+    layers = statistics_of(module)
+    before = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a cumulative mean
+        layer.train()
+    try:
+        with torch.no_grad():
+            for batch in torch.tensor_split(x, max(1, ceil(len(x) / BATCH))):
+                module(batch)
+    finally:
+        for layer, momentum in zip(layers, before, strict=True):
+            layer.momentum = momentum
+            layer.eval()
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Point i is Σ_j c_j(i) w_j: of a line two models, of a plane three, or one and two directions.
+
+    Attributes:
+        bases: w_j, [P] each; directions are float64 and have no buffers.
+        coefficients: c(i), one number a base.
+        normalization: where the statistics of a combination come from.
+    """
+
+    bases: Sequence[Weights]
+    coefficients: Callable[[int], Sequence[float]]
+    normalization: Normalization
+
+    def form(self, i: int, replica: Replica) -> None:
+        """Write point i into a worker's replica."""
+        replica.combine(self.bases, self.coefficients(i), buffers=self.normalization.policy == "interpolate")
+        self._re_estimate(replica)
+
+    def load(self, model: Weights, replica: Replica) -> None:
+        """Write a model itself, with statistics of the same policy: what the surface has where the model lies on it."""
+        replica.load(model.parameters, (model if self.normalization.leaves_own else self.bases[0]).buffers)
+        self._re_estimate(replica)
+
+    def _re_estimate(self, replica: Replica) -> None:
+        if self.normalization.policy == "re-estimate" and self.normalization.x is not None:
+            replica.re_estimate(self.normalization.x)

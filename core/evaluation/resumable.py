@@ -1,0 +1,283 @@
+"""Measuring many models: in which order, kept so that an interrupted analysis goes on, and what the numbers were made
+from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial as bound
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..checkpoints import FedscopeWarning, Model, Weights
+from ..results.base import versions
+from ..results.resume import Partial, kept_fingerprint
+from .evaluator import Evaluator
+from .first_layer_groups import Spanning
+from .model_replica import Replica
+from .normalization import Normalization
+from .samples import Samples
+from .standard_tasks import CLASSIFICATION, is_own
+from .uint8_images import in_batches
+
+#: samples on which a module shows what it computes
+TRIED = 8
+Progress = Callable[[int, int], None]
+
+
+def coarse_to_fine(shape: Sequence[int]) -> list[int]:
+    """Flat indices of a grid, every other point of every other row before those between, from the coarsest down.
+
+    So the whole surface shows early, and an estimate of the time left is made from all of it.
+
+    >>> coarse_to_fine((5,))
+    [0, 4, 2, 1, 3]
+    """
+    grid = np.indices(tuple(shape)).reshape(len(shape), -1)
+    # the largest power of two that divides all of a point's indices says at which refinement it appears
+    lowest = np.bitwise_or.reduce(grid, axis=0)
+    step = np.where(lowest == 0, np.iinfo(np.int64).max, lowest & -lowest)
+    return [int(i) for i in np.argsort(-step, kind="stable")]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A store of points that another process has measured.
+
+    Attributes:
+        path: of the store; other_processor: whether it was measured with other instructions than this one uses.
+    """
+
+    path: Path
+    other_processor: bool = False
+
+
+class Visits:
+    """The points of an analysis measured so far: kept in a file, so that the same call goes on from there.
+
+    Attributes:
+        loss, error: float64 [S, N], a row a data set of the evaluator; NaN where not measured.
+        done: bool [N], which points are.
+
+    Args:
+        form: writes point i into a worker's replica.
+        count: N.
+        costs: [N], how long a point takes beside others, for the progress; all alike where not given.
+        partial: where finished points are kept; whoever saves the result removes the file then.
+        fingerprint: all that a point's value depends on; a file of another analysis starts afresh.
+        expected: what the points that will be asked for cost together, where they are fewer than N.
+        watch: called after every point.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        form: Callable[[int, Replica], None],
+        count: int,
+        *,
+        fingerprint: Mapping[str, Any],
+        progress: Progress | None = None,
+        partial: Path | None = None,
+        expected: float | None = None,
+        costs: np.ndarray | None = None,
+        watch: Callable[[Visits], None] | None = None,
+    ) -> None:
+        self._evaluator, self._form, self._watch = evaluator, form, watch
+        self._store, self._fingerprint = Partial(partial, fingerprint), fingerprint
+        self._costs = np.ones(count) if costs is None else costs
+        self._expected, self._progress = expected or float(self._costs.sum()), progress
+        sets = len(evaluator.parts)
+        self.loss, self.error = np.full((sets, count), np.nan), np.full((sets, count), np.nan)
+        self.done = np.zeros(count, dtype=bool)
+        self._take_over(self._store)
+        self._tell()
+
+    def take(self, elsewhere: Sequence[Elsewhere]) -> None:
+        """Take over points that other processes have measured.
+
+        A store of another analysis is left out, with a warning. What a module answers may differ between processors in
+        its last bits: that is no other analysis where the processors are known to differ.
+        """
+        for store in elsewhere:
+            head = kept_fingerprint(store.path)
+            own = dict(self._fingerprint)
+            if head is None:
+                continue
+            if store.other_processor:
+                head, own = ({key: value for key, value in one.items() if key != "outputs"} for one in (head, own))
+            if json.dumps(head, sort_keys=True) != json.dumps(own, sort_keys=True):
+                warnings.warn(
+                    f"{store.path} was measured with other settings, models or versions and is left out, so its points "
+                    "are measured here",
+                    FedscopeWarning,
+                    stacklevel=2,
+                )
+                continue
+            self._take_over(Partial(store.path, kept_fingerprint(store.path) or {}, aside=False))
+        self._tell()
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``loss``, ``error`` and ``done``."""
+        return self.loss, self.error, self.done
+
+    def measure(
+        self,
+        order: Iterable[int],
+        spanning: Callable[[], Spanning | None] | None = None,
+        evaluator: Evaluator | None = None,
+    ) -> None:
+        """Measure those of the points ``order`` that are not yet, in that order.
+
+        Args:
+            spanning: makes what :meth:`Evaluator.evaluate` needs to take points together; asked for if any are left.
+            evaluator: measures them, with as many data sets; by default that of all.
+        """
+        left = [i for i in order if not self.done[i]]
+        if not left:
+            return
+        together = spanning() if spanning is not None else None
+        evaluation = (evaluator or self._evaluator).evaluate(len(self.done), self._form, left, together)
+        with self._store, closing(evaluation) as points:
+            for i, loss, error in points:
+                self._take(i, loss, error)
+                self._store.add(str(i), [loss.tolist(), error.tolist()])
+                self._tell()
+                if self._watch is not None:
+                    self._watch(self)
+
+    def expect(self, more: float) -> None:
+        """More points will be asked for than was said, which cost so much."""
+        self._expected += more
+
+    def _take_over(self, store: Partial) -> None:
+        """The points of a store; one that is none is measured again."""
+        sets, count = self.loss.shape
+
+        def point(key: str, value: Any) -> tuple[int, np.ndarray, np.ndarray]:
+            i, (loss, error) = int(key), (np.array(values, np.float64) for values in value)
+            if i < 0 or loss.shape != (sets,) or error.shape != (sets,):
+                raise ValueError("another number of data sets")
+            return i, loss, error
+
+        for key in list(store.done):
+            found = store.take(key, bound(point, key))
+            if found is not None and found[0] < count:  # the same question may have been asked on two levels before
+                self._take(*found)
+
+    def _take(self, i: int, loss: Sequence[float] | np.ndarray, error: Sequence[float] | np.ndarray) -> None:
+        self.loss[:, i], self.error[:, i], self.done[i] = loss, error, True
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            count = int(self._costs[self.done].sum())
+            self._progress(count, max(count, ceil(self._expected)))
+
+
+def provenance_of(
+    evaluator: Evaluator, samples: Samples, models: Sequence[Model], given: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What a result on one of the evaluator's data sets was made from; what the caller says comes on top."""
+    return {
+        "addresses": [model.address for model in models],
+        "data": samples.name,
+        "data_sha256": samples.sha256,
+        "split": samples.split,
+        "samples": len(samples),
+        "precision": evaluator.compute.precision,
+        "device": evaluator.compute.device,
+        "versions": versions(),
+        **task_of(samples),
+        **dict(given or {}),
+    }
+
+
+def task_of(samples: Samples) -> dict[str, Any]:
+    """The task and the unit of its loss, where they are not those of a classification."""
+    task = samples.task
+    named = {} if task.name == CLASSIFICATION.name else {"task": task.name}
+    return named | ({} if task.unit == CLASSIFICATION.unit else {"loss_units": task.unit})
+
+
+def precision_errors(
+    module: nn.Module, evaluator: Evaluator, form: Callable[[int, Replica], None], loss: np.ndarray
+) -> list[dict[str, float]]:
+    """How far losses [S, C] measured with less than float32 are from float32's, at most: entries of ``attrs``.
+
+    ``form(i, replica)`` writes the i-th of the C models.
+    """
+    if evaluator.compute.precision == "float32":
+        return [{} for _ in evaluator.parts]
+    exact = Evaluator(module, evaluator.parts, compute=evaluator.compute.exact)
+    measured = np.array([row for _, row, _ in exact.evaluate(loss.shape[1], form)])
+    return [{"precision_error": float(error)} for error in np.max(np.abs(measured.T - loss), axis=1)]
+
+
+def fingerprint(
+    kind: str, module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], **more: Any
+) -> dict[str, Any]:
+    """All that a point's value depends on; an analysis goes on only from points with the same."""
+    outputs = evaluator.answers(models[0], TRIED)
+    return {
+        "kind": kind,
+        "module": _sha256(repr(module).encode()),
+        # what a module of one's own computes may change and leave its layers' names as they are
+        "outputs": _sha256(outputs.tobytes()),
+        **({"losses": _losses(evaluator.samples, outputs)} if is_own(evaluator.samples.task) else {}),
+        "models": [digest(model) for model in models],
+        "data": [data_identity(part) for part in evaluator.parts],
+        "device": evaluator.compute.device,
+        "precision": evaluator.compute.precision,
+        "batch": evaluator.batch,
+        **more,
+    }
+
+
+def digest(model: Weights) -> str:
+    """What tells a model from another that the same address named before: ``@last`` moves, files are replaced."""
+    sha256 = hashlib.sha256(np.ascontiguousarray(model.parameters).tobytes())
+    for name, values in sorted(model.buffers.items()):
+        sha256.update(name.encode() + np.ascontiguousarray(values).tobytes())
+    return sha256.hexdigest()
+
+
+def statistics_identity(normalization: Normalization) -> dict[str, Any]:
+    """Where points have their normalization statistics from; a part of their :func:`fingerprint`."""
+    samples = normalization.calibration
+    return {"normalization": normalization.policy, "calibration": samples and data_identity(samples)}
+
+
+def data_identity(samples: Samples) -> dict[str, Any]:
+    """Which samples: the data set by name and hash, the subset by the hash of its indices."""
+    inputs = hashlib.sha256()
+    for block in in_batches(samples.x, 2048):
+        inputs.update(block.detach().cpu().contiguous().numpy().tobytes())
+    return {
+        "name": samples.name,
+        "split": samples.split,
+        "sha256": samples.sha256,
+        "samples": len(samples),
+        "indices": _sha256(np.asarray(samples.indices, dtype=np.int64).tobytes()),
+        "inputs": inputs.hexdigest(),
+        "labels": _sha256(samples.y.cpu().numpy().tobytes()),
+        **({} if samples.task is CLASSIFICATION else {"task": samples.task.name}),
+    }
+
+
+def _losses(samples: Samples, outputs: np.ndarray) -> str:
+    """What a task of the user's own gives for a few outputs: its name stays when its code changes."""
+    y = samples.y[: len(outputs)].cpu()
+    return _sha256(samples.task.loss(torch.from_numpy(outputs), y).detach().numpy().tobytes())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

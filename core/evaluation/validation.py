@@ -1,0 +1,213 @@
+"""Whether models fit each other, the module and the data, said before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ..checkpoints import FedscopeError, Layout, Model
+from .copies import refuse_borrowed
+from .model_replica import Replica
+from .samples import Samples
+from .standard_tasks import is_own
+from .tasks import Task
+from .uint8_images import Inputs
+
+#: samples on which a module must answer the same twice
+TRIED = 8
+
+
+def refuse_shapeless(module: nn.Module) -> None:
+    """Refuse a module that has no parameters to vary, not yet, or none that are real numbers.
+
+    Raises:
+        FedscopeError: no parameters, and what :func:`refuse_unreadable` refuses.
+    """
+    if next(module.parameters(), None) is None:
+        raise FedscopeError("the module has no parameters, so it has no loss surface; give one that can be trained")
+    refuse_unreadable(module)
+
+
+def refuse_unreadable(module: nn.Module, whose: str = "the module's ") -> None:
+    """Refuse a module whose parameters hold no real numbers, or cannot be put in place.
+
+    Args:
+        whose: begins the sentence; the name of a parameter follows.
+
+    Raises:
+        FedscopeError: one compiled by torch.jit; lazy tensors, sparse ones, or those of the meta device; parameters
+            that are whole or complex numbers.
+    """
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise FedscopeError(
+            f"a {type(module).__name__} is compiled by torch.jit, which lets no weights be put in their place; give "
+            "the module that it was made from"
+        )
+    refuse_numberless((*module.named_parameters(), *module.named_buffers()), whose)
+    for name, values in module.named_parameters():
+        kind = str(values.dtype).removeprefix("torch.")
+        if values.is_complex():
+            raise FedscopeError(
+                f"{whose}{name} is {kind}, and a loss surface is over real numbers; keep the real and the "
+                "imaginary parts as parameters (torch.view_as_real)"
+            )
+        if not values.is_floating_point():
+            raise FedscopeError(
+                f"{whose}{name} is a parameter of type {kind}, and only floats can be varied; keep it as a buffer "
+                "(register_buffer)"
+            )
+
+
+def refuse_numberless(tensors: Iterable[tuple[str, Any]], whose: str) -> None:
+    """Refuse tensors by name that hold no numbers, or none in place.
+
+    Raises:
+        FedscopeError: lazy tensors, sparse ones, or those of the meta device.
+    """
+    for name, values in tensors:
+        if not isinstance(values, Tensor):
+            continue
+        if is_lazy(values):
+            raise FedscopeError(
+                f"{whose}{name} has no shape yet; name its sizes (nn.Linear for nn.LazyLinear), or call the "
+                "module once on a sample first"
+            )
+        if values.is_meta:
+            raise FedscopeError(
+                f"{whose}{name} is on the meta device, which keeps no numbers; make the module on the CPU"
+            )
+        if values.layout is not torch.strided:
+            raise FedscopeError(f"{whose}{name} is a sparse tensor; give it dense ({name}.to_dense())")
+
+
+def same_layout(models: Sequence[Model]) -> None:
+    """Refuse models that do not have the same parameters and buffers.
+
+    Raises:
+        FedscopeError: the first two that differ, and where.
+    """
+    for model in models[1:]:
+        difference = models[0].weights.layout.difference(model.weights.layout)
+        if difference is not None:
+            raise FedscopeError(
+                f"{models[0].label} and {model.label} are models of different architectures: {difference}; "
+                "a line or a plane needs models with the same layout"
+            )
+
+
+def fits_module(layout: Layout, models: Sequence[Model]) -> None:
+    """Refuse models whose parameters are not the module's.
+
+    Raises:
+        FedscopeError: the first that does not fit, and where.
+    """
+    for model in models:
+        difference = layout.difference(model.weights.layout)
+        if difference is not None:
+            raise FedscopeError(f"{model.label} does not fit the module: {difference}; build the module it was made by")
+
+
+def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) -> None:
+    """Refuse a module that does not fit the data (samples, inputs and targets as evaluated), or is no function of them.
+
+    Raises:
+        FedscopeError: it fails on the data, returns other than a tensor that the task takes ([n, classes]), or not the
+            same twice; it computes with weights that are not its own; data of one class, on which loss and error are 0
+            whatever is answered; a task of the user's own that gives no loss a sample.
+    """
+    for part, x, y in data:
+        part.task.fit(_answer(replica, x[:1], part), part)
+        if is_own(part.task):
+            few = min(len(x), 2)
+            try_task(part.task, _answer(replica, x[:few], part), y[:few], part.label)
+    part, x, _ = data[0]
+    refuse_borrowed(replica.original, replica.module, x[:1])
+    once, again = (_answer(replica, x[:TRIED], part).double() for _ in range(2))
+    # a GPU may round a sum differently the second time; dropout changes it by far more
+    scale = float(torch.nan_to_num(once.abs()).max())
+    if not torch.allclose(once, again, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
+        raise FedscopeError(
+            "the module returns different outputs for the same input, so it has no loss surface; "
+            "switch its randomness off in evaluation mode (functional.dropout wants training=self.training)"
+        )
+
+
+def with_outputs(module: nn.Module, samples: Samples) -> Samples:
+    """Samples whose number of classes is that of a module's outputs, where their own is counted by their labels.
+
+    Raises:
+        FedscopeError: as :func:`try_out`, where the module fails or does not fit.
+    """
+    if not samples.classes_seen:
+        return samples
+    refuse_shapeless(module)
+    replica = Replica(module)
+    outputs = _answer(replica, replica.prepare(samples.x[:1]), samples)
+    samples.task.fit(outputs, samples)
+    found = samples.task.classes_of(outputs, samples)
+    return samples if found is None else replace(samples, classes=found, classes_seen=False)
+
+
+def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
+    """What the module returns for a few samples."""
+    try:
+        output: object = replica.logits(x)
+    except torch.OutOfMemoryError:
+        few = "even one sample" if len(x) == 1 else f"{len(x)} samples"
+        raise FedscopeError(
+            f"{replica.device} has no memory left for {few} of {part.label}; --device cpu always can"
+        ) from None
+    except Exception as error:  # whatever the user's code or torch raises
+        raise FedscopeError(
+            f"the module fails on {len(x)} of {part.label}, each of shape {list(x.shape[1:])} "
+            f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
+            "makes a vector of an image)"
+        ) from error
+    if not isinstance(output, Tensor):
+        raise FedscopeError(
+            f"the module returns a value of type {type(output).__name__}, not a tensor of "
+            f"{f'logits [n, {part.classes}]' if part.task.has_classes else 'outputs'}; wrap it in a module whose "
+            f"forward returns {'the logits' if part.task.has_classes else 'that'} alone"
+        )
+    return output
+
+
+def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
+    """Look at the losses and errors of a task of the user's own on a few samples.
+
+    Raises:
+        FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1.
+    """
+    for name, call in (("loss", task.loss), ("error", task.error)):
+        what = f"the {name} of task {task.name}"
+        try:
+            values: Any = call(outputs, y)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever the user's code or torch raises
+            raise FedscopeError(
+                f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
+            ) from error
+        if values is None and name == "error":
+            continue
+        if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
+            got = f"a tensor of shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise FedscopeError(
+                f"{what} is {got} for {len(y)} samples of {label}; return one number a sample, [{len(y)}] (a mean over "
+                "samples is taken by fedscope)"
+            )
+        if name == "error" and bool(((values < 0) | (values > 1)).any()):
+            raise FedscopeError(
+                f"{what} is {float(values.double().max()):g} for a sample of {label}; an error is a share, 0 to 1 "
+                "(return None if there is none)"
+            )
+
+
+def _reason(error: Exception) -> str:
+    """The class and the first line of what was raised."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no reason given'])[0]}"

@@ -1,0 +1,113 @@
+"""Matrices as heat maps, their colour bars, and the names of their rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .style import CHARACTER, SMALL
+from .ticks import even
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: colour-blind safe, white at 0
+DIVERGING = "PuOr_r"
+#: of cells without a value
+NO_VALUE = "#d9d9d9"
+
+#: type is not smaller than this, points
+LEGIBLE = 6.0
+
+
+def heat_map(
+    axes: Axes, values: np.ndarray, cmap: str, *, hatched: bool = False, bare: bool = False, **look: Any
+) -> Any:
+    """Cells [rows, columns] in their colours, grey or hatched where a value is not finite; what ``imshow`` returns.
+    ``bare`` ones get no names."""
+    if hatched:
+        axes.patch.set(facecolor="#e4e4e4", edgecolor="#9a9a9a", hatch="//////", linewidth=0)
+    else:
+        axes.set_facecolor(NO_VALUE)
+    image = axes.imshow(
+        np.ma.masked_invalid(values), **{"interpolation": "nearest", "aspect": "auto", **look}, cmap=cmap
+    )
+    frame(axes, bare=bare)
+    return image
+
+
+def signed_heat_map(axes: Axes, values: np.ndarray, **look: Any) -> Any:
+    """The same of values with a sign: white at 0, and as strong on either side."""
+    finite = np.abs(values[np.isfinite(values)])
+    greatest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    return heat_map(axes, values, DIVERGING, vmin=-greatest, vmax=greatest, **look)
+
+
+def frame(axes: Axes, *, bare: bool = False) -> None:
+    """A line all round, and beside the cells names without ticks, or nothing."""
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    axes.tick_params(length=0, pad=2)
+    if bare:
+        axes.set(xticks=[], yticks=[])
+
+
+def colour_bar(
+    axes: Axes,
+    image: Any,
+    label: str = "",
+    most: int | None = None,
+    *,
+    labelpad: float = 3.0,
+    extend: str = "neither",
+    **ticks: Any,
+) -> Any:
+    """The colour bar of an image in ``axes``, with at most so many numbers (see :func:`even`); returns it."""
+    bar = axes.figure.colorbar(image, cax=axes, extend=extend)
+    bar.set_label(label, labelpad=labelpad)
+    if most is not None:
+        even(bar.ax.yaxis, most, **ticks)
+    bar.outline.set_linewidth(0.6)
+    return bar
+
+
+def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = True) -> None:
+    """Names below the columns of a map of ``side`` inches, upright where they are wider than a cell, and beside its
+    rows; of many only every so many, so that what stands is legible."""
+    size, step = _size(names, side)
+    at = range(0, len(names), step)
+    shown = [names[i] for i in at]
+    axes.set_xticks(at, shown, fontsize=size, rotation=0 if _level(names, side) else 90)
+    if rows:
+        axes.set_yticks(at, shown, fontsize=size)
+
+
+def room_for(names: Sequence[str], side: float) -> float:
+    """How high names below the columns of a map of ``side`` inches are."""
+    size, _ = _size(names, side)
+    return 0.13 if _level(names, side) else 0.05 + max(map(len, names)) * CHARACTER * size / SMALL
+
+
+def room_beside(names: Sequence[str], side: float) -> float:
+    """How wide names beside the rows of a map of ``side`` inches are."""
+    size, _ = _size(names, side)
+    return 0.03 + max(map(len, names)) * CHARACTER * size / SMALL
+
+
+def _size(names: Sequence[str], side: float) -> tuple[float, int]:
+    """In points, and of how many cells one has its name.
+
+    >>> _size(["7"] * 10, 2.0), _size(["7"] * 30, 1.0)
+    ((7.0, 1), (6.48, 3))
+    """
+    room = 72 * 0.9 * side / len(names)
+    step = ceil(LEGIBLE / room)
+    return min(SMALL, round(step * room, 2)), step
+
+
+def _level(names: Sequence[str], side: float) -> bool:
+    size, step = _size(names, side)
+    return (max(map(len, names)) + 0.8) * CHARACTER * size / SMALL < step * side / len(names)

@@ -1,0 +1,231 @@
+"""How every figure and every page of the package looks, and files that come out the same byte for byte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import write_durably
+from ..checkpoints.io.visible_text import visible
+from ..results.pictures import picture_of, quiet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Width of a column of the usual two-column paper, in inches, and of its page.
+COLUMN = 3.5
+PAGE = 7.0
+
+#: Okabe and Ito's colours, told apart by people with any colour vision; the darkest and clearest first.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+MARKERS = ("o", "s", "D", "P", "v", "*")
+GREY = "#6b6b6b"
+
+#: Lightness falls and saturation stays, so that it reads in grey and for the colour-blind.
+SURFACE = "viridis"
+
+SIZE = 8.0
+SMALL = 7.0
+CHARACTER = 0.058  # the mean width of a small one, in inches
+DPI = 300
+
+
+@contextmanager
+def paper_style(width: float = COLUMN) -> Iterator[None]:
+    """Matplotlib's settings for a figure in a paper: 8 pt type, thin lines, fonts embedded as TrueType.
+
+    The user's own settings and style are left alone and do not matter.
+
+    >>> with paper_style():
+    ...     import matplotlib
+    ...
+    ...     matplotlib.rcParams["pdf.fonttype"]
+    42
+    """
+    import matplotlib
+    from cycler import cycler
+
+    settings: Any = {
+        "figure.figsize": (width, width * 0.7),
+        "figure.dpi": 100,
+        "font.size": SIZE,
+        "font.family": "DejaVu Sans",
+        "axes.titlesize": SIZE,
+        "axes.labelsize": SIZE,
+        "legend.fontsize": SMALL,
+        "axes.linewidth": 0.6,
+        "axes.labelpad": 2.5,
+        "axes.titlepad": 4.0,
+        "axes.prop_cycle": cycler(color=list(COLOURS)),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.formatter.useoffset": False,
+        "lines.linewidth": 1.1,
+        "lines.markersize": 4.0,
+        "patch.linewidth": 0.5,
+        "hatch.linewidth": 0.4,
+        "legend.frameon": False,
+        "legend.handlelength": 1.8,
+        "legend.handletextpad": 0.5,
+        "legend.columnspacing": 1.2,
+        "legend.labelspacing": 0.3,
+        "legend.borderaxespad": 0.2,
+        "pdf.fonttype": 42,
+        "ps.fonttype": 42,
+        "svg.hashsalt": "fedscope",
+        "savefig.dpi": DPI,
+        "text.usetex": False,
+    }
+    ticks = {"major.width": 0.6, "major.size": 2.5, "minor.width": 0.4, "minor.size": 1.5, "major.pad": 2.0}
+    for axis in ("xtick", "ytick"):
+        settings |= {f"{axis}.labelsize": SMALL, **{f"{axis}.{name}": value for name, value in ticks.items()}}
+    with matplotlib.rc_context(), quiet():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(settings)
+        yield
+
+
+def look_of(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th line; those of few lines are told apart also without colour.
+
+    >>> look_of(8)["color"] == COLOURS[1]
+    True
+    """
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in inches, of no window system and no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf", "png")) -> tuple[Path, ...]:
+    """Write ``BASE.pdf`` and ``BASE.png``: no dates, no versions, so that equal data make equal files.
+
+    Returns:
+        the paths written, in the order of ``formats``.
+    """
+    unsaid: dict[str, dict[str, Any]] = {
+        "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+    }
+    written = []
+    with paper_style(figure.get_figwidth()):
+        for extension in formats:
+            path = Path(f"{base}.{extension}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # a disk that is full breaks matplotlib's writers in ways of their own
+            drawn = picture_of(figure, extension, dpi=DPI, metadata=unsaid.get(extension))
+            with write_durably(path) as temporary:
+                temporary.write_bytes(drawn)
+            written.append(path)
+    return tuple(written)
+
+
+def laid_out(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:
+    """What is in a plotly figure of these traces, on white paper: plotly itself takes ten times as long, of which most
+    goes into copies of its template. Nobody looks whether the words of ``layout`` are plotly's; a test does.
+    """
+    from plotly.graph_objects import Figure
+
+    # a template of nothing, or plotly takes its default one
+    drawn: dict[str, Any] = Figure(traces, {"template": {"layout": {"font": {"size": 12}}}}).to_dict()
+    return {**drawn, "layout": {"template": _white_paper(), **layout}}
+
+
+@cache
+def _white_paper() -> dict[str, Any]:
+    from plotly.io import templates
+
+    white: dict[str, Any] = templates["plotly_white"].to_plotly_json()
+    return white
+
+
+def clipped(label: str, length: int) -> str:
+    """``label``, or its start and end where it is longer than ``length`` characters.
+
+    >>> clipped("runs/cifar/ima-long-name@40/client-17", 21)
+    'runs/cifa…0/client-17'
+    """
+    label = visible(label)
+    if len(label) > length:
+        tail = length * 11 // 21
+        label = f"{label[: length - tail - 1]}…{label[-tail:]}"
+    return label
+
+
+def shortened(label: str, length: int) -> str:
+    """The same for matplotlib: see :func:`literal`."""
+    return literal(clipped(label, length))
+
+
+def literal(label: str) -> str:
+    """``label`` such that matplotlib writes just that: it takes dollars for mathematics, leaves a legend's entry out
+    whose label begins with _, and breaks lines at control characters.
+
+    >>> literal("lr$0.1$"), literal("_a") == "\N{ZERO WIDTH NON-JOINER}_a"
+    ('lr\\\\$0.1\\\\$', True)
+    """
+    label = re.sub(r"(?<!\\)\$", r"\\$", visible(label))
+    return f"\N{ZERO WIDTH NON-JOINER}{label}" if label.startswith("_") else label
+
+
+def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
+    """What a result says of itself in a few words, such as its ``split``, for matplotlib.
+
+    >>> word_of({"split": "test"}, "split"), word_of({}, "split")
+    ('test', '')
+    """
+    return shortened(str(attrs.get(name, default)).strip(), 60)
+
+
+def measured_on(attrs: Mapping[str, Any]) -> str:
+    """The data of a result in a few words; of a file or folder its name, not where it lay.
+
+    >>> measured_on({"data": "npz:/home/me/cifar10.npz", "split": "test", "samples": 2000})
+    'cifar10 test, 2,000 samples'
+    >>> measured_on({"data": "digits", "split": "train", "samples": 29, "client": 3})
+    "digits train, client 3's 29 samples"
+    """
+    kind, colon, place = str(attrs["data"]).partition(":")
+    name = shortened(Path(place).stem if colon else kind, 60)
+    whose = f"client {attrs['client']}'s " if "client" in attrs else ""
+    return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples{accepted(attrs)}"
+
+
+def accepted(attrs: Mapping[str, Any]) -> str:
+    """What a caption says of data that were accepted though a recorded run says other ones; nothing of others.
+
+    >>> accepted({"data_accepted": "ima: ..."}), accepted({})
+    (' (accepted: unlike what was recorded)', '')
+    """
+    return " (accepted: unlike what was recorded)" if attrs.get("data_accepted") else ""
+
+
+def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
+    """Which normalization statistics the models of a result have, in a few words; nothing where they have none.
+
+    >>> statistics_of({"calibration_samples": 2000, "calibration_split": "train"}, "re-estimate")
+    'normalization statistics re-estimated on 2,000 train samples'
+    >>> statistics_of({"statistics_of": "ima@20/global"}, "keep"), statistics_of({}, "interpolate")
+    ('normalization statistics of ima@20/global', 'normalization statistics interpolated')
+    """
+    if policy == "averaged":
+        return "normalization statistics averaged as the weights are"
+    if policy == "re-estimate":
+        split = f"{word_of(attrs, 'calibration_split')} " if "calibration_split" in attrs else ""
+        return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
+    if policy == "keep":
+        return f"normalization statistics of {shortened(str(attrs.get('statistics_of', 'one model')), 40)}"
+    return "normalization statistics interpolated" if policy == "interpolate" else ""

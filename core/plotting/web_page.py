@@ -1,0 +1,176 @@
+"""The one way to make a web page: what files say is text in it, nothing runs but its own scripts, nothing is fetched.
+
+A label of a file may be an element or a script where it stands as it is. So every text is escaped where it enters
+(:func:`escaped`, :func:`unbroken`, and for plotly :func:`label_text`, :func:`markup`), and every page
+says in its content policy which scripts may run: those inside it by their sha256, and one that lies beside it by a
+nonce. A page opened from a disk has no origin that ``'self'`` could name, and no file's hash is compared there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from html import escape
+from typing import Any
+
+from ..checkpoints.io.visible_text import visible
+
+#: of scripts that lay pages out for narrow windows: words in lines of so many letters, as plotly takes them
+BROKEN = r"""
+const broken = (words, letters) =>
+  words.match(new RegExp(`.{1,${letters}}(?= |$)|\\S+`, "g")).map((line) => line.trim()).join("<br>");
+"""
+
+# plotly writes styles into its elements, and draws in three dimensions by pictures that it makes
+_POLICY = (
+    "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {scripts}; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+# nor has it a button that would send what is drawn to another host
+_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
+
+# the gutter: plotly measures the width before a bar to scroll with takes some of it
+_DRAWN = """
+html, body { height: 100%; }
+html { scrollbar-gutter: stable; }
+body { margin: 0; font-family: system-ui, sans-serif; }
+"""
+
+
+def escaped(text: object) -> str:
+    r"""A text in a page or in an attribute of its elements.
+
+    >>> escaped("</title><script src=x.js>\0")
+    '&lt;/title&gt;&lt;script src=x.js&gt;\\x00'
+    """
+    return escape(visible(text, keep="\n"))
+
+
+def unbroken(text: str) -> str:
+    """The same, where no line ends inside an option or a number.
+
+    >>> unbroken("p < 1e-05 with --draws")
+    'p &lt; <span style="white-space:nowrap">1e-05</span> with <span style="white-space:nowrap">--draws</span>'
+    """
+    whole = r'<span style="white-space:nowrap">\g<0></span>'
+    return re.sub(r"(?<![\w-])--\w[\w-]*|[\d.]+e-\d+", whole, escaped(text))
+
+
+def label_text(text: object) -> str:
+    """A text in a plotly figure, which takes some elements for its own, and knows no ``&quot;``.
+
+    >>> label_text('<a href="x">ima</a>')
+    '&lt;a href="x"&gt;ima&lt;/a&gt;'
+    """
+    return escape(visible(text), quote=False)
+
+
+def markup(text: str) -> str:
+    r"""The same of what is written for matplotlib, with its mathematics.
+
+    >>> markup(r"a < 0 ($L_2$) of lr\$1\$")
+    'a &lt; 0 (L<sub>2</sub>) of lr$1$'
+    """
+    parts = text.replace("\N{ZERO WIDTH NON-JOINER}_", "_").split("$L_2$")
+    return "L<sub>2</sub>".join(label_text(part.replace(r"\$", "$")) for part in parts)
+
+
+def heading(title: str, remark: str) -> dict[str, str]:
+    """A plotly figure's title with its remark, written for matplotlib, below."""
+    return {"text": f"{label_text(title)}<br><sup>{markup(remark)}</sup>"}
+
+
+def web_page(title: str, body: str, *, scripts: Sequence[str] = (), style: str = "", marks: str = "") -> str:
+    """A whole page.
+
+    Args:
+        title: as text.
+        body: as HTML, in which every text is escaped.
+        scripts: what runs, in this order, once the body is there.
+        marks: further elements of its head.
+    """
+    hashes = " ".join(map(_by_hash, scripts)) or "'none'"
+    tags = "".join(f"<script>{one}</script>\n" for one in scripts)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(scripts=hashes)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+{marks}<title>{escaped(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+{tags}</body>
+</html>
+"""
+
+
+def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
+    """A plotly figure, or what is in one, as a page with plotly.js inside, the same text for the same figure.
+
+    Args:
+        title: as text.
+        name: of its element; a fixed one in place of a random one keeps the page the same.
+        narrow: a script that lays it out for a narrow window, run once it is drawn.
+    """
+    from plotly.io import to_html
+
+    drawn = to_html(
+        figure,
+        include_plotlyjs=False,
+        full_html=False,
+        div_id=name,
+        default_height="92vh",
+        config=_CONFIG,
+        post_script=narrow or None,
+        validate=False,
+    )
+    # plotly writes < and / of what is drawn as \u003c and \u002f, so the first end of a script is the script's
+    parts = re.fullmatch(r"(.*?)<script[^>]*>(.*?)</script>(.*)", drawn, re.DOTALL)
+    assert parts is not None, "plotly writes one script"
+    return web_page(title, parts[1] + parts[3], scripts=[_library(), parts[2]], style=_DRAWN)
+
+
+def apart(page: str) -> tuple[str, str, bytes]:
+    """A page that takes plotly.js from a file beside it, that file's name, and what is in it; a page without it as it
+    is, with nothing beside it.
+
+    The nonce by which the page lets that file run is the hash of the page: no text in it can know it.
+
+    >>> apart("<p>words</p>")
+    ('<p>words</p>', '', b'')
+    """
+    if "Plotly.newPlot" not in page:
+        return page, "", b""
+    from plotly.offline import get_plotlyjs_version
+
+    library, name = _library(), f"plotly-{get_plotlyjs_version()}.min.js"
+    before, found, after = page.partition(f"<script>{library}</script>")
+    by_hash = _by_hash(library)
+    if not found or by_hash not in before:
+        return page, "", b""
+    nonce = _digest(before + after)
+    before = before.replace(by_hash, f"'nonce-{nonce}'", 1)
+    return f'{before}<script nonce="{nonce}" src="{name}"></script>{after}', name, library.encode()
+
+
+@cache
+def _library() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+@lru_cache(maxsize=4)  # the library's takes longer than a page
+def _by_hash(script: str) -> str:
+    return f"'sha256-{_digest(script)}'"
+
+
+def _digest(text: str) -> str:
+    return b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,160 @@
+"""The questions that a report would like answered of a run, and how long those take that nobody has asked yet."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..analysis.analysis import Question
+from ..checkpoints import FedscopeError, Run
+from .discover import Beside
+
+#: points a side of the surface
+GRID = 25
+#: seconds that a question takes besides: opening, drawing
+EACH = 2.0
+#: a report that takes more seconds is offered on so many samples
+LONG, FEWER = 600.0, 2000
+#: draws of the cohort in a decomposition
+DRAWS = 4
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A question that was not asked yet.
+
+    Attributes:
+        words: of the command line that asks the same.
+        kinds: of whose results one is enough.
+        question: ready to be answered.
+        evaluations: how many times a model is measured on the data; replays: how many rounds of the run are trained.
+    """
+
+    words: str
+    kinds: tuple[str, ...]
+    question: Question[Any]
+    evaluations: int
+    replays: int = 0
+
+
+def lacking(
+    run: Run, results: Beside, limit: int | None = None, given: Mapping[str, Any] | None = None
+) -> tuple[list[Lacking], dict[str, str]]:
+    """What to ask of a run, on ``limit`` samples, and by the words of the others why they cannot be asked.
+
+    Args:
+        given: data, model and how they are taken, as of :class:`~fedscope.analysis.settings.Measured`.
+
+    Of runs that fedscope trained the factors come from replays (``local:4``), of others from the recorded models alone.
+    """
+    from ..decomposition.cka.analysis import cka
+    from ..decomposition.explanation.analysis import explain
+    from ..decomposition.subsets.analysis import subsets
+    from ..decomposition.updates.analysis import updates
+    from ..landscape.planes.analysis import plane
+
+    last = max((number for number in run.rounds if run.round(number).has_clients), default=run.rounds[-1])
+    cohort, at = len(run.round(last).client_ids), f"{run.path}@{last}"
+    draws = f"local:{DRAWS}" if run.config is not None else "none"
+    # who holds which training samples is not known of every recorded run; the bias is not split then
+    split: dict[str, Any] = {} if (run.path / "partition.h5").exists() else {"split": "test"}
+    some = min(10, len(run.rounds))
+    few = ("" if limit is None else f" --limit {limit}") + _options(given or {})
+    fewer: dict[str, Any] = {**({} if limit is None else {"limit": limit}), **(given or {})}
+    wanted: tuple[tuple[str, tuple[str, ...], Callable[[], Question[Any]], int, int], ...] = (
+        (
+            f"explain {run.path} --draws {draws}{' --split test' if split else ''}{few}",
+            ("Explanation",),
+            lambda: explain.prepare(run, draws=draws, **split, **fewer),
+            some * cohort * (DRAWS if run.config is not None else 1),
+            some * (DRAWS - 1) if run.config is not None else 0,
+        ),
+        (
+            f"plane {at} --clients --grid {GRID}{few}",
+            ("Plane",),
+            lambda: plane.prepare(at, clients=True, grid=GRID, **fewer),
+            GRID**2 + cohort,
+            0,
+        ),
+        (
+            f"subsets {run.path} --rounds {last}{few}",
+            ("Subsets",),
+            lambda: subsets.prepare(run, rounds=last, **fewer),
+            20 * cohort,
+            0,
+        ),
+        (
+            f"cka {run.path} --rounds {last}{few}",
+            ("ClientCKA",),
+            lambda: cka.prepare(run, rounds=last, **fewer),
+            2 * cohort,
+            0,
+        ),
+        (f"updates {run.path}", ("ClientUpdates",), lambda: updates.prepare(run), 0, 0),
+    )
+    there = {one.kind.name for one in results.results}
+    found, refused = list[Lacking](), dict[str, str]()
+    for words, kinds, prepare, evaluations, replays in wanted:
+        if there & set(kinds):
+            continue
+        try:
+            found.append(Lacking(words, kinds, prepare(), evaluations, replays))
+        except FedscopeError as error:
+            refused[words] = str(error)
+    return found, refused
+
+
+def _options(given: Mapping[str, Any]) -> str:
+    """Settings as a command line has them."""
+    words = []
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        words += [option if value else option.replace("--", "--no-", 1)] if isinstance(value, bool) else [option, value]
+    return f" {shlex.join(words)}" if words else ""
+
+
+def seconds(
+    run: Run, asked: Sequence[Lacking], *limits: int | None, given: Mapping[str, Any] | None = None
+) -> list[float]:
+    """About how long questions take on all samples (None) or on fewer.
+
+    Rounds that are trained again take as long as when the run was made, models as long as one takes now on all cores,
+    and each question something for itself.
+    """
+    took = [float(own["seconds"] or 0) for t in run.rounds if "seconds" in (own := run.round(t).metrics)]
+    training = sum(one.replays for one in asked) * (statistics.median(took) if took else 0.0)
+    measuring = _one_evaluation(run, given or {}) if any(one.evaluations for one in asked) else {}
+
+    def models(limit: int | None) -> float:
+        splits = ("train" if one.replays else "test" for one in asked)
+        costs = (measuring.get(split, (0.0, 1)) for split in splits)
+        samples = ((cost, count if limit is None else min(count, limit)) for cost, count in costs)
+        return sum(one.evaluations * cost * count for one, (cost, count) in zip(asked, samples, strict=True))
+
+    return [training + models(limit) + EACH * len(asked) for limit in limits or (None,)]
+
+
+def _one_evaluation(run: Run, given: Mapping[str, Any]) -> dict[str, tuple[float, int]]:
+    """Seconds that a model takes on a sample of a split, with every core at work on others, and its samples; nothing
+    where that cannot be said."""
+    from ..analysis.settings import Source
+    from ..distributed.cores import cores
+    from ..evaluation.evaluator import Evaluator
+    from ..training.inputs.samples import dataset_of, module_for
+
+    try:
+        source = Source("test", **given)
+        dataset = dataset_of([run], source)
+        samples = dataset.samples("test")
+        evaluator = Evaluator(module_for(run, source, dataset), samples)
+        weights = run.round("last").read("global")
+    except FedscopeError:
+        return {}
+    began = time.perf_counter()
+    evaluator.models([weights] * cores())
+    one = (time.perf_counter() - began) / cores() / len(samples.y)
+    return {"test": (one, len(samples.y)), "train": (one, len(dataset.y_train))}

@@ -1,0 +1,146 @@
+"""``fedscope.report``: one page on runs, for a co-author."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..analysis.runs import open_run, refuse_one_name
+from ..checkpoints import FedscopeError, Run, write_durably
+from ..checkpoints.io.own_files import ELSEWHERE, refuse_strange
+from ..landscape.planes.drawing.colors import Colours
+from ..training.loop.verify_run import check_run
+from .discover import beside
+from .html import MARK, SORTING, page
+from .sections import (
+    Live,
+    checked_html,
+    clients_html,
+    configuration_html,
+    curves_html,
+    files_html,
+    foot_html,
+    head_html,
+    sections_html,
+    verdicts_html,
+)
+from .verdict import soundness
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page on runs.
+
+    Attributes:
+        html: the page.
+        results: how many results it shows.
+        faults: how many faults the runs' checks found.
+        broken: by run why it is not sound, a sentence each; sound ones are left out.
+    """
+
+    html: str
+    results: int
+    faults: int
+    broken: Mapping[str, str]
+
+    def save(self, path: Path | str, *, force: bool = False) -> Path:
+        """Write it; an earlier report there is replaced.
+
+        Raises:
+            FedscopeError: another file is in the way, and not ``force``; the disk is full.
+        """
+        path = Path(path)
+        refuse_other_file(path, force)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with write_durably(path) as temporary:
+            temporary.write_text(self.html, encoding="utf-8")
+        return path
+
+
+def refuse_other_file(path: Path, force: bool) -> None:
+    """Refuse to replace what is no report.
+
+    Raises:
+        FedscopeError: names it.
+    """
+    refuse_strange(path, "a page", ELSEWHERE, replaced=True)
+    if force or not path.exists():
+        return
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            ours = MARK in file.read(4096)
+    except OSError:
+        ours = False
+    if not ours:
+        raise FedscopeError(f"{path} is in the way, and is not a report; give another --out, or --force to replace it")
+
+
+def report(
+    runs: Sequence[Run | Path | str] | Run | Path | str,
+    *,
+    title: str | None = None,
+    results: Sequence[Path | str] | Path | str = (),
+    colour_scale: str = "log",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Report:
+    """One page on one run or several: a verdict first, then curves, and every result that lies beside the runs in
+    ``RUN/figures``, their clients, checks, configurations and files with their sha256.
+
+    Nothing is computed anew but the checks: what is not there is said, with the command that makes it. The same runs
+    and results give the same page, byte for byte.
+
+    Args:
+        title: the page's heading; by default the runs' names.
+        results: folders with further results, as a command's ``--out`` left them; those of other runs are passed over.
+        colour_scale: of surfaces: ``log`` above the minimum, or ``linear``.
+        progress: told what is done, how far it is, and of how much.
+
+    Raises:
+        FedscopeError: no run there; two runs of one name; a run without rounds; no such folder of results; another
+            scale.
+    """
+    given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
+    if not given:
+        raise FedscopeError("a report is about runs, and none is given; give RUN, or several")
+    colours = Colours(colour_scale=colour_scale)
+    opened = [open_run(one, "") for one in given]
+    refuse_one_name(opened)
+    for run in opened:
+        run.round("last")  # says that there is none
+    tell = progress or (lambda what, done, of: None)
+    checks = [check_run(run.path, lambda done, of, run=run: tell(f"checking {run.name}", done, of)) for run in opened]  # type: ignore[misc]
+    folders = [Path(results)] if isinstance(results, Path | str) else [Path(folder) for folder in results]
+    found = [beside(run, folders) for run in opened]
+    live = Live(colours)
+    parts = [
+        head_html(opened, title),
+        verdicts_html(opened, checks, found),
+        "<h2 id=curves>Curves</h2>",
+        curves_html(opened),
+        *sections_html(opened, found, live, tell),
+        "<h2 id=clients>Clients</h2>",
+        *(clients_html(run, several=len(opened) > 1) for run in opened),
+        "<h2 id=checks>Checks</h2>",
+        *(
+            checked_html(run, sound, own, several=len(opened) > 1)
+            for run, sound, own in zip(opened, checks, found, strict=True)
+        ),
+        "<h2 id=configuration>Configuration</h2>",
+        *(configuration_html(run, several=len(opened) > 1) for run in opened),
+        "<h2 id=files>Files</h2>",
+        *(files_html(run, tell) for run in opened),
+        live.figures(),
+        foot_html(opened),
+    ]
+    name = title or f"Report on {' and '.join(run.name for run in opened)}"
+    return Report(
+        page(name, "\n".join(part for part in parts if part), [*live.scripts(), SORTING]),
+        len({one.base for own in found for one in own.results}),
+        sum(len(sound.faults) for sound in checks),
+        {
+            run.name: said.answer
+            for run, one in zip(opened, checks, strict=True)
+            if (said := soundness(run, one)).tone == "bad"
+        },
+    )

@@ -1,0 +1,17 @@
+"""What a question answers: a result that saves, loads, draws and tells itself, as tables or as arrays."""
+
+from .arrays import ArrayResult as ArrayResult
+from .arrays import along as along
+from .arrays import padded as padded
+from .base import Collection as Collection
+from .base import Result as Result
+from .base import plain as plain
+from .resume import Claim as Claim
+from .resume import Kept as Kept
+from .resume import Partial as Partial
+from .resume import claimed as claimed
+from .shown import shown as shown
+from .tables import Table as Table
+from .tables import TableResult as TableResult
+from .tables import number as number
+from .tables import truth as truth

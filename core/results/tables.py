@@ -1,0 +1,242 @@
+"""Results as tables: CSV files, and the JSON beside them that says what they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from ..checkpoints.errors import FedscopeError, listed
+from ..checkpoints.io.atomic import write_durably
+from ..checkpoints.io.untrusted import RESULT, read_json, read_text
+from .base import Result, of_installed
+from .csv_cells import cell, text_of
+
+AGAIN = "compute it again with --force"
+
+
+def number(text: str) -> float | None:
+    """A field that may be empty.
+
+    >>> number("0.5"), number("")
+    (0.5, None)
+    """
+    return float(text) if text else None
+
+
+def truth(text: str) -> bool:
+    """A field that is True or False.
+
+    >>> truth("True"), truth("False")
+    (True, False)
+    """
+    return {"True": True, "False": False}[text]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One CSV file of a result.
+
+    Attributes:
+        suffix: of its name, ``.subsets.csv``.
+        columns: their names, and how a field of each is read: ``str``, ``int``, ``float``, :func:`number` where it may
+            be empty, :func:`truth`.
+        optional: a result may do without; its rows are then None, and there is no file.
+    """
+
+    suffix: str
+    columns: Mapping[str, Callable[[str], Any]]
+    optional: bool = False
+
+    def read(self, path: Path, command: str) -> list[dict[str, Any]]:
+        """Its rows, by column.
+
+        Raises:
+            FedscopeError: other columns, a damaged file, a field that is no such value.
+        """
+        rows = []
+        for line, row in enumerate(read_csv(path, tuple(self.columns), command), start=2):
+            values = {}
+            for name, reader in self.columns.items():
+                try:
+                    values[name] = text_of(row[name]) if reader is str else reader(row[name])
+                except (ValueError, KeyError):
+                    raise FedscopeError(
+                        f"{path} is damaged: {name} in line {line} is {row[name][:40]!r}; {AGAIN}"
+                    ) from None
+            rows.append(values)
+        return rows
+
+
+class TableResult(Result):
+    """A result that is kept as tidy CSV files and a JSON file with what they do not say; fields that do not exist are
+    empty.
+
+    Attributes:
+        format: what the JSON file says that it is; version: of that format; older: versions that are read, too.
+        tables: the CSV files, in the order of :attr:`suffixes`, whose last one is the JSON file.
+    """
+
+    format: ClassVar[str]
+    version: ClassVar[int] = 1
+    older: ClassVar[tuple[int, ...]] = ()
+    tables: ClassVar[tuple[Table, ...]]
+
+    @abstractmethod
+    def rows(self) -> Sequence[Iterable[Sequence[Any]] | None]:
+        """The rows of every table; None of an optional one that this result does without."""
+
+    @abstractmethod
+    def head(self) -> dict[str, Any]:
+        """What the JSON file says besides ``attrs``."""
+
+    @classmethod
+    @abstractmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The result of what :meth:`head` and :meth:`rows` gave; a :class:`LookupError`, :class:`TypeError` or
+        :class:`ValueError` says that they do not fit each other."""
+
+    def save(self, base: Path | str) -> list[Path]:
+        """Write the tables, then the JSON file; returns their paths. Floats survive."""
+        paths = self.paths(base)
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        for path, table, rows in zip(paths, self.tables, self.rows(), strict=False):
+            if rows is not None:
+                write_csv(path, tuple(table.columns), rows)
+            else:
+                path.unlink(missing_ok=True)  # an earlier result's
+        write_info(paths[-1], self.format, self.version, {**self.head(), "attrs": dict(self.attrs)})
+        return [*(path for path in paths if path.exists()), *self.derive(base)]
+
+    @classmethod
+    def load(cls, base: Path | str) -> Self:
+        """The inverse of :meth:`save`.
+
+        Raises:
+            FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
+        """
+        paths = cls.paths(base)
+        absent = {path for table, path in zip(cls.tables, paths, strict=False) if table.optional and not path.exists()}
+        names = listed([path.name for path in paths if path not in absent])
+        for path in reversed(paths):
+            if path not in absent and not path.exists():
+                raise FedscopeError(
+                    f"{path} does not exist: a result of {cls.command} is {names} in one folder; {AGAIN}"
+                )
+        head = read_info(paths[-1], cls.format, cls.version, cls.command, cls.older)
+        tables = [
+            [] if path in absent else table.read(path, cls.command)
+            for table, path in zip(cls.tables, paths, strict=False)
+        ]
+        try:
+            made = cls.of_tables(head, *tables)
+            with suppress(FedscopeError):  # a row that lacks is a sentence where it is asked for
+                made.summary(), made.findings()  # what else does not fit is met here, and not where it is drawn
+            return made
+        except FedscopeError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, csv.Error) as error:
+            raise FedscopeError(
+                f"{names} in {paths[-1].parent} do not fit each other, so one was changed or cut; {AGAIN}"
+            ) from error
+
+    def to_pandas(self) -> Any:
+        """Its table as a data frame; of several, a dictionary of them by what their files are called.
+
+        Raises:
+            FedscopeError: pandas is not installed.
+        """
+        pandas = of_installed("pandas", "frames")
+        frames = {}
+        for table, rows in zip(self.tables, self.rows(), strict=True):
+            if rows is None:
+                continue
+            frame = pandas.DataFrame(list(rows), columns=list(table.columns))
+            # a column in which no value exists is one of numbers all the same
+            numbers = [name for name, reader in table.columns.items() if reader in (number, float)]
+            frames[table.suffix.strip(".").removesuffix(".csv")] = frame.astype(dict.fromkeys(numbers, "float64"))
+        return frames if len(frames) > 1 else next(iter(frames.values()))
+
+
+def beside(base: Path, suffix: str) -> Path:
+    """``BASE.factors.csv``; not by ``with_suffix``, because a base like ``run.v2`` has a dot that is no suffix.
+
+    >>> beside(Path("figures/run.v2"), ".factors.csv").name
+    'run.v2.factors.csv'
+    """
+    return base.with_name(base.name + suffix)
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table, durably: floats as the shortest text that reads back as the same, None as an empty field, texts
+    such that no spreadsheet computes them (:func:`.csv_cells.cell`).
+
+    NumPy's floats are written as Python's.
+    """
+    unwritable = "backslashreplace"  # half of a character, which run.json may hold
+    with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors=unwritable) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(map(_fields, rows))
+
+
+def _fields(row: Sequence[Any]) -> list[Any]:
+    return [
+        cell(value) if isinstance(value, str) else repr(float(value)) if isinstance(value, float) else value
+        for value in row
+    ]
+
+
+def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str, str]]:
+    """The rows of a table that ``fedscope COMMAND`` wrote, by column.
+
+    Raises:
+        FedscopeError: other columns; no UTF-8, no CSV; a row with more or fewer fields.
+    """
+    reader = csv.DictReader(io.StringIO(read_text(path, f"a table of `fedscope {command}`", AGAIN, RESULT), newline=""))
+    try:
+        if tuple(reader.fieldnames or ()) != tuple(columns):
+            raise FedscopeError(
+                f"{path} is not a table of `fedscope {command}`: its columns must be {listed(columns)}; {AGAIN}"
+            )
+        rows = list(reader)
+    except csv.Error as error:
+        raise FedscopeError(f"{path} is damaged: line {reader.reader.line_num} is not CSV ({error}); {AGAIN}") from None
+    for line, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise FedscopeError(f"{path} is damaged: row {line} has not {len(columns)} fields; {AGAIN}")
+    return rows
+
+
+def write_info(path: Path, format_: str, version: int, info: Mapping[str, Any]) -> None:
+    """Write what the tables of a result are, durably."""
+    with write_durably(path) as temporary:
+        said = json.dumps({"format": format_, "version": version, **info}, indent=1)
+        temporary.write_text(said + "\n", encoding="utf-8")
+
+
+def read_info(path: Path, format_: str, version: int, command: str, admitted: tuple[int, ...] = ()) -> Any:
+    """Read what :func:`write_info` wrote, in this version or one of those ``admitted``.
+
+    Raises:
+        FedscopeError: no JSON, another result's, another version's.
+    """
+    info = read_json(path, f"a result of `fedscope {command}`", AGAIN, RESULT)
+    if not isinstance(info, dict) or info.get("format") != format_:
+        raise FedscopeError(
+            f'{path} is not a result of `fedscope {command}`: it does not say "format": "{format_}"; give another --out'
+        )
+    found = info.get("version")
+    if found != version and found not in admitted:
+        older = isinstance(found, int) and found < version
+        if not isinstance(found, int):
+            raise FedscopeError(f"{path} is damaged: its version is {str(found)[:40]!r}; {AGAIN}")
+        remedy = "compute it again with --force" if older else "upgrade it: pip install --upgrade fedscope"
+        raise FedscopeError(f"{path} has version {found}, but this fedscope reads version {version}; {remedy}")
+    return info

@@ -1,0 +1,242 @@
+"""How alike models answer the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...analysis.analysis import Part, Question, Ready, place_of, question, slug
+from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
+from ...analysis.settings import Measured, Source, at_least, chosen
+from ...checkpoints import FedscopeError, Run, parse_address
+from ...checkpoints.models.files import is_model_folder
+from ...training.inputs.models import ModelLike, Posed, expanded, names_of, pose, several
+from ...training.inputs.samples import read_as
+from .model_result import ModelCKA, ModelCKAs
+from .result import ClientCKA, ClientCKAs, LayersCKA, layer_ends
+
+if TYPE_CHECKING:
+    from .hsic import Estimator
+
+Similarity = ClientCKA | ClientCKAs | ModelCKA | ModelCKAs
+
+
+@question
+def cka(
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    rounds: Rounds = None,
+    layer: str | Sequence[str] = "output",
+    estimator: Estimator = "unbiased",
+    batch: int | None = None,
+    **measured: Unpack[Measured],
+) -> Question[Similarity]:
+    """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
+
+    Of whole runs it is between the clients of each of their rounds, and of each client with the round's global model;
+    of several models one matrix. See :func:`~fedscope.decomposition.cka.pairs.round_similarity` for the formulas.
+
+    Args:
+        models: one or more runs, or two or more models: addresses (``runs/ima@60/global``; ``runs/ima@all/global`` is a
+            model a round), files, ``nn.Module`` s, state dicts.
+        rounds: which of every run, or ``all`` with their clients; the first and last of these by default.
+        layer: a submodule, whose outputs are compared, or several for a result each; ``output`` is the logits.
+        estimator: of HSIC on a minibatch, ``unbiased`` or ``biased``, which is high for any features that outnumber the
+            samples.
+        batch: samples of a minibatch, at most; by default 256, or an eighth of the samples where that is less.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``seed`` also shuffles
+            the samples before they are cut into minibatches.
+
+    Raises:
+        FedscopeError: runs and models together; one model alone; rounds without clients, or with one; a layer that
+            there is not; fewer samples than the estimator needs.
+
+    >>> import fedscope, torch
+    >>> nets = [torch.nn.Linear(2, 2) for _ in range(3)]
+    >>> x = torch.randn(40, 2)
+    >>> alike = fedscope.cka(nets, data=(x, (x[:, 0] > 0).long()))
+    >>> alike.cka.shape, round(float(alike.cka[0, 0]), 6)
+    ((3, 3), 1.0)
+
+    Source: Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.
+    """
+    source = Source.of("test", measured)
+    chosen("estimator", estimator, ("unbiased", "biased"))
+    if batch is not None:
+        at_least("batch", batch, 4)
+    asked = Asked((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
+    given, names = several(models), names_of(several(models))
+    whole = [name for model, name in zip(given, names, strict=True) if isinstance(model, str) and _is_run(model)]
+    others = [name for name in names if name not in whole]
+    if whole and others:
+        raise FedscopeError(
+            f"{whole[0]} is a run, and {others[0]} a model; give runs only, or models only, as in {whole[0]}@last"
+        )
+    if others and rounds is not None:
+        raise FedscopeError(
+            f"--rounds {said(rounds)} is for whole runs, but {others[0]} names a model; give its run instead"
+        )
+    return _of_runs(whole, said(rounds), asked) if whole else _of_models(given, asked)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of every pair of models."""
+
+    layers: tuple[str, ...]
+    estimator: Estimator
+    batch: int | None
+    source: Source
+
+    @property
+    def variant(self) -> str:
+        """What a default name says of a layer and an estimator that are not the default."""
+        layer = "" if len(self.layers) > 1 or self.layers == ("output",) else f"-{self.layers[0].replace('/', '-')}"
+        return layer + ("-biased" if self.estimator == "biased" else "")
+
+    def settings(self, posed: Posed) -> dict[str, Any]:
+        """The provenance of a result, but for its layer.
+
+        Raises:
+            FedscopeError: fewer samples than the estimator needs.
+        """
+        from .hsic import minibatches, usual_batch
+
+        count, seed = len(posed.samples), self.source.seed
+        batch = self.batch or usual_batch(count)
+        batches = len(minibatches(count, batch, seed, self.estimator))
+        return {**posed.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
+
+    def of(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The same as arguments."""
+        return (
+            {"layers": self.layers}
+            | {name: settings[name] for name in ("estimator", "batch", "seed")}
+            | {"compute": self.source.compute}
+        )
+
+
+def _is_run(given: str) -> bool:
+    """Whether it is meant for a run; what is neither an address nor a file is refused with those that there are."""
+    if is_model_folder(given):
+        return False
+    return Path(given).is_dir() or ("@" not in given and not Path(given).suffix)
+
+
+def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question[Similarity]:
+    """The clients of whole runs over rounds: a result a run and layer."""
+    runs = open_runs(paths)
+    numbers = [client_rounds(run, rounds) for run in runs]
+    for run, own in zip(runs, numbers, strict=True):
+        for number in own:
+            recorded_pair(run, number)
+
+    @cache
+    def posed() -> Posed:
+        firsts = [run.round(own[0]) for run, own in zip(runs, numbers, strict=True)]
+        named = zip(runs, firsts, strict=True)
+        return pose(
+            [f"{run.path}@{first.number}/client-{first.client_ids[0]}" for run, first in named],
+            asked.source,
+            together=False,
+        )
+
+    layers = layer_ends(asked.layers)
+    each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
+
+    def part(run: Run, own: list[int], ends: tuple[str, ...]) -> Part[ClientCKA]:
+        return Part(ClientCKA, lambda: _ready(run, own, posed(), asked), ends)
+
+    def join(results: list[ClientCKA]) -> Similarity:
+        every = [end for ends in each for end in ends]
+        return results[0] if len(results) == 1 else ClientCKAs(dict(zip(every, results, strict=True)))
+
+    what = "-".join([asked.source.split, *(run.name for run in runs[1:]), slug(rounds or "1,last")])
+    parts = tuple(part(*one) for one in zip(runs, numbers, each, strict=True))
+    return Question(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
+
+
+def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: Asked) -> Ready[ClientCKA]:
+    """One run's results, one a layer."""
+    read_as(posed.module, run)
+    settings = {**asked.settings(posed), "run": [identity(run)], "rounds": list(numbers)}
+    settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
+
+    def task(number: int) -> Task[LayersCKA]:
+        round_ = run.round(number)
+        has_global = "global" in round_.models
+
+        def measure(report: Report) -> LayersCKA:
+            from .pairs import round_similarity
+
+            found = round_similarity(
+                posed.module,
+                posed.samples,
+                round_.clients(),
+                number=number,
+                client_ids=round_.client_ids,
+                globals_=round_.read("global") if has_global else None,
+                progress=report,
+                **asked.of(settings),
+            )
+            return LayersCKA(found)
+
+        return Task(str(number), LayersCKA, measure, settings["batches"] * (len(round_.client_ids) + has_global))
+
+    def compute(attrs: list[dict[str, Any]], work: Work) -> list[ClientCKA]:
+        errors = _test_errors(run)
+        with work.store({**settings, "layers": asked.layers}, *ROUNDS) as store:
+            rounds = work.each(f"cka of {run.name}", map(task, numbers), store)
+        by_layer = zip(*(one.layers for one in rounds), strict=True)
+        return [
+            ClientCKA(tuple(replace(one, test_error=errors.get(one.round, nan)) for one in layer), own)
+            for layer, own in zip(by_layer, attrs, strict=True)
+        ]
+
+    return Ready([{**settings, "layer": layer} for layer in asked.layers], compute)
+
+
+def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]:
+    """Any models: a matrix a layer."""
+    models = expanded(given)
+    if len(models) < 2:
+        (name,) = names_of(models)
+        address = parse_address(name) if isinstance(models[0], str) else None
+        hint = ""
+        if address is not None and address.round is not None:
+            hint = f" (a round's clients are compared by fedscope cka {address.path} --rounds {address.round})"
+        raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")
+
+    def prepare() -> Ready[ModelCKA]:
+        posed = pose(models, asked.source, together=False)
+        settings = asked.settings(posed)
+
+        def compute(attrs: list[dict[str, Any]], work: Work) -> Sequence[ModelCKA]:
+            from .pairs import model_similarity
+
+            with work.progress("cka") as report:
+                how = {**asked.of(settings), "progress": report, "provenance": attrs}
+                return model_similarity(posed.module, posed.samples, posed.models, **how)
+
+        return Ready([{**settings, "layer": layer} for layer in asked.layers], compute)
+
+    ends = tuple(layer_ends(asked.layers))
+
+    def join(results: list[ModelCKA]) -> Similarity:
+        return results[0] if len(results) == 1 else ModelCKAs(dict(zip(ends, results, strict=True)))
+
+    folder, name = place_of("cka", names_of(given))
+    return Question(folder, f"{name}{asked.variant}", (Part(ModelCKA, prepare, ends),), join, drawn=ends)
+
+
+def _test_errors(run: Run) -> dict[int, float]:
+    """What the global model's test error was while training, by round; a run of another program may not know."""
+    if not (run.path / "metrics.csv").exists():
+        return {}
+    metrics = run.all_metrics()
+    return dict(zip(metrics["round"].astype(int).tolist(), metrics["test_error"].tolist(), strict=True))

@@ -1,0 +1,168 @@
+"""What a federation looks like before anything is trained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...analysis.analysis import Prepared, Question, one, question, slug
+from ...analysis.execution import Work
+from ...analysis.runs import identity, open_run
+from ...analysis.settings import at_least
+from ...checkpoints import FedscopeError, Run
+from ...training.settings.registry import names
+from .result import ClientData
+
+if TYPE_CHECKING:
+    from ...checkpoints import Partition
+    from ...training import Dataset
+    from ...training.config.config import DataConfig
+
+#: images have so many channels
+COLOURS = (1, 3)
+
+
+@question
+def data(
+    federation: Run | str | Path | Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    shown: int = 3,
+    samples: int = 8,
+) -> Question[ClientData]:
+    """What a federation looks like before anything is trained: who holds how many samples of which class and domain.
+
+    Args:
+        federation: a recorded run, or a configuration: a ``.toml`` file, or its tables, as in
+            ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``; the defaults of ``train`` where
+            nothing is given.
+        settings: tables laid over a configuration.
+        shown: of how many clients a few samples are shown, the first, the last and those between.
+        samples: how many of each.
+
+    Raises:
+        FedscopeError: data or a partition that there are not; ``settings`` for a run, whose data are what they are.
+
+    >>> import fedscope
+    >>> held = fedscope.data({"data": {"name": "digits", "partition": "shards:2", "clients": 20}})
+    >>> held.counts.shape, int((held.counts > 0).sum(1).max())  # a client has four classes at most
+    ((20, 10), 4)
+    """
+    at_least("shown", shown, 1)
+    at_least("samples", samples, 1)
+    run = _run(federation)
+    if run is not None and settings:
+        raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave its other settings out")
+    tables = {} if run is not None else _tables(federation, settings or {})
+    told: Mapping[str, Any] = (run.config or {}).get("data", {}) if run is not None else tables.get("data", {})
+
+    def prepare() -> Prepared[ClientData]:
+        dataset, split, how = _recorded(run) if run is not None else _configured(tables)
+        known: dict[str, Any] = {
+            **({"run": identity(run)} if run is not None else {}),
+            **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": how.partition, "seed": how.seed},
+            **{"clients": len(split.clients), "client_test": how.client_test, "samples": len(dataset.y_train)},
+            **{"shown": shown, "of_each": samples},
+        }
+
+        def compute(attrs: dict[str, Any], work: Work) -> ClientData:
+            return client_data(dataset, split, shown, samples, attrs)
+
+        return known, compute
+
+    name = slug(Path(str(told.get("name", "digits"))).stem)
+    words = re.sub(r"[^\w.]+", "-", str(told.get("partition", "shards:2")))  # dirichlet-0.3
+    folder = run.path / "figures" if run is not None else Path("figures")
+    return one(ClientData, folder, f"data-{name}-{words}", prepare)
+
+
+def _run(federation: Any) -> Run | None:
+    """The run, where one is meant."""
+    if isinstance(federation, Run):
+        return federation
+    if not isinstance(federation, str | Path) or (Path(federation).suffix == ".toml" and not Path(federation).is_dir()):
+        return None
+    if not Path(federation).exists() and str(federation).partition(":")[0] in names("data"):
+        raise FedscopeError(f"{federation} is a data set, neither a run nor a configuration; give --data {federation}")
+    return open_run(federation, "")
+
+
+def name_of(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """The data set that a run or a configuration names, for :func:`fedscope.download`."""
+    run = _run(federation)
+    tables = (run.config or {}) if run is not None else _tables(federation, settings)
+    return str(tables.get("data", {}).get("name", "digits"))
+
+
+def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """A configuration's tables with others laid over them."""
+    stored: Mapping[str, Mapping[str, Any]] = federation or {}
+    if isinstance(federation, str | Path):
+        from ...training.config.config import read_toml
+
+        stored = read_toml(Path(federation))
+    return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in settings.items()}}
+
+
+def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
+    from ...training import config_of, data_of
+    from ...training.build import partition_of
+
+    config = config_of(run)
+    return data_of(run), partition_of(run), config.data
+
+
+def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
+    from ...training import Config
+    from ...training.build import data_to_train_on, laid_out
+    from ...training.tasks import learning
+
+    config, task = learning(Config.read(tables), None)
+    dataset = data_to_train_on(config.data.name, task)
+    return *laid_out(config, dataset), config.data.resolved()
+
+
+def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:
+    """What the clients of a partition hold; for the arguments see :func:`data`."""
+    classes = split.label_counts.shape[1]
+    tests = split.test or (np.empty(0, np.int64),) * len(split.clients)
+    # without classes all samples are of one
+    labels = dataset.y_train if dataset.task.has_classes else np.zeros(len(dataset.y_train), np.int64)
+    test = np.stack([np.bincount(labels[rows], minlength=classes) for rows in tests])
+    domain = dataset.groups.get("domain")
+    of: np.ndarray = np.empty(0, np.int64)
+    names: tuple[str, ...] = ()
+    if domain is not None:
+        found = [np.unique(domain.train[rows]) for rows in split.clients]
+        of, names = np.array([own[0] if len(own) == 1 else -1 for own in found]), domain.names
+    ids = np.unique(np.linspace(0, len(split.clients) - 1, shown).round().astype(int))
+    images = np.empty((0, 0, 0, 0, 0), np.float32)
+    if len(dataset.shape) == 3 and dataset.shape[0] in COLOURS:
+        images = np.stack([_images(dataset, _some(split.clients[k], samples)) for k in ids])
+    texts = tuple(_texts(dataset, _some(split.clients[k], samples)) for k in ids) if dataset.tokens else ()
+    return ClientData(split.label_counts, test, of, names, tuple(map(int, ids)), images, texts, attrs)
+
+
+def _some(rows: np.ndarray, count: int) -> np.ndarray:
+    """So many of a client's samples, evenly over its own; fewer repeat."""
+    some: np.ndarray = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
+    return some
+
+
+def _texts(dataset: Dataset, rows: np.ndarray) -> tuple[str, ...]:
+    """What these samples read."""
+    return tuple("".join(dataset.tokens[token] for token in x) for x in np.asarray(dataset.x_train[rows]))
+
+
+def _images(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
+    """These samples, as they were before they were standardised."""
+    x = np.asarray(dataset.x_train[rows])
+    if dataset.means:
+        scale, middle = (np.array(values, np.float32)[:, None, None] for values in (dataset.deviations, dataset.means))
+        x = x * scale + middle
+    shown: np.ndarray = np.clip(x, 0, 1).astype(np.float32)
+    return shown

@@ -1,0 +1,134 @@
+"""How the clients of a round differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...analysis.analysis import Prepared, Question, fitting, one, question, slug
+from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.runs import Rounds, RunLike, asked_of, client_rounds, identity
+from ...checkpoints import FedscopeError, Run, nearest
+from ...checkpoints.errors import listed
+from ...evaluation.compute import Compute
+from .dispersion import refuse_rate
+from .layer_maps import LayerMap, count_clients
+from .result import Dispersion, RoundDispersion
+
+
+@question
+def disperse(
+    runs: RunLike | Sequence[RunLike],
+    *,
+    rounds: Rounds = None,
+    layers: str | Sequence[str] = (),
+    fdr: float = 0.05,
+    device: str = "auto",
+) -> Question[Dispersion]:
+    """How the clients of a round differ: dispersion and skewness of every parameter over clients, by layer.
+
+    Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
+    clients on the share whose skewness D'Agostino's test rejects. See
+    :func:`~fedscope.decomposition.dispersion.dispersion.disperse_round` for the formulas.
+
+    Args:
+        runs: one, or several of one layout; ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which, or ``all`` with their clients; the first and last of these by default.
+        layers: parameters, by their ``state_dict`` keys, to look into in the last of the rounds; by default the most
+            skewed.
+        fdr: false discovery rate of the test of skewness, within a layer and over the model.
+        device: where the statistics are computed.
+
+    Raises:
+        FedscopeError: rounds, clients or layers that there are not; runs of different layouts; a rate out of range.
+    """
+    refuse_rate(fdr)
+    opened, asked_rounds = asked_of(runs, rounds)
+    names = [layers] if isinstance(layers, str) else list(layers)
+    refuse_unequal(opened, names)
+    asked = [
+        (run, number) for run, of_run in zip(opened, asked_rounds, strict=True) for number in client_rounds(run, of_run)
+    ]
+    for run, number in asked:
+        count_clients(run.round(number))
+    deep = looked_into(asked, names)
+
+    def prepare() -> Prepared[Dispersion]:
+        where = Compute(device)
+        settings: dict[str, Any] = {
+            "run": [identity(run) for run in opened],
+            "rounds": [[run.name, number] for run, number in asked],
+            "layers": names,
+            "fdr": fdr,
+            "device": where.device,
+        }
+
+        def task(run: Run, number: int) -> Task[RoundDispersion]:
+            def measure(report: Report) -> RoundDispersion:
+                from .dispersion import disperse_round
+
+                return disperse_round(run.round(number), run=run.name, fdr=fdr, compute=where, progress=report)
+
+            return Task(f"{run.path}@{number}", RoundDispersion, measure, run.layout.size)
+
+        def compute(attrs: dict[str, Any], work: Work) -> Dispersion:
+            with work.store(settings, *ROUNDS, "layers") as store:
+                measured = work.each("disperse", (task(*each) for each in asked), store)
+            return Dispersion(tuple(measured), fdr, maps_of(deep, measured, names), attrs)
+
+        return settings, compute
+
+    rate = [] if fdr == 0.05 else [f"fdr{fdr:g}"]
+    words = [*(run.name for run in opened[1:]), slug(asked_rounds[0] or "1,last"), *names, *rate]
+    return one(Dispersion, opened[0].path / "figures", f"disperse-{fitting('-'.join(words))}", prepare)
+
+
+def refuse_unequal(runs: Sequence[Run], layers: Sequence[str]) -> None:
+    """Refuse what no common table could hold, before anything is read.
+
+    Raises:
+        FedscopeError: two runs of different layouts; a layer that is no parameter.
+    """
+    for run in runs[1:]:
+        difference = runs[0].layout.difference(run.layout)
+        if difference is not None:
+            raise FedscopeError(
+                f"{runs[0].path} and {run.path} trained different models, whose layers have no common rows "
+                f"({difference}); ask for one of them at a time"
+            )
+    known = list(runs[0].layout.slices)
+    for layer in layers:
+        if layer not in known:
+            hint = nearest(layer, known) or f"; it has {listed(known)}"
+            raise FedscopeError(f"--layer {layer}: {runs[0].path} has no such parameter{hint}")
+
+
+def looked_into(asked: Sequence[tuple[Run, int]], layers: Sequence[str]) -> dict[str, tuple[Run, int]]:
+    """Of every run the last round of three clients or more, in which layers are looked into; by the run's name.
+
+    Raises:
+        FedscopeError: layers were asked for, and a run has no such round.
+    """
+    deep = {run.name: (run, number) for run, number in asked if len(run.round(number).client_ids) >= 3}
+    for run, number in asked:
+        if layers and run.name not in deep:
+            clients = len(run.round(number).client_ids)
+            raise FedscopeError(
+                f"--layer {layers[0]}: {run.path}@{number} has {clients} clients, and skewness begins at 3; ask for "
+                "other rounds, or leave it out"
+            )
+    return deep
+
+
+def maps_of(
+    deep: dict[str, tuple[Run, int]], rounds: Sequence[RoundDispersion], layers: Sequence[str]
+) -> tuple[LayerMap, ...]:
+    """The layers asked for, or else the most skewed one of the first run, in the rounds of ``deep``."""
+    from .layer_maps import map_layer
+
+    if not deep:
+        return ()
+    first = next((run.name, number) for run, number in deep.values())
+    most = next(measured for measured in rounds if (measured.run, measured.round) == first).most_skewed()
+    chosen = [*dict.fromkeys(layers)] or ([most] if most else [])
+    return tuple(map_layer(run.round(number), name, run=run.name) for name in chosen for run, number in deep.values())

@@ -1,0 +1,119 @@
+"""Draws of a round's cohort by replay: the recorded local training again, with other mini-batch orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
+from ...evaluation.compute import CPU, Compute
+from ...evaluation.standard_tasks import CLASSIFICATION
+from ...training.build import config_of, data_of, facts_of, learnt_by, module_of, partition_of
+from ...training.data.dataset import Dataset
+from ...training.local.engine import Engine
+from ...training.loop.federation import Federation
+from ...training.loop.run_history import began, config_at
+from ...training.loop.state import RunMemory, last_participations
+from .. import CohortDraws
+
+
+@dataclass(frozen=True)
+class Replayer:
+    """Replays clients of a recorded run; made once for all of a run's rounds.
+
+    Attributes:
+        federation: of the run's own configuration; see :meth:`federation_at`.
+        known: who took part in the rounds that have been looked at.
+    """
+
+    run: Run
+    federation: Federation
+    known: dict[int, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Run, data: Dataset | None = None, *, compute: Compute = CPU) -> Replayer:
+        """Rebuild the run's federation from its files.
+
+        Raises:
+            FedscopeError: the run came from another program, or its data have changed.
+        """
+        config = config_of(run)
+        split = partition_of(run)
+        engine = Engine(module_of(run), replace(compute, precision=config.run.precision), kind=config.run.engine)
+        data = data or data_of(run)
+        if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
+            data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained
+        return cls(run, Federation.assemble(config, data, split, engine, measured=False))
+
+    def federation_at(self, round: int) -> Federation:
+        """The federation that played a round: another one than the run's in the history of a branch."""
+        config = config_at(self.run, round)
+        facts = facts_of(
+            config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
+        )
+        engine = self.federation.engine
+        engine = replace(
+            engine, compute=replace(engine.compute, precision=config.run.precision), kind=config.run.engine
+        )
+        return replace(self.federation, config=config, facts=facts, engine=engine)
+
+    def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:
+        """The cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one.
+
+        Clients train as the configuration that made the round says, from the states that they had, and with what they
+        were sent.
+
+        Raises:
+            FedscopeError: the recording policy has left out a state that a client had.
+        """
+        t, ids, memory = round_.number, round_.client_ids, RunMemory(self.run)
+        federation = self.federation_at(t)
+        config, start = federation.config, round_.read("start")
+        first = config.client.begin(start, federation.facts)
+        # What is sent in a method's first round is not in the round before.
+        sent = first if t == began(self.run, "client", t) + 1 else memory.kept(t - 1).sent
+        if first and not sent:
+            raise FedscopeError(
+                f"{self.run.path}@{t}: what was sent with the model in round {t} is not recorded, because "
+                f"record.globals leaves round {t - 1} out; train with record.globals = 'all' to replay it"
+            )
+        last = last_participations(self.run, t - 1, config, self.known)
+        if t == began(self.run, "client", t) + 1:
+            last = {}
+        tasks = federation.tasks(t, ids, start, sent, last, memory, draw=draw)
+        return federation.engine.train(config.client, tasks, federation.weights(ids), progress).clients
+
+    def local_draws(self, number: int, count: int, progress: Callable[[int, int], None] | None = None) -> CohortDraws:
+        """``local:R``: R independent draws of a round's cohort, the first the recorded one.
+
+        Args:
+            number: the round.
+            count: R, at least 2.
+            progress: called with how many of the (R - 1) C replays are done.
+
+        Raises:
+            FedscopeError: R < 2; a round whose clients or start were not recorded (says which rounds have them).
+        """
+        if count < 2:
+            raise FedscopeError(
+                f"--draws local:{count}: one draw gives no variance and no covariance; use local:2 or more"
+            )
+        round_ = recorded_clients(self.run, number)
+        draws, each = [round_.clients()], len(round_.client_ids)
+        for draw in range(2, count + 1):
+            before = (draw - 2) * each
+
+            def shifted(done: int, _: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + done, (count - 1) * each)
+
+            draws.append(self.replay(round_, draw, shifted))
+        return CohortDraws(
+            round=number,
+            client_ids=round_.client_ids,
+            p=round_.weights,
+            draws=tuple(draws),
+            client_samples=round_.client_samples,
+            source=f"local:{count}",
+            independent=True,
+        )

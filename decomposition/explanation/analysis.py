@@ -1,0 +1,163 @@
+"""What a decomposition says, in sentences with verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...analysis.analysis import Part, Question, Ready, question, slug
+from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.runs import Rounds, RunLike, parse_rounds
+from ...analysis.settings import Measured, Source, at_least
+from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
+from ...training.inputs.samples import common_samples, dataset_of, module_for
+from .. import Decomposition
+from ..draws.sources import Draws, parse_draws
+from ..factors.run import Asked, runs_of
+from .phases import last_early, spread_rounds
+from .result import Explanation
+
+if TYPE_CHECKING:
+    from ...training import Dataset
+    from .context_measures import RoundMeasures
+
+
+@question
+def explain(
+    runs: RunLike | Sequence[RunLike],
+    *,
+    rounds: Rounds = None,
+    early: int | None = None,
+    draws: str = "local:4",
+    **measured: Unpack[Measured],
+) -> Question[Explanation]:
+    """What the loss of the averaged model is made of in each phase, on one page, and what the data do not decide.
+
+    The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
+    :func:`fedscope.decomposition.explanation.claims.explain` for the verdicts.
+
+    Args:
+        runs: one, or several that are compared; ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which, or ``all``; about ten of those whose clients were recorded by default, more of the early ones.
+        early: the last round of early training; by default a tenth of the rounds, at least 5 and at most a third.
+        draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
+            more, independent, or ``none``, with intervals over samples alone.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, which takes all clients'
+            training data.
+
+    Raises:
+        FedscopeError: rounds or draws that cannot be had; runs with other data.
+
+    Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
+    Section 5.3, says what is called "Paper:", of its own runs; the verdicts are ours.
+    """
+    source, drawn = Source.of("train", measured), parse_draws(draws)
+    if early is not None:
+        at_least("early", early, 1)
+    opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
+    numbers = [rounds_of(run, own, early, drawn) for run, own in zip(opened, asked_rounds, strict=True)]
+    if drawn.kind == "runs":
+        numbers = same_rounds(numbers)
+    by_run = dict(zip((run.name for run in opened), numbers, strict=True))
+    firsts = {"+".join(run.name for run in group): group[0] for group in groups}
+    lasts = {name: last_early(run.rounds[-1], early) for name, run in firsts.items()}
+    # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
+    ready = cache(Asked(opened, numbers, drawn, groups, source).ready)
+
+    def decomposed(attrs: list[dict[str, Any]], work: Work) -> list[Decomposition]:
+        from ...evaluation.tasks import require_classes
+
+        require_classes(dataset_of(opened, source).samples("test"), "explain")
+        if len(opened) > 1:
+            common_samples(opened, dataset_of(opened, source), source)  # refuses those with other data
+        return [ready()[1](attrs[0], work)]
+
+    def judged(attrs: list[dict[str, Any]], work: Work) -> list[Explanation]:
+        from .claims import explain
+
+        dataset, (settings, _) = dataset_of(opened, source), ready()
+        with work.store(settings, *ROUNDS) as store:
+            found = {
+                name: work.each("models", measures(run, by_run[run.name], dataset, source, settings), store)
+                for name, run in firsts.items()
+            }
+        page = explain(
+            work.before[0],
+            lengths={name: run.rounds[-1] for name, run in firsts.items()},
+            early=early,
+            similarity={name: [one.similarity for one in own if one.similarity] for name, own in found.items()},
+            compared={name: [other for one in own for other in one.comparisons] for name, own in found.items()},
+            stand_ins={name: run.name for name, run in firsts.items() if name != run.name},
+            unknown_owners={name for name, run in firsts.items() if run.partition is None},
+        )
+        return [page]
+
+    parts: tuple[Part[Any], ...] = (
+        Part(Decomposition, lambda: Ready([ready()[0]], decomposed)),
+        Part(
+            Explanation,
+            lambda: Ready([ready()[0]], judged),
+            read_back=lambda base, before, again: Explanation.beside(base, before[0], lasts, again=again),
+        ),
+    )
+    special = [] if str(drawn) == "local:4" else [str(drawn).replace(":", "")]
+    names = [run.name for run in opened[1:]]
+    what = "-".join([source.split, *special, *names, *([slug(asked_rounds[0])] if asked_rounds[0] else [])])
+    folder = opened[0].path / "figures"
+    return Question(folder, f"explain-{what}", parts, lambda results: results[-1], paged=Explanation.paged)
+
+
+def measures(
+    run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
+) -> Iterator[Task[RoundMeasures]]:
+    """What is said of a run's rounds besides their factors: on the factors' samples, and on test data."""
+    from .context_measures import RoundMeasures, measure_round
+
+    samples, module = common_samples([run], dataset, source), module_for(run, source, dataset)
+    tested = common_samples([run], dataset, replace(source, split="test"))
+    # of the minibatches; what is not in the settings must not change the page
+    how: dict[str, Any] = {"seed": settings["seed"] or 0, "compute": source.compute}
+
+    def task(number: int) -> Task[RoundMeasures]:
+        def measure(report: Report) -> RoundMeasures:
+            return measure_round(module, samples, tested, run.round(number), progress=report, **how)
+
+        return Task(f"{run.path}@{number}", RoundMeasures, measure, len(tested))
+
+    return map(task, rounds)
+
+
+def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> list[int]:
+    """The rounds asked for; by default some of those whose clients were recorded.
+
+    Raises:
+        FedscopeError: rounds that the run does not have, no round that could be decomposed, or none after ``early``.
+    """
+    if run.rounds:
+        last_early(run.rounds[-1], early)  # refuses what leaves no round after it
+    if rounds is not None:
+        return parse_rounds(rounds, run.rounds, str(run.path))
+    have = rounds_with_clients(run)
+    if not have:
+        recorded_clients(run, parse_rounds("last", run.rounds, str(run.path))[0])
+    if draws.kind == "rounds":  # R - 1 rounds come before each
+        have = have[draws.count - 1 :]
+        if not have:
+            raise FedscopeError(
+                f"--draws {draws}: {run.path} has fewer than {draws.count} rounds with their clients; take fewer draws"
+            )
+    return spread_rounds(have, run.rounds[-1], early)
+
+
+def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For runs that are draws of each other, the rounds that all have.
+
+    Raises:
+        FedscopeError: there is none.
+    """
+    common = sorted(set(numbers[0]).intersection(*numbers[1:]))
+    if not common:
+        raise FedscopeError("--draws runs: the runs have no round in common; name with --rounds some that all have")
+    return [common for _ in numbers]

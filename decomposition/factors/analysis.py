@@ -1,0 +1,82 @@
+"""What makes up the global model's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack, cast
+
+from ...analysis.analysis import Question, one, question, slug
+from ...analysis.runs import Rounds, RunLike, client_rounds
+from ...analysis.settings import Measured, Source, chosen
+from ...checkpoints import FedscopeError
+from .. import Decomposition
+from ..draws.sources import parse_draws
+from .run import MODELS, Asked, runs_of
+
+#: settings that are no part of the name of a result
+USUAL = ("local:4", "global", "squared", "probabilities", "all")
+
+
+@question
+def decompose(
+    runs: RunLike | Sequence[RunLike],
+    *,
+    rounds: Rounds = None,
+    draws: str = "local:4",
+    of: str | Sequence[str] = "global",
+    loss: str = "squared",
+    outputs: str = "probabilities",
+    on: str = "all",
+    **measured: Unpack[Measured],
+) -> Question[Decomposition]:
+    """What makes up the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
+
+    See :func:`~fedscope.decomposition.decompose_round` for the formulas of the squared loss, and
+    :func:`~fedscope.decomposition.decompose_loss` for those of the others.
+
+    Args:
+        runs: one, or several side by side; ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which, or ``all`` with their clients; the first and last of these by default, with ``rounds:R`` the
+            last, because R rounds come before it.
+        draws: where the R draws of the cohort come from: ``local:R``, replays of the local training; ``rounds:R``, the
+            last R rounds of one cohort; ``runs``, the runs themselves, which differ in their seed; ``none``, no draws
+            but the recorded models alone, which have no variance and no covariance.
+        of: which average: ``global``, of the round's clients; ``averaged``, of all clients in the window of an average
+            over rounds; ``both``, or a sequence of the two.
+        loss: ``squared``, ``cross-entropy`` or ``zero-one``; only the squared one has all factors.
+        outputs: ``probabilities`` or ``logits``, the outputs f(x) of a client that the squared loss averages.
+        on: D, the training data of ``all`` clients, or of the ``cohort``, those that are averaged.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, which takes all clients'
+            training data (the paper's D).
+
+    Raises:
+        FedscopeError: rounds or draws that cannot be had; settings that would change nothing; runs with other data.
+
+    Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
+    Theorem 1.
+    """
+    source, drawn = Source.of("train", measured), parse_draws(draws)
+    which = of if isinstance(of, str) else "both" if set(of) == set(MODELS["both"]) else ", ".join(of)
+    chosen("of", which, tuple(MODELS))
+    chosen("loss", loss, ("squared", "cross-entropy", "zero-one"))
+    chosen("outputs", outputs, ("probabilities", "logits"))
+    chosen("on", on, ("all", "cohort"))
+    if loss != "squared" and outputs != "probabilities":
+        raise FedscopeError(f"--outputs {outputs} is for the squared loss; leave it out with --loss {loss}")
+    if on == "cohort" and source.split != "train":
+        raise FedscopeError("--on cohort chooses among training data, and --split test has none; leave one of them out")
+    opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
+    last = drawn.kind == "rounds"
+    numbers = [client_rounds(run, own, last=last) for run, own in zip(opened, asked_rounds, strict=True)]
+    if drawn.kind == "runs" and len({tuple(own) for own in numbers}) > 1:
+        raise FedscopeError(
+            f"--rounds {asked_rounds[0] or '(none given)'} means other rounds in other runs, but --draws runs needs "
+            "the same; write numbers"
+        )
+
+    asked = Asked(opened, numbers, drawn, groups, source, which, cast(Any, loss), cast(Any, outputs), on)
+    words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
+    special = [word.replace(":", "") for word in words if word not in USUAL]
+    names = [run.name for run in opened[1:]]
+    what = "-".join([source.split, *special, *names, slug(asked_rounds[0] or ("last" if last else "1,last"))])
+    return one(Decomposition, opened[0].path / "figures", f"decompose-{what}", asked.ready)

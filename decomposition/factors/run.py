@@ -1,0 +1,234 @@
+"""What a decomposition is asked, and its loop over rounds: for ``decompose``, and for ``explain``, which judges one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.execution import ROUNDS, Report, Task, Work, within
+from ...analysis.runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
+from ...analysis.settings import Source
+from ...checkpoints import FedscopeError, Run, recorded_clients
+from ...training.inputs.samples import (
+    averaged_statistics,
+    dataset_of,
+    given_settings,
+    module_for,
+    refuse_nameless,
+    refuse_without_partition,
+    samples_of_clients,
+)
+from ..draws.sources import Cohorts, Draws, Replays, groups_of, replays_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .. import Decomposition, Loss, Outputs, RoundFactors
+
+MODELS = {"global": ("global",), "averaged": ("averaged",), "both": ("global", "averaged")}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be decomposed.
+
+    Attributes:
+        runs: all that are given; rounds: of each.
+        draws: where the draws come from.
+        groups: the runs that are decomposed together.
+        of: ``global``, ``averaged`` or ``both``.
+        loss: ``squared``, ``cross-entropy``, ``zero-one``.
+        outputs: of which the squared loss is taken.
+        on: whose training data are D: of ``all`` clients, or of the ``cohort``.
+    """
+
+    runs: Sequence[Run]
+    rounds: Sequence[Sequence[int]]
+    draws: Draws
+    groups: Sequence[Sequence[Run]]
+    source: Source
+    of: str = "global"
+    loss: Loss = "squared"
+    outputs: Outputs = "probabilities"
+    on: str = "all"
+
+    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Decomposition]]:
+        """What the provenance says, and what decomposes every group's rounds, of each model asked for.
+
+        Raises:
+            FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
+        """
+        rounds = dict(zip((run.name for run in self.runs), self.rounds, strict=True))
+        groups = [Group(runs, windows_of(runs[0], rounds[runs[0].name], MODELS[self.of])) for runs in self.groups]
+        for group in groups:
+            group.refuse_unrecorded(self.draws)
+            if group.run.partition is None:
+                refuse_without_partition(group.run, self.source)
+        settings = {
+            "run": [identity(run) for run in self.runs],
+            "rounds": list(self.rounds),
+            "draws": str(self.draws),
+            "of": self.of,
+            "loss": self.loss,
+            "outputs": self.outputs if self.loss == "squared" else None,
+            "on": self.on,
+            "split": self.source.split,
+            "limit": self.source.limit,
+            "seed": self.source.seed if self.source.limit else None,
+            "device": self.source.compute.device,
+            "precision": self.source.precision,
+            **given_settings(self.runs, self.source),
+        }
+        return settings, partial(self._answer, groups, settings)
+
+    def _answer(
+        self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Work
+    ) -> Decomposition:
+        from ...training import error_curves
+        from .. import Decomposition, RunFactors
+
+        dataset = dataset_of(self.runs, self.source)
+        modules = [module_for(group.run, self.source, dataset) for group in groups]
+        cohorts = Cohorts(self.draws, dataset, self.source.compute)
+        with work.store(settings, *ROUNDS) as store:
+            tasks: list[Task[RoundFactors]] = []
+            for group, module in zip(groups, modules, strict=True):
+                replays = None
+                if self.draws.kind == "local":
+                    left = group.needed(place for place in group.windows if group.key(*place) not in store.done)
+                    how: dict[str, Any] = {"limited": self.source.limit is not None, "tell": work.tell}
+                    replays = replays_of(group.run, left, self.draws.count, cohorts.compute, **how)
+                    replays.announce()
+                tasks += [self._task(group, *place, module, cohorts, replays) for place in group.windows]
+            answers = iter(work.each("decompose", tasks, store))
+        parts = []
+        for group in groups:
+            done = {place: next(answers) for place in group.windows}
+            for model in MODELS[self.of]:
+                rounds = tuple(factors for (_, which), factors in done.items() if which == model)
+                if rounds:
+                    parts.append(RunFactors(group.name, model, rounds, error_curves(group.run)))
+        attrs = {**attrs, **averaged_statistics(self.runs)}
+        return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
+
+    def _task(
+        self, group: Group, number: int, model: str, module: nn.Module, cohorts: Cohorts, replays: Replays | None
+    ) -> Task[RoundFactors]:
+        """A round: the draws of the cohorts that its model averages, then what they answer."""
+        from .. import RoundFactors
+
+        run, window = group.run, group.windows[number, model]
+        sizes = [len(run.round(t).client_ids) for t in window]
+        clients, replayed = sum(sizes), 0 if replays is None else self.draws.count - 1
+        whole = clients * (replayed + 1)  # as long as a replay of each client takes, its measurement may
+
+        def measure(report: Report) -> RoundFactors:
+            from .. import join, round_factors
+
+            cohorts.keep(run, group.needed((number, which) for which in MODELS["both"]))
+            drawn, before = [], 0
+            for t, size in zip(window, sizes, strict=True):
+                drawn.append(cohorts.of(group.runs, t, within(report, before, whole), replays))
+                before += replayed * size
+            cohort = drawn[0] if model == "global" else join(drawn, [1 / len(drawn)] * len(drawn), number)
+            ids = cohort.client_ids if self.on == "cohort" else None
+            samples, population = samples_of_clients(cohorts.dataset, run.partition, self.source, ids)
+            return round_factors(
+                module,
+                samples,
+                cohort,
+                run.round(number),
+                run.partition,
+                loss=self.loss,
+                outputs=self.outputs,
+                population=population,
+                compute=cohorts.compute,
+                progress=lambda done, of: report(before + clients * done // of, whole),
+            )
+
+        return Task(group.key(number, model), RoundFactors, measure, whole)
+
+
+def runs_of(
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: Source
+) -> tuple[list[Run], list[str | None], list[list[Run]]]:
+    """Whole runs, the rounds asked for of each, and which runs are decomposed together.
+
+    Raises:
+        FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other.
+    """
+    opened, asked = asked_of(runs, rounds)
+    refuse_nameless(opened, source)
+    if draws.kind == "local":
+        refuse_replays(opened, source.split)
+    refuse_other_data(opened)
+    return opened, asked, groups_of(opened, draws)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are decomposed together; the first stands for all.
+
+    Attributes:
+        windows: by round and model, ``global`` or ``averaged``, of which rounds' averages it is the mean.
+    """
+
+    runs: Sequence[Run]
+    windows: dict[tuple[int, str], tuple[int, ...]]
+
+    @property
+    def run(self) -> Run:
+        """The one that stands for all."""
+        return self.runs[0]
+
+    @property
+    def name(self) -> str:
+        """In tables and figures."""
+        return "+".join(run.name for run in self.runs)
+
+    def key(self, number: int, model: str) -> str:
+        """Of a finished round in the store."""
+        return f"{'+'.join(str(run.path) for run in self.runs)}@{number}/{model}"
+
+    def needed(self, places: Iterable[tuple[int, str]]) -> list[int]:
+        """The rounds whose clients these models average."""
+        return sorted({t for place in places for t in self.windows.get(place, ())})
+
+    def refuse_unrecorded(self, draws: Draws) -> None:
+        """Say before anything is computed that a round lacks its clients, or what draws need of it.
+
+        Raises:
+            FedscopeError: such a round.
+        """
+        from ..draws.cohort_draws import rounds_of_cohort
+
+        for number in self.needed(self.windows):
+            for run in self.runs:
+                recorded_clients(run, number, start=draws.kind == "local")
+            if draws.kind == "rounds":
+                rounds_of_cohort(self.run, number, draws.count)
+
+
+def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[tuple[int, str], tuple[int, ...]]:
+    """Of which rounds' averages each model of each round is the mean: for ``averaged`` those of its window.
+
+    Raises:
+        FedscopeError: there is none.
+    """
+    from ...training import config_at
+
+    windows: dict[tuple[int, str], tuple[int, ...]] = {}
+    for number in rounds:
+        for model in models:
+            if model == "global":
+                windows[number, model] = (number,)
+            elif "averaged" in run.round(number).models and (window := config_at(run, number).average.members(number)):
+                windows[number, model] = window
+    if not windows:
+        raise FedscopeError(
+            f"{run.path} has no plain average over rounds in round {', '.join(map(str, rounds))}; choose later rounds "
+            "of a run with --average ima, wima or swa, or leave out --of averaged"
+        )
+    return windows

@@ -1,0 +1,106 @@
+"""What local training does to what clients knew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from ...analysis.analysis import Prepared, Question, one, question, slug
+from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.runs import Rounds, RunLike, asked_of, client_rounds, identity
+from ...analysis.settings import Measured, Source
+from ...checkpoints import FedscopeError, Run, recorded_clients
+from ...training.inputs.samples import (
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    module_for,
+    no_partition,
+)
+from .result import Answers, Forgetting
+
+
+@question
+def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measured]) -> Question[Forgetting]:
+    """What a client's local training does to its accuracy on its own data and on the others', class by class.
+
+    See :func:`~fedscope.decomposition.forgetting.accuracy.count_answers` for the formulas.
+
+    Args:
+        run: ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which, or ``all`` with their clients; the first and last of these by default.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, which takes all clients'
+            training data; in the test data, a client's own are those of its classes.
+
+    Raises:
+        FedscopeError: rounds without clients or the model they were sent; a run without a partition.
+    """
+    source = Source.of("train", measured)
+    (opened,), (asked_rounds,) = asked_of(run, rounds)
+
+    def prepare() -> Prepared[Forgetting]:
+        dataset = dataset_of([opened], source)
+        refuse_without_partition(opened)
+        asked = client_rounds(opened, asked_rounds)
+        refuse_unrecorded(opened, asked)
+        samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
+        settings: dict[str, Any] = {
+            "run": identity(opened),
+            "rounds": asked,
+            **given_settings([opened], source),
+            **describe_samples(samples, source.seed if source.limit else None),
+            "device": source.compute.device,
+            "precision": source.precision,
+        }
+
+        def task(number: int) -> Task[Answers]:
+            def measure(report: Report) -> Answers:
+                from .accuracy import round_answers
+
+                partition = opened.partition
+                assert partition is not None, "just required"
+                return round_answers(
+                    module, samples, opened.round(number), partition, compute=source.compute, progress=report
+                )
+
+            return Task(f"{opened.path}@{number}", Answers, measure, len(samples))
+
+        def compute(attrs: dict[str, Any], work: Work) -> Forgetting:
+            with work.store(settings, *ROUNDS) as store:
+                return Forgetting.of(work.each("forgetting", map(task, asked), store), attrs)
+
+        return settings, compute
+
+    name = f"forgetting-{source.split}-{slug(asked_rounds or '1,last')}"
+    return one(Forgetting, opened.path / "figures", name, prepare)
+
+
+def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:
+    """Say before computing that models are missing.
+
+    Raises:
+        FedscopeError: a round without its clients, or without the model they were sent.
+    """
+    for number in rounds:
+        if "start" not in recorded_clients(run, number, start=False).models:
+            have = [t for t in run.rounds if run.round(t).has_clients and "start" in run.round(t).models]
+            raise FedscopeError(
+                f"{run.path}@{number} recorded its clients, but not the model they were sent (start), so there is no "
+                + (
+                    f"before; rounds {', '.join(map(str, have[:12]))} have it"
+                    if have
+                    else "before, and no round has it"
+                )
+            )
+
+
+def refuse_without_partition(run: Run) -> None:
+    """What is a client's own and what is the others' depends on the partition.
+
+    Raises:
+        FedscopeError: the run has none.
+    """
+    if run.partition is None and run.is_foreign:
+        raise no_partition(run, "so no data are a client's own; give partition= and labels= to the Recorder")
+    run.require("partition.h5")

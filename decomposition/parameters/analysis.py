@@ -1,0 +1,155 @@
+"""Single parameters over the clients of a round."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ...analysis.analysis import Prepared, Question, one, question
+from ...analysis.execution import Work
+from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ...checkpoints import FedscopeError, Round, Run, recorded_clients
+from ...evaluation.compute import Compute
+from .parameter_names import Place, parse_place
+from .result import MOST, ParameterMap, Parameters
+
+
+@question
+def parameters(
+    runs: RunLike | Sequence[RunLike],
+    *,
+    rounds: Rounds = None,
+    parameters: str | Sequence[str] = (),
+    top: int = 4,
+    tsne: bool = False,
+    sample: int = 5000,
+    perplexity: float = 30.0,
+    backend: str = "sklearn",
+    device: str = "auto",
+    seed: int = 0,
+) -> Question[Parameters | ParameterMap]:
+    """Single parameters over the clients of a round: the density, and where averaging puts the global value.
+
+    The first run's clients make the densities (:func:`~fedscope.decomposition.parameters.density.density_of`); the
+    global models of further runs are marked in them. Give branches of one run, whose clients are the same, to compare
+    servers. With ``tsne`` many parameters are points instead, by what the clients do to them
+    (:func:`~fedscope.decomposition.parameters.tsne.map_parameters`).
+
+    Args:
+        runs: one, or several of one layout; ``RUN@60`` is a run with ``rounds=60``.
+        rounds: the one round, of all runs; the last of the first run by default.
+        parameters: names, as in ``conv1.weight[3,0,2,2]`` (indices from 0); by default the most skewed.
+        top: without ``parameters`` so many, the most skewed of each layer first.
+        tsne: a map of one run's parameters, which is a :class:`~fedscope.decomposition.parameters.result.ParameterMap`.
+        sample: of the map: how many parameters, at most 20000 (100000 with torchdr), in proportion to the layers.
+        perplexity: of the map: neighbours of a point.
+        backend: of the map: ``sklearn``, or ``torchdr``, which runs on a GPU.
+        device: of ``torchdr``.
+        seed: of samples and of the t-SNE.
+
+    Raises:
+        FedscopeError: rounds, clients or parameters that there are not; several rounds; runs of different layouts.
+
+    Source: Wang et al., "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, Figure 2.
+    """
+    opened, asked_rounds = asked_of(runs, rounds, "--round")
+    number = round_of(opened, asked_rounds if rounds is None else asked_rounds[:1])
+    # one number for all runs: their last rounds may differ
+    recorded = [recorded_clients(opened[0], number, start=False), *(run.round(number) for run in opened[1:])]
+    names = [parameters] if isinstance(parameters, str) else list(parameters)
+    if not tsne:
+        return densities(opened, recorded, names, top, seed)
+    if len(opened) > 1:
+        raise FedscopeError(
+            f"--tsne maps a sample of one run's parameters, but {len(opened)} runs were given; give one"
+        )
+    if names:
+        raise FedscopeError("--tsne maps a sample of all parameters, but --parameter was given; leave it out")
+    how = {"sample": sample, "perplexity": perplexity, "backend": backend}
+    return point_map(opened[0], recorded[0], how, device, seed)
+
+
+def round_of(runs: Sequence[Run], rounds: Sequence[str | None]) -> int:
+    """The number of the one round that is asked for, of the first run or, in their addresses, of more of them.
+
+    Raises:
+        FedscopeError: a round that a run does not have; several.
+    """
+    numbers = [
+        parse_rounds(asked or "last", run.rounds, str(run.path), option="--round")
+        for run, asked in zip(runs, rounds, strict=False)
+        if asked is not None or run is runs[0]
+    ]
+    first = numbers[0]
+    if len(first) > 1:
+        raise FedscopeError(f"--round {rounds[0]} names {len(first)} rounds; give one, as in --round {first[-1]}")
+    if any(others != first for others in numbers):
+        raise FedscopeError(f"these runs name different rounds, but one is asked for; give --round {first[0]} instead")
+    return first[0]
+
+
+def densities(
+    runs: Sequence[Run], rounds: Sequence[Round], names: Sequence[str], top: int, seed: int
+) -> Question[Parameters]:
+    """The densities of single parameters."""
+    from .parameter_names import refuse_other_layout
+
+    first = rounds[0]
+    for run, round_ in zip(runs[1:], rounds[1:], strict=True):
+        refuse_other_layout(first, round_)
+        if "global" not in round_.models:
+            raise FedscopeError(f"{run.path}@{round_.number} did not record its global model; give another --round")
+    if top > MOST:
+        raise FedscopeError(f"--top {top} asks for a panel each; take {MOST} at most")
+    chosen = tuple(dict.fromkeys(parse_place(name, first.layout) for name in names))
+
+    def prepare() -> Prepared[Parameters]:
+        settings: dict[str, Any] = {
+            "run": [identity(run) for run in runs],
+            "round": first.number,
+            "parameters": [place.name for place in chosen] or None,
+            "top": None if chosen else top,
+            "seed": seed,
+        }
+
+        def compute(attrs: dict[str, Any], work: Work) -> Parameters:
+            from .parameter_names import read_values, same_starts
+            from .selection import most_skewed
+            from .summaries import refer
+
+            with work.progress("parameters") as report:
+                places = chosen or most_skewed(first, top, report)
+            values = [read_values(round_, places, run.name) for run, round_ in zip(runs, rounds, strict=True)]
+            about = {**attrs, "size": first.layout.size, "same_start": same_starts(runs, rounds)}
+            return Parameters(tuple(place.name for place in places), tuple(values), refer(first, seed), about)
+
+        return settings, compute
+
+    others = "".join(f"-{run.name}" for run in runs[1:])
+    what = "".join(f"-{slugged(place)}" for place in chosen[:3]) + (f"-and-{len(chosen) - 3}" if chosen[3:] else "")
+    return one(Parameters, runs[0].path / "figures", f"parameters{others}-{first.number}{what}", prepare)
+
+
+def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: int) -> Question[ParameterMap]:
+    """The map of many parameters."""
+
+    def prepare() -> Prepared[ParameterMap]:
+        where = Compute(device).device if how["backend"] != "sklearn" else "cpu"
+        settings = {"run": identity(run), "round": round_.number, **how, "device": where, "seed": seed}
+
+        def compute(attrs: dict[str, Any], work: Work) -> ParameterMap:
+            from .tsne import map_parameters
+
+            with work.progress("parameters") as report:
+                own: dict[str, Any] = {"attrs": attrs, "progress": report}
+                return map_parameters(round_, run.name, **how, device=where, seed=seed, **own)
+
+        return settings, compute
+
+    return one(ParameterMap, run.path / "figures", f"parameters-tsne-{round_.number}", prepare)
+
+
+def slugged(place: Place) -> str:
+    """A parameter as a part of a file name."""
+    return re.sub(r"[^\w.]+", "-", place.name).strip("-")

@@ -1,0 +1,1 @@
+"""What another server method makes of a recorded cohort."""

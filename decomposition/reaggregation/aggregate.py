@@ -1,0 +1,313 @@
+"""A recorded round aggregated again, by any server method, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from torch import nn
+
+from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_rows
+from ...checkpoints.errors import listed
+from ...checkpoints.runs.run import lacking_words
+from ...evaluation.compute import CPU, Compute
+from ...evaluation.evaluator import Evaluator
+from ...evaluation.samples import Samples
+from ...training.build import config_of, data_of, module_of, partition_of
+from ...training.config.config import Config, merge
+from ...training.data.dataset import Dataset
+from ...training.local.cohort_storage import put_aside
+from ...training.local.memory_estimate import say_memory
+from ...training.loop.federation import mean_buffers
+from ...training.loop.run_history import began, config_at
+from ...training.loop.server_step import step
+from ...training.loop.server_validation import judge_of
+from ...training.loop.state import RunMemory
+from ...training.methods.base import Cohort, State
+from ...training.settings.registry import find, method_name, names
+from ..draws.divergence import diverged_rows
+from .result import ModelRow, Reaggregation
+
+
+@dataclass(frozen=True, eq=False)
+class Reaggregated:
+    """What a server method makes of a recorded round.
+
+    Attributes:
+        server: the method's name; settings: all of them, resolved.
+        state: what it began with: ``none`` where it keeps nothing between rounds, ``fresh`` as in its first round, or
+            ``recorded`` after the round before.
+        weights: the model [P]; buffers are averaged with p, as in training.
+        diverged: the clients of the round, by their ids, with a parameter or a buffer that is not finite.
+        members: the clients, by their ids, whose mean the model is, where the server chooses among them.
+    """
+
+    server: str
+    settings: dict[str, Any]
+    state: Literal["none", "fresh", "recorded"]
+    weights: Weights
+    diverged: tuple[int, ...] = ()
+    members: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """What models are measured on: the architecture and the data of a run.
+
+    Attributes:
+        compute: where.
+    """
+
+    module: nn.Module
+    dataset: Dataset
+    compute: Compute = CPU
+
+    @classmethod
+    def of(cls, run: Run) -> Measuring:
+        """What the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
+        return cls(module_of(run), data_of(run))
+
+
+def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[str, Any] | None = None) -> Config:
+    """The configuration that made a round, with another server method and no average over rounds.
+
+    As in a branch, the run's own method keeps the run's settings, and another one begins with its paper's; what all
+    servers have (``weighting``) stays. Of a run of another program, which does not say how its clients were trained,
+    nothing stays.
+
+    Raises:
+        FedscopeError: an unknown method or setting; a method that does not go with the clients that the round was
+            trained with, with the reason; one that counts local steps or all clients, and a run that does not say them.
+    """
+    if run.is_foreign and run.config is None:
+        config = Config.read({"server": {"method": server, **dict(settings or {})}})
+        if config.server.counts_steps:
+            raise FedscopeError(
+                f"--server {server} counts local steps, and {run.path}, which was recorded by {run.info['source']}, "
+                "does not say how its clients stepped; give another server"
+            )
+        if config.server.counts_clients and "clients" not in run.info:
+            raise FedscopeError(
+                f"--server {server} counts all clients, and {run.path}, which was recorded by {run.info['source']}, "
+                "does not say how many there are; record it with partition= and labels=, or give another server"
+            )
+        return config
+    run.require("config.toml")
+    before = config_at(run, number).tables()
+    chosen = {"server": {"method": server, **dict(settings or {})}, "average": {"method": "none"}}
+    return Config.read(merge(before, chosen))
+
+
+def reaggregate(
+    run: Run,
+    number: int,
+    configs: Sequence[Config],
+    *,
+    from_state: bool = False,
+    measuring: Measuring | None = None,
+) -> list[Reaggregated]:
+    """Let the servers of some configurations step from the recorded clients of a round, each on its own.
+
+    w⁺ and the buffers as the round loop makes them: ``server.step(state, start, clients, cohort)`` in its own
+    arithmetic, so that the run's own server, begun with the recorded state, gives the recorded ``global`` bit for bit.
+    No server method of this package reads what clients send beside their models. How far each client could have gone
+    (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
+
+    Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
+    :func:`fedscope.training.loop.server_step.step`, and one that holds a layer of all says how much that is.
+
+    Args:
+        configs: see :func:`reaggregating_config`.
+        from_state: begin with the state that the run's server had after the round before, instead of anew from the
+            round's ``start``. Nothing else is possible for a method that keeps no state, and nothing is needed.
+        measuring: for servers that compare models; the run's own by default.
+
+    Raises:
+        FedscopeError: a round without its clients or ``start`` (says which have them), or of a single client; a state
+            that is another method's, or was not recorded; a server that holds more than there is memory.
+    """
+    round_ = recorded_clients(run, number, start=False)
+    stepping = [config for config in configs if not config.server.forgets_start]
+    if "start" not in round_.models and stepping:
+        remedy = "train with record.globals = 'all'"
+        if run.is_foreign:
+            others = [name for name in names("servers") if find("servers", name).forgets_start]
+            remedy = f"a server that needs none: {', '.join(others)}"
+        raise FedscopeError(
+            f"{run.path}@{number} recorded its clients, but not the model they were sent (start), from which "
+            f"{method_name(stepping[0].server)} steps; give another round, or {remedy}"
+        )
+    if len(round_.client_ids) < 2:
+        raise FedscopeError(
+            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; {run.larger_cohorts}"
+        )
+    # servers that forget it are given one of the clients, and a state only where there is a start
+    start = round_.read("start") if "start" in round_.models else round_.client(int(round_.client_ids[0]))
+    begun = [_begin(run, number, config, start, from_state) for config in configs]  # refused before clients are read
+    count, layout = len(round_.client_ids), round_.layout
+    for config in configs:
+        say_memory(config.server, layout, count, f"all {count} clients of {run.path}@{number}")
+    clients = recorded_rows(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
+    diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
+    made = []
+    for config, (state, kind) in zip(configs, begun, strict=True):
+        cohort = recorded_cohort(run, round_, config)
+        if config.server.judges_on is not None:
+            measuring = measuring or Measuring.of(run)
+            seed = 0 if run.config is None else config_of(run).run.seed
+            at = (measuring.module, run.partition, seed, measuring.compute)
+            cohort = replace(cohort, judge=judge_of(config.server, measuring.dataset, *at))
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
+            served = step(config.server, state, start, clients, cohort)
+            weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
+        table = config.tables()["server"]
+        members = None if served.p is None else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
+        made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged, members))
+    return made
+
+
+def measure_servers(
+    run: Run,
+    number: int,
+    asked: Sequence[tuple[Config, str]],
+    samples: Samples,
+    *,
+    measuring: Measuring,
+    from_state: bool = False,
+    attrs: Mapping[str, Any] | None = None,
+) -> Reaggregation:
+    """The recorded model of a round, plain FMA and what other servers make of it, on samples.
+
+    Args:
+        asked: configurations, see :func:`reaggregating_config`, and what they are called.
+        measuring: the architecture, and the data for servers that compare models.
+        attrs: provenance of the result.
+
+    Raises:
+        FedscopeError: as :func:`reaggregate`.
+    """
+    plain = reaggregating_config(run, number, "fma")
+    every = [*asked] if any(config.server == plain.server for config, _ in asked) else [(plain, "fma"), *asked]
+    made = reaggregate(run, number, [config for config, _ in every], from_state=from_state, measuring=measuring)
+    recorded = recorded_global(run, number)
+    models = [one.weights for one in made]
+    about: list[tuple[str, str, str]] = [
+        (label, one.server, one.state) for (_, label), one in zip(every, made, strict=True)
+    ]
+    if recorded is not None:
+        models, about = [recorded, *models], [("recorded", "", ""), *about]
+    losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(models)
+    rows = tuple(
+        ModelRow(*names, float(loss), float(error), *compared(model, recorded))
+        for names, model, loss, error in zip(about, models, losses, errors, strict=True)
+    )
+    own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
+    chosen = {one.server: list(one.members) for one in made if one.members is not None}
+    kept = {**(attrs or {}), "diverged": list(made[0].diverged)}
+    return Reaggregation(rows, kept | ({"members": chosen} if chosen else {}), own)
+
+
+def recorded_global(run: Run, number: int) -> Weights | None:
+    """The global model of a round, which ``record.globals`` may have left out of its file, or another program."""
+    if run.is_foreign:
+        round_ = run.round(number)
+        return round_.read("global") if "global" in round_.models else None
+    return RunMemory(run).read(number, "global")
+
+
+def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
+    """The distance to the recorded model, and whether it is the same bit for bit."""
+    if recorded is None:
+        return None, None
+    with np.errstate(over="ignore", invalid="ignore"):  # of models that diverged
+        moved = np.subtract(weights.parameters, recorded.parameters, dtype=np.float64)
+    ours, theirs = weights.arrays(), recorded.arrays()
+    same = all(ours[name].tobytes() == theirs[name].tobytes() for name in weights.layout.names)
+    return float(np.linalg.norm(moved)), same
+
+
+def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
+    """What a server of ``config`` would have seen of a recorded round besides the models.
+
+    Of a run of another program the weights p are the recorded ones, or equal with ``weighting = "uniform"``.
+
+    Raises:
+        FedscopeError: the run has no partition.
+    """
+    if run.is_foreign and run.config is None:
+        ids = round_.client_ids
+        return Cohort(
+            round=round_.number,
+            client_ids=ids,
+            samples=round_.client_samples if round_.has("client_samples") else np.ones(len(ids), np.int64),
+            steps=np.zeros(len(ids), np.int64),
+            p=np.full(len(ids), 1 / len(ids)) if config.server.weighting == "uniform" else round_.weights,
+            clients=run.info.get("clients", len(ids)),
+        )
+    before = config_at(run, round_.number)
+    lr = before.average.explore_pace(round_.number, before.client.pace(round_.number), before.client).lr
+    return Cohort(
+        round=round_.number,
+        client_ids=round_.client_ids,
+        samples=round_.client_samples,
+        steps=round_.client_steps,
+        p=config.server.weights(round_.client_samples),
+        clients=before.data.clients,
+        lr=lr,
+        reach=_reach(round_.client_steps, lr, before),
+        label_counts=partition_of(run).label_counts[round_.client_ids],
+    )
+
+
+def _reach(steps: np.ndarray, lr: float, before: Config) -> np.ndarray:
+    """Σ_k η (1 − β^k)/(1 − β) over each client's steps, [C], added up in the order in which local training does.
+
+    NaN where the rate changes inside a round, which the record does not tell; servers that need it refuse such clients.
+    """
+    if before.client.changing_rate:
+        return np.full(len(steps), np.nan)
+    velocity, reach = 0.0, [0.0]
+    for _ in range(int(steps.max(initial=0))):
+        velocity = before.client.momentum * velocity + 1
+        reach.append(reach[-1] + lr * velocity)
+    far: np.ndarray = np.array(reach)[steps]
+    return far
+
+
+def _begin(
+    run: Run, number: int, config: Config, start: Weights, from_state: bool
+) -> tuple[State, Literal["none", "fresh", "recorded"]]:
+    """A server's state before the round, and whose it is. Raises as :func:`reaggregate`."""
+    fresh, name = config.server.init(start.parameters), method_name(config.server)
+    if not fresh:
+        return fresh, "none"
+    if not from_state:
+        return fresh, "fresh"
+    if run.is_foreign and run.config is None:
+        raise FedscopeError(
+            f"--from-state: {run.path} was recorded by {run.info['source']}, which keeps no server's state; leave "
+            f"--from-state out, and {name} starts with an empty state"
+        )
+    own = method_name(config_at(run, number).server)
+    if name != own:
+        raise FedscopeError(
+            f"--from-state: round {number} of {run.path} was made with --server {own}, so there is no state of {name} "
+            f"({config.server.about.keeps}); leave --from-state out, and {name} starts with an empty state"
+        )
+    if number == began(run, "server", number) + 1:
+        return fresh, "fresh"
+    kept = RunMemory(run).kept(number - 1).server
+    if number - 1 in run.lacking:
+        raise FedscopeError(
+            f"--from-state: {run.path} {lacking_words(run)}, so what {name} kept after round {number - 1} is gone; "
+            "restore its file from a copy, or leave --from-state out"
+        )
+    if missing := sorted(fresh.keys() - kept.keys()):
+        raise FedscopeError(
+            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({listed(missing)}) was not "
+            f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts with "
+            "an empty state"
+        )
+    return kept, "recorded"

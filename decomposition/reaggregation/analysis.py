@@ -1,0 +1,147 @@
+"""What another server method would have made of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...analysis.analysis import Prepared, Question, one, question
+from ...analysis.execution import Work
+from ...analysis.runs import Rounds, RunLike, identity, one_round
+from ...analysis.settings import Measured, Source
+from ...checkpoints import FedscopeError, Run
+from ...training.inputs.samples import (
+    averaged_statistics,
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    module_for,
+)
+
+if TYPE_CHECKING:
+    from ...training import Config
+    from .result import Reaggregation
+
+
+@question
+def reaggregate(
+    run: RunLike,
+    servers: str | Sequence[str],
+    *,
+    rounds: Rounds = None,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    from_state: bool = False,
+    **measured: Unpack[Measured],
+) -> Question[Reaggregation]:
+    """What another server method would have made of a recorded round's clients; nothing is trained.
+
+    Gives the models, and compares their loss and error with the recorded global model's and plain FMA's; see
+    :func:`~fedscope.decomposition.reaggregation.aggregate.reaggregate` for what a server is given. A server that keeps
+    a state starts with an empty state unless ``from_state`` is given. Averages over rounds are left out. All clients
+    are read at once.
+
+    Args:
+        run: ``RUN@40``, or a run with ``rounds=40``.
+        servers: names of server methods, a row each.
+        rounds: the one round.
+        settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
+        from_state: begin with the state that the run's own server had before the round, instead of anew.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``train`` takes all
+            clients' training data.
+
+    Raises:
+        FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
+            server or setting; a state that was not recorded.
+    """
+    from ...training.settings.registry import canonical
+    from .result import Reaggregation, model_suffixes
+
+    source = Source.of("test", measured)
+    opened, round_ = one_round(run, rounds)
+    number = round_.number
+    given = [servers] if isinstance(servers, str) else servers
+    names = list(dict.fromkeys(canonical("servers", name) for name in given))
+    changes = settings_of(settings)
+    asked = configs_of(opened, number, names, changes)
+
+    def prepare() -> Prepared[Reaggregation]:
+        dataset = dataset_of([opened], source)
+        samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
+        known: dict[str, Any] = {
+            "run": identity(opened),
+            "round": number,
+            "servers": names,
+            "settings": [config.tables()["server"] for config, _ in asked],
+            "from_state": from_state,
+            **(given_settings([opened], source) if opened.is_foreign else {}),
+            **describe_samples(samples, source.seed if source.limit else None),
+            "device": source.compute.device,
+            "precision": source.precision,
+        }
+
+        def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
+            from .aggregate import Measuring, measure_servers
+
+            attrs = {**attrs, **averaged_statistics([opened])}
+            measuring = Measuring(module, dataset, source.compute)
+            return measure_servers(
+                opened, number, asked, samples, measuring=measuring, from_state=from_state, attrs=attrs
+            )
+
+        return known, compute
+
+    words = [str(number), *names, *(f"{key}-{value}" for key, value in changes.items())]
+    name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
+    return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(names))
+
+
+def settings_of(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    """Settings of servers by their names, or as ``server.KEY=VALUE``.
+
+    Raises:
+        FedscopeError: a setting of something else, or the choice of a method.
+    """
+    from ...training import read_assignments
+
+    tables = {"server": dict(given)} if isinstance(given, Mapping) else read_assignments(given, "server.quantile=0.99")
+    for section, table in tables.items():
+        for key, value in table.items():
+            if section != "server":
+                raise FedscopeError(
+                    f"--set {section}.{key}={value}: nothing is trained here, so only the server has settings; give "
+                    "server.KEY=VALUE, or train a branch: fedscope train --from RUN@ROUND"
+                )
+            if key == "method":
+                raise FedscopeError(f"--set server.method={value} chooses a server; give --server {value} instead")
+    return tables.get("server", {})
+
+
+def configs_of(run: Run, number: int, names: Sequence[str], settings: Mapping[str, Any]) -> list[tuple[Config, str]]:
+    """A configuration of each server and what it is called; a setting goes to the servers that have it.
+
+    Raises:
+        FedscopeError: an unknown server, or a setting that none of them has.
+    """
+    from dataclasses import fields
+
+    from ...training.settings.registry import canonical, find
+    from ...training.settings.registry import names as names_on
+    from .aggregate import reaggregating_config
+
+    for name in names:
+        of_clients = canonical("clients", name) in names_on("clients")
+        if name not in names_on("servers") and (of_clients or canonical("averages", name) in names_on("averages")):
+            what = "clients do" if of_clients else "is averaged over rounds"
+            raise FedscopeError(
+                f"--server {name}: that is what {what}, and only servers can be exchanged afterwards; give one of "
+                f"{', '.join(names_on('servers'))}, or train a branch: fedscope train --from {run.path}@{number}"
+            )
+    known = {name: {key.name for key in fields(find("servers", name))} for name in names}
+    nobody = {key for key in settings if not any(key in own for own in known.values())}
+    configs = []
+    for name in names:
+        own = {key: value for key, value in settings.items() if key in known[name] or key in nobody}
+        words = ", ".join(f"{key}={value}" for key, value in own.items())
+        configs.append((reaggregating_config(run, number, name, own), f"{name} ({words})" if words else name))
+    return configs

@@ -1,0 +1,190 @@
+"""Re-aggregations of a recorded round, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ...checkpoints import FedscopeError, Run, Weights, write_file
+from ...checkpoints.errors import listed
+from ...plotting.style import statistics_of
+from ...results import Table, TableResult, number, truth
+from ...results.tables import beside
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model of a round.
+
+    Attributes:
+        model: what it is called: ``recorded``, ``fma``, ``fedsa (classes=5)``.
+        server, state: see :class:`~fedscope.decomposition.reaggregation.aggregate.Reaggregated`; "" of the recorded
+        one. loss: mean cross-entropy in nats; error: share misclassified, 0..1.
+        distance: ‖w − w_recorded‖ over the parameters, L2; None where the round's ``global`` was not recorded.
+        identical: whether parameters and buffers are the recorded ones bit for bit; None alike.
+    """
+
+    model: str
+    server: str
+    state: str
+    loss: float
+    error: float
+    distance: float | None
+    identical: bool | None
+
+
+@dataclass(frozen=True, eq=False)
+class Reaggregation(TableResult):
+    """A round as it was aggregated and as other servers would have aggregated it.
+
+    Attributes:
+        measured: the recorded model first, then plain FMA, then what was asked for.
+        attrs: provenance: run, round, servers, data, split, samples, versions; ``diverged``, the clients by their ids
+            whose recorded models are not finite; ``members``, the clients that a server has chosen, by its name.
+        models: the models asked for, by their server's name; empty where it was loaded.
+    """
+
+    command = "reaggregate"
+    suffixes = (".reaggregate.csv", ".reaggregate.json")
+    drawn = ()
+    format = "fedscope-reaggregate"
+    tables = (
+        Table(
+            ".reaggregate.csv",
+            {
+                **{"run": str, "round": int, "model": str, "server": str, "state": str, "split": str, "samples": int},
+                **{"loss": float, "error": float, "distance": number},
+                "identical": lambda text: truth(text) if text else None,
+            },
+        ),
+    )
+
+    measured: tuple[ModelRow, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Weights] = field(default_factory=dict)
+
+    def rows(self) -> list[Any]:
+        """BASE.reaggregate.csv: a row a model."""
+        about = [Path(self.attrs["run"]["path"]).name, self.attrs["round"]]
+        where = [self.attrs["split"], self.attrs["samples"]]
+        return [([*about, *astuple(row)[:3], *where, *astuple(row)[3:]] for row in self.measured)]
+
+    def head(self) -> dict[str, Any]:
+        """The provenance says it all."""
+        return {}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows`, without the models."""
+        return cls(
+            tuple(ModelRow(**{name: row[name] for name in ModelRow.__annotations__}) for row in tables[0]),
+            head["attrs"],
+        )
+
+    def save(self, base: Path | str) -> list[Path]:
+        """Write the models, BASE.safetensors, or BASE.SERVER.safetensors of several, and BASE.reaggregate.csv and
+        .json; returns their paths."""
+        base = Path(base)
+        base.parent.mkdir(parents=True, exist_ok=True)
+        files = [beside(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
+        for file, weights in zip(files, self.models.values(), strict=True):
+            write_file(file, weights)
+        return [*files, *super().save(base)]
+
+    @classmethod
+    def load(cls, base: Path | str) -> Self:
+        """The tables that :meth:`save` wrote, without the models.
+
+        Raises:
+            FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
+        """
+        result, main = super().load(base), cls.paths(base)[-1]
+        stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
+        for file in (beside(stem, suffix) for suffix in model_suffixes(result.attrs["servers"])):
+            if not file.exists():
+                raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
+        return result
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """There is none.
+
+        Raises:
+            FedscopeError: always.
+        """
+        raise FedscopeError("re-aggregations are a table without a figure; take to_pandas(), or summary()")
+
+    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+        """None."""
+        return {}
+
+    def summary(self) -> str:
+        """The models as a table, and what is to be known of it."""
+        attrs = self.attrs
+        wide = max(len("model"), *(len(row.model) for row in self.measured))
+        lines = [
+            f"{Path(attrs['run']['path']).name}@{attrs['round']}, {attrs['split']} data, {attrs['samples']:,} samples",
+            f"  {'model':{wide}}  {'loss':>8}  {'error':>7}  L2 from recorded",
+        ]
+        for row in self.measured:
+            far = "-" if row.distance is None else f"{row.distance:.3g}"
+            error = "-" if isnan(row.error) else f"{100 * row.error:5.3g} %"
+            same = ", bit for bit" if row.identical and row.model != "recorded" else ""
+            lines.append(f"  {row.model:{wide}}  {row.loss:8.4g}  {error:>7}  {far}{same}")
+        return "\n".join([*lines, *self.notes()])
+
+    def findings(self) -> dict[str, Any]:
+        """The models, and what is to be known of them."""
+        return {"rows": [vars(row) for row in self.measured], "notes": self.notes()}
+
+    def notes(self) -> list[str]:
+        """Who diverged, what the servers' states began with, and what was left out, which only the run says: nothing
+        where it lies elsewhere now."""
+        from ...training.loop.run_history import config_at
+        from ...training.settings.registry import find
+
+        notes, number_ = [], self.attrs["round"]
+        if ids := self.attrs.get("diverged"):
+            who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+            notes.append(f"{who} diverged: recorded with values that are not finite, which enter every mean")
+        for server, ids in self.attrs.get("members", {}).items():
+            split, samples = self._chosen_on(server)
+            who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+            notes.append(f"{server} is the mean of {who}, chosen on {samples}{split} data")
+            if split == self.attrs["split"]:
+                notes.append(
+                    f"{server} was chosen on the {split} data that it is measured on, where it looks better than it is"
+                )
+        for row in self.measured:
+            keeps = find("servers", row.server)().about.keeps if row.server else ""
+            if row.state == "fresh":
+                notes.append(f"{row.server} keeps {keeps} and starts here with an empty state, as in its first round")
+            elif row.state == "recorded":
+                notes.append(f"{row.server} goes on with {keeps} as recorded after round {number_ - 1}")
+        if words := statistics_of(self.attrs, str(self.attrs.get("normalization_policy", ""))):
+            notes.append(f"{words}, with p, for every server")
+        path = Path(self.attrs["run"]["path"])
+        run = Run.open(path) if (path / "run.json").is_file() else None
+        if run is not None and run.config is not None and config_at(run, number_).average.averages_first:
+            notes.append("the run averaged over rounds before its server stepped, which is left out here")
+        return notes
+
+    def _chosen_on(self, server: str) -> tuple[str, str]:
+        """The split on which a server has chosen, and how many samples of it where not all."""
+        table = dict(zip(self.attrs["servers"], self.attrs["settings"], strict=True))[server]
+        count = table.get("samples")
+        return str(table["split"]), f"{count:,} samples of the " if count else ""
+
+
+def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:
+    """What stands behind the base in the names of the models' files.
+
+    >>> model_suffixes(["fedsa"]), model_suffixes(["fedsa", "fedadam"])
+    (('.safetensors',), ('.fedsa.safetensors', '.fedadam.safetensors'))
+    """
+    return tuple(f".{server}.safetensors" if len(servers) > 1 else ".safetensors" for server in servers)

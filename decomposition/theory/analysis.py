@@ -1,0 +1,281 @@
+"""Whether Lemma 1 and Theorem 2 of model averaging show in a recorded run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import numpy as np
+
+from ...analysis.analysis import Prepared, Question, one, question, slug
+from ...analysis.execution import Report, Task, Work
+from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
+from ...analysis.settings import Measured, Source, at_least, chosen
+from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
+from ...evaluation.compute import Compute
+from ...training.data.membership import kernel_rows, refuse_outside
+from ...training.inputs.models import Posed, pose
+from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as
+from ..draws.sources import Replays, parse_draws, replays_of
+from .lemma1 import Gaps
+from .result import Theory
+from .theorem2 import Bounds, Spread
+
+if TYPE_CHECKING:
+    from ...evaluation.samples import Samples
+
+#: what a provenance says of a recorded run's data
+COMPARED = ("standardised", "data_accepted", "recorded_numbers")
+#: ε of a round's clients
+SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
+
+
+@question
+def theory(
+    run: RunLike,
+    *,
+    rounds: Rounds = None,
+    shrink: Rounds = None,
+    kernel: Rounds = None,
+    kernel_samples: int = 1000,
+    dimension: int = 1024,
+    draws: str | int = "local:4",
+    outputs: Literal["probabilities", "logits"] = "probabilities",
+    **measured: Unpack[Measured],
+) -> Question[Theory]:
+    """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
+
+    Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
+    rounds, and for one round's clients drawn towards their mean. Theorem 2: a client's variance is that of equation 3,
+    n_k/(2 λ_k) MMD² + λ_D − n_k/(2 λ_k) β_D in the neural tangent kernel, which the paper reads as: it follows the MMD
+    between its data and all clients'. The variances are compared with both. See
+    :func:`~fedscope.decomposition.theory.outputs.locality_gaps` and
+    :func:`~fedscope.decomposition.theory.theorem2.client_bounds` for the formulas.
+
+    Args:
+        run: ``RUN@60`` is a run with ``rounds=60``.
+        rounds: of Lemma 1; ``all`` with clients by default.
+        shrink: those whose clients are also shrunk, or ``none``; the last by default.
+        kernel: rounds of Theorem 2, or ``none``; the last of ``rounds`` by default.
+        kernel_samples: of the training data, which the kernel is always of.
+        dimension: to which gradients are projected.
+        draws: replays whose variance is compared with Theorem 2's, ``local:R`` or R, or ``none``.
+        outputs: which outputs f(x) of a client are averaged and compared.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is of Lemma 1 and ``train``; ``seed``
+            draws the subsets and the projection; ``precision`` is ``float32``.
+
+    Raises:
+        FedscopeError: rounds without clients; a run without a partition, or one whose training cannot be replayed;
+            data that the run was not trained on; a client without a sample in the kernel.
+    """
+    source = Source.of("train", measured)
+    if source.precision != "float32":
+        raise FedscopeError(
+            f"--precision {source.precision} cannot see a gap that falls to nothing, which is measured in float64; "
+            "leave it out"
+        )
+    at_least("kernel-samples", kernel_samples, 1)
+    at_least("dimension", dimension, 1)
+    chosen("outputs", outputs, ("probabilities", "logits"))
+    (opened,), (asked,) = asked_of(run, rounds)
+    words, have = asked or "all", rounds_with_clients(opened)
+    numbers = parse_rounds(words, have if have and words.strip() == "all" else opened.rounds, str(opened.path))
+    for number in numbers:
+        recorded_clients(opened, number, start=False)
+    shrunk = some_rounds(said(shrink), numbers, have, "--shrink", opened)
+    if not set(shrunk) <= set(numbers):
+        missing = min(set(shrunk) - set(numbers))
+        raise FedscopeError(f"--shrink {said(shrink)}: round {missing} is not asked for by --rounds")
+    kernels = some_rounds(said(kernel), numbers, have, "--kernel", opened)
+    count = replays(draws) if kernels else 0
+    refuse_unfit(opened, source.split, kernels, count)
+    held: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for number in kernels:  # refused now, not after Lemma 1
+        recorded_clients(opened, number)
+        ids = opened.round(number).client_ids
+        held[number] = kernel_rows(opened.partition, ids, kernel_samples, source.seed, number)
+
+    def prepare() -> Prepared[Theory]:
+        first = opened.round(numbers[0])
+        posed = pose([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
+        read_as(posed.module, opened)
+        samples = samples_of(posed, opened, source, kernels)
+        settings: dict[str, Any] = {
+            **{key: posed.settings[key] for key in ("architecture", "behaviour", "precision", "device")},
+            **{key: posed.settings[key] for key in COMPARED if key in posed.settings and opened.is_foreign},
+            **describe_samples(samples, source.seed if source.limit or kernels else None),
+            **{"run": identity(opened), "rounds": numbers, "shrink": shrunk, "kernel": kernels, "limit": source.limit},
+            **{"kernel_samples": kernel_samples if kernels else None, "dimension": dimension if kernels else None},
+            **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
+            **counted_for_fedswa(opened, numbers),
+        }
+        tasks = Tasks(opened, posed, samples, held, settings, source.compute, source.seed)
+
+        def compute(attrs: dict[str, Any], work: Work) -> Theory:
+            with work.store({**settings, "prediction": "equation 3"}, "rounds", "shrink", "kernel") as store:
+                asked = [tasks.gaps(t, way) for t in numbers for way in SHRINK if way == "recorded" or t in shrunk]
+                gaps = work.each("gaps of Lemma 1", asked, store)
+                left = [t for t in kernels if f"{t} replays" not in store.done] if count else []
+                limits: dict[str, Any] = {"limited": source.limit is not None, "instead": "--draws none needs 0"}
+                cost = replays_of(opened, left, count, source.compute, **limits, tell=work.tell)
+                cost.announce()
+                bounds = work.each("kernels", map(tasks.bounds, kernels), store)
+                replayed = [tasks.replays(t, count, cost) for t in kernels if count]
+                spreads = work.each("replays", replayed, store) if replayed else [None] * len(bounds)
+            clients = [one for own, spread in zip(bounds, spreads, strict=True) for one in own.with_replays(spread)]
+            return Theory(opened.name, tuple(gap for own in gaps for gap in own.gaps), tuple(clients), attrs)
+
+        return settings, compute
+
+    return one(Theory, opened.path / "figures", f"theory-{source.split}-{slug(words)}", prepare)
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What is measured of each round.
+
+    Attributes:
+        samples: of Lemma 1.
+        held: the samples of each round's kernel, by their places in the train split, and whose they are.
+        seed: of the projection.
+    """
+
+    run: Run
+    posed: Posed
+    samples: Samples
+    held: Mapping[int, tuple[np.ndarray, np.ndarray]]
+    settings: Mapping[str, Any]
+    compute: Compute
+    seed: int
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What models are measured by."""
+        return {name: self.settings[name] for name in ("outputs",)} | {"compute": self.compute}
+
+    def of_kernel(self, number: int) -> Samples:
+        """The samples of a round's kernel."""
+        train, rows = self.posed.dataset.samples("train"), self.held[number][0]
+        return replace(train, x=train.x[rows], y=train.y[rows], indices=rows)
+
+    def gaps(self, number: int, way: str) -> Task[Gaps]:
+        """The gap of a round as recorded, or those of its shrunk clients."""
+
+        def measure(report: Report) -> Gaps:
+            from .outputs import locality_gaps
+
+            cohort = self.run.round(number)
+            asked = {"round": number, "shrink": SHRINK[way], **self.how, "progress": report}
+            return Gaps(locality_gaps(self.posed.module, self.samples, cohort.clients(), cohort.weights, **asked))
+
+        return Task(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))
+
+    def bounds(self, number: int) -> Task[Bounds]:
+        """The clients of a round in Theorem 2, of the model they were sent."""
+        how = {"dimension": self.settings["dimension"], "seed": self.seed, "compute": self.compute}
+        rows, members = self.held[number]
+
+        def measure(report: Report) -> Bounds:
+            from .tangent import tangent_kernel
+            from .theorem2 import client_bounds
+
+            round_, x = self.run.round(number), self.of_kernel(number).x[:]
+            kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
+            return Bounds(client_bounds(kernel, members, round_.client_ids, round=number))
+
+        return Task(f"{number} kernel", Bounds, measure, len(rows))
+
+    def replays(self, number: int, count: int, cost: Replays) -> Task[Spread]:
+        """The variances of a round's clients over replays of their local training."""
+
+        def measure(report: Report) -> Spread:
+            from ..draws.replay import Replayer
+            from .outputs import replay_variances
+
+            replayer = Replayer.of(self.run, self.posed.dataset, compute=self.compute)
+            cohort = replayer.local_draws(number, count, cost.watch(number, report))
+            return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
+
+        return Task(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
+
+
+def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
+    """What FedSWA's bound needs of a run that one of FedSWA's halves trained: the fewest and the most local steps of a
+    client in these rounds, and how many rounds there are up to the last. Nothing of other runs, and where a program did
+    not record the steps."""
+    if run.config is None:
+        return {}
+    from ...training import config_at
+    from ...training.settings.registry import method_name
+
+    config = config_at(run, rounds[-1])
+    if not {"fedswa", "fedmoswa"} & {method_name(config.client), method_name(config.server)}:
+        return {}
+    if not all(run.round(number).has("client_steps") for number in rounds):
+        return {}
+    steps = np.concatenate([run.round(number).client_steps for number in rounds])
+    return {"fedswa": {"steps": [int(steps.min()), int(steps.max())], "rounds": rounds[-1]}}
+
+
+def some_rounds(text: str | None, asked: Sequence[int], have: Sequence[int], option: str, run: Run) -> list[int]:
+    """Rounds of a part of the analysis: the last one asked for by default, nothing for ``none``."""
+    if text is None or text.strip() == "last":
+        return [asked[-1]]
+    return [] if text.strip() == "none" else parse_rounds(text, tuple(have), str(run.path), option=option)
+
+
+def replays(draws: str | int) -> int:
+    """R of ``local:R``; 0 for ``none``.
+
+    Raises:
+        FedscopeError: other draws.
+    """
+    text = f"local:{draws}" if isinstance(draws, int) else draws
+    if text == "none":
+        return 0
+    if text.partition(":")[0] != "local":
+        raise FedscopeError(f"--draws {text}: the variance here is one over replays; use local:R (local:4) or none")
+    return parse_draws(text).count
+
+
+def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> None:
+    """Say what a run of another program lacks before anything is computed.
+
+    Raises:
+        FedscopeError: a partition, or a configuration.
+    """
+    if run.partition is None and (kernels or split == "train"):
+        needs = "Theorem 2 needs it" if kernels else "--split train is all clients' data"
+        raise no_partition(run, f"and {needs}; give --split test --kernel none for Lemma 1 alone")
+    if run.is_foreign and count:
+        raise FedscopeError(
+            f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed; give --draws none"
+        )
+
+
+def samples_of(posed: Posed, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
+    """The samples of Lemma 1.
+
+    Raises:
+        FedscopeError: the partition is used, but is of other data, or there are no training samples.
+    """
+    if run.partition is None or (source.split == "test" and not kernels):
+        return posed.samples
+    seen = run.info.get("data", {}).get("sha256")
+    if kernels and not len(posed.dataset.y_train):
+        raise FedscopeError(
+            f"{posed.dataset.name} has no training samples, and Theorem 2 needs the clients'; give --kernel none for "
+            "Lemma 1 alone"
+        )
+    if seen is None:
+        refuse_outside(run.partition, len(posed.dataset.samples("train")), str(run.path), str(name_of(source.data)))
+    elif seen != posed.dataset.sha256:
+        raise FedscopeError(
+            f"--data {name_of(source.data)} is not the data that {run.path} was trained on, so that its clients hold "
+            "other samples; leave out --data, or give --split test --kernel none"
+        )
+    if source.split == "test":
+        return posed.samples
+    samples = global_training_data(posed.dataset, run.partition)
+    return samples if source.limit is None else samples.limit(source.limit, source.seed)

@@ -1,0 +1,127 @@
+"""Whether clients go the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...analysis.analysis import Part, Question, Ready, question, slug
+from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ...checkpoints import FedscopeError, Round, Run, recorded_clients
+from ...checkpoints.errors import spans
+from .angles import RoundUpdates
+from .result import ClientUpdates, Updates
+
+
+@question
+def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Question[Updates]:
+    """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
+
+    An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated. Rounds
+    whose models were not recorded are told from sketches (``record.sketch``), and the error is said. See
+    :class:`~fedscope.decomposition.updates.angles.RoundUpdates` for the formulas.
+
+    Args:
+        runs: one, or several in one table and one figure; ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which, or ``all`` of which clients were recorded, the default; of these, rounds of one client are left
+            out.
+
+    Raises:
+        FedscopeError: rounds without clients or the model they were sent, or with one client.
+    """
+    opened, asked_rounds = asked_of(runs, rounds)
+    words = [said or "all" for said in asked_rounds]
+    asked = [rounds_of(run, said) for run, said in zip(opened, words, strict=True)]
+    notes = [note for run, said, own in zip(opened, words, asked, strict=True) for note in left_out(run, said, own)]
+    ends = [f".{run.name}" if len(opened) > 1 else "" for run in opened]
+    parts = (_part(run, own, end) for run, own, end in zip(opened, asked, ends, strict=True))
+    return Question(
+        opened[0].path / "figures",
+        f"updates-{'-'.join([*(run.name for run in opened[1:]), slug(words[0])])}",
+        tuple(parts),
+        lambda results: Updates(dict(zip(ends, results, strict=True)), notes),
+        derived=(".updates.csv",),
+    )
+
+
+def _part(run: Run, numbers: Sequence[int], end: str) -> Part[ClientUpdates]:
+    """One run's result."""
+    settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers)}
+
+    def task(number: int) -> Task[RoundUpdates]:
+        def measure(report: Report) -> RoundUpdates:
+            from .angles import geometry, sketched_products, update_products
+
+            round_, k = run.round(number), 0
+            if has_models(round_):
+                products = update_products(round_, report)
+            else:
+                products, k = sketched_products(round_)
+            return geometry(products, round_.weights, number=number, client_ids=round_.client_ids, sketch=k)
+
+        return Task(str(number), RoundUpdates, measure, run.layout.size)
+
+    def compute(attrs: list[dict[str, Any]], work: Work) -> list[ClientUpdates]:
+        with work.store(settings, *ROUNDS) as store:
+            rounds = work.each(f"updates of {run.name}", map(task, numbers), store)
+        return [ClientUpdates(tuple(rounds), attrs[0])]
+
+    return Part(ClientUpdates, lambda: Ready([settings], compute), (end,))
+
+
+def rounds_of(run: Run, rounds: str) -> list[int]:
+    """The rounds asked for, of which clients and the model they were sent were recorded; ``all`` are those of several
+    clients.
+
+    Raises:
+        FedscopeError: a round that lacks them (says which have them), or with a cohort of one.
+    """
+    pairs = [t for t in _recorded(run) if len(run.round(t).client_ids) > 1]
+    numbers = parse_rounds(rounds, run.rounds, str(run.path))
+    if rounds.strip() == "all":
+        numbers = pairs or _recorded(run)[-1:] or numbers[-1:]
+    for number in numbers:
+        round_ = run.round(number)
+        if not round_.has_sketch:
+            recorded_clients(run, number, start=False)
+        if not round_.has_sketch and "start" not in round_.models:
+            anew = (
+                "record the run with its start (import --start)"
+                if run.is_foreign
+                else "train with record.globals = 'all'"
+            )
+            raise FedscopeError(
+                f"{run.path}@{number} recorded its clients, but not the model they were sent (start), so there are no "
+                f"updates; give another round, or {anew}"
+            )
+        if len(round_.client_ids) < 2:
+            if not pairs:
+                raise FedscopeError(
+                    f"{run.path}: every recorded round has a cohort of one, so there is no pair of updates; "
+                    f"{run.larger_cohorts}"
+                )
+            raise FedscopeError(
+                f"{run.path}@{number} has a cohort of one, so there is no pair of updates; give other rounds, or "
+                "--rounds all, which leaves it out"
+            )
+    return numbers
+
+
+def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
+    """What ``all`` does not take though clients were recorded."""
+    alone = [t for t in _recorded(run) if t not in taken] if rounds.strip() == "all" else []
+    if not alone:
+        return []
+    which = f"round{'s' if len(alone) > 1 else ''} {spans(alone)}"
+    return [f"{run.name}: {which} left out, because one client is not a pair of updates"]
+
+
+def _recorded(run: Run) -> list[int]:
+    """The rounds of which clients and the model they were sent were recorded, or sketches of their updates."""
+    return [t for t in run.rounds if has_models(run.round(t)) or run.round(t).has_sketch]
+
+
+def has_models(round_: Round) -> bool:
+    """Whether updates can be made of a round's models."""
+    return round_.has_clients and "start" in round_.models

@@ -1,0 +1,186 @@
+"""How many rounds an average needs: WIMA's window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...analysis.analysis import Prepared, Question, one, question, slug
+from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ...analysis.settings import Measured, Source, chosen
+from ...checkpoints import FedscopeError, Run
+from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from .recorded_globals import refuse_missing
+from .result import RoundMeans, WindowMeans
+
+if TYPE_CHECKING:
+    from .sliding_mean import SlidingMeans
+
+#: of the paper's Table 4; those that a run is long enough for are taken
+WINDOWS = (5, 10, 50, 100, 200)
+
+
+@question
+def wima(
+    runs: RunLike | Sequence[RunLike],
+    *,
+    windows: str | Sequence[int] | None = None,
+    rounds: Rounds = None,
+    parts: str = "all",
+    **measured: Unpack[Measured],
+) -> Question[WindowMeans]:
+    """How many rounds an average needs: the error of the mean of the last W global models, for several windows W.
+
+    WIMA averages for evaluation only, so a run that was trained without it has the same globals, and so has one of
+    another window: nothing is trained again. Where every global from round 1 on was recorded, the means are those of a
+    run that was trained with the window, bit for bit. See
+    :class:`~fedscope.decomposition.windows.sliding_mean.SlidingMeans`.
+
+    In the last of the rounds every mean is also compared with the paper's equation 7, by which it is the server's steps
+    from the start of the window on, with a rate that decays. See
+    :func:`~fedscope.decomposition.windows.decayed_steps.decayed_steps`.
+
+    Args:
+        runs: one, or several for one figure; ``RUN@60`` is a run with ``rounds=60``. Their globals were recorded, in
+            these rounds and in the W - 1 before each.
+        windows: how many of the last globals are averaged, ``5,10,50``; those of 5, 10, 50, 100 and 200 that the last
+            round has behind it by default. Of a window longer than the run so far all globals are averaged.
+        rounds: which, ``last:100`` the last hundred; the last ten by default.
+        parts: which parameters are averaged: ``all``, ``features`` (those before the head) or ``classifier``.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``.
+
+    Raises:
+        FedscopeError: rounds that there are not; globals that were not recorded (says from which round on they are); a
+            window that is none; parts of a run that another program recorded, or of a model without a head.
+
+    Source: Caldarola et al., "Window-based Model Averaging Improves Generalization in Heterogeneous Federated
+    Learning", ICCV Workshops 2023, Table 4.
+    """
+    source = Source.of("test", measured)
+    chosen("parts", parts, ("all", "features", "classifier"))
+    opened, asked_rounds = asked_of(runs, rounds)
+    numbers = [
+        parse_rounds(own or "last:10", run.rounds, str(run.path)) for run, own in zip(opened, asked_rounds, strict=True)
+    ]
+    lengths = windows_of(windows, max(own[-1] for own in numbers))
+    for run, own in zip(opened, numbers, strict=True):
+        if parts != "all":
+            run.require("config.toml")
+        refuse_missing(run, own, lengths[-1])
+
+    def prepare() -> Prepared[WindowMeans]:
+        dataset = dataset_of(opened, source)
+        samples = common_samples(opened, dataset, source)
+        modules = [module_for(run, source, dataset) for run in opened]
+        sliding = [
+            means_of(run, own, lengths, parts, module)
+            for run, own, module in zip(opened, numbers, modules, strict=True)
+        ]
+        settings: dict[str, Any] = {
+            "run": [identity(run) for run in opened],
+            "rounds": [[run.name, number] for run, own in zip(opened, numbers, strict=True) for number in own],
+            "windows": list(lengths),
+            "parts": parts,
+            "averages": {run.name: average_of(run, own[-1]) for run, own in zip(opened, numbers, strict=True)},
+            **given_settings(opened, source),
+            **describe_samples(samples, source.seed),
+            "device": source.compute.device,
+            "precision": source.precision,
+        }
+
+        def compute(attrs: dict[str, Any], work: Work) -> WindowMeans:
+            from ...evaluation.evaluator import Evaluator
+
+            evaluators = [Evaluator(module, samples, compute=source.compute) for module in modules]
+
+            def task(i: int, number: int, before: int) -> Task[RoundMeans]:
+                last = number == numbers[i][-1]
+                size = number - before + len(lengths) + 1 + (min(number, lengths[-1]) if last else 0)
+
+                def measure(report: Report) -> RoundMeans:
+                    from .measure import round_means
+
+                    where: dict[str, Any] = {"run": opened[i].name, "number": number, "windows": lengths}
+                    where["steps"] = opened[i] if last else None
+                    return round_means(sliding[i], evaluators[i], **where, progress=lambda read: report(read, size))
+
+                # with which rounds a question ends is no part of it where it is kept
+                return Task(f"{opened[i].path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
+
+            tasks = [
+                task(i, number, before)
+                for i, own in enumerate(numbers)
+                for before, number in zip((0, *own), own, strict=False)
+            ]
+            with work.store(settings, *ROUNDS) as store:
+                return WindowMeans(tuple(work.each("windows", tasks, store)), parts, attrs)
+
+        return settings, compute
+
+    words = [source.split, *(run.name for run in opened[1:]), "-".join(map(str, lengths)) if windows else ""]
+    words += ["" if parts == "all" else parts, slug(asked_rounds[0] or "last:10")]
+    name = f"wima-{'-'.join(word for word in words if word)}"
+    return one(WindowMeans, opened[0].path / "figures", name, prepare)
+
+
+def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...]:
+    """``5,10,50`` as lengths of windows, ascending; None for the default ones up to round ``last``.
+
+    Raises:
+        FedscopeError: a word that is no number from 2 on.
+
+    >>> windows_of("10,5", 60), windows_of(None, 60), windows_of(None, 3)
+    ((5, 10), (5, 10, 50), (5,))
+    """
+    if windows is None:
+        return tuple(window for window in WINDOWS if window <= last) or WINDOWS[:1]
+    several = windows if isinstance(windows, Iterable) else [windows]
+    text = windows if isinstance(windows, str) else ",".join(map(str, several))
+    found = set()
+    for word in text.split(","):
+        try:
+            window = int(word)
+        except ValueError:
+            raise FedscopeError(f"--windows {text}: {word.strip()!r} is not a number; write 5,10,50") from None
+        if window < 2:
+            raise FedscopeError(
+                f"--windows {text}: a window of {window} averages nothing, and global, W = 1, is always there; give "
+                "numbers from 2 on"
+            )
+        found.add(window)
+    return tuple(sorted(found))
+
+
+def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str, module: Any) -> SlidingMeans:
+    """The windows of a run, none moved yet.
+
+    Raises:
+        FedscopeError: parts of a model in which no head is known.
+    """
+    from ...training import config_at
+    from ...training.build import Facts, facts_of
+    from ...training.methods.averages.wima import WIMA
+    from .sliding_mean import SlidingMeans
+
+    methods: list[Any] = [WIMA(window=window, parts=parts) for window in windows]  # type: ignore[arg-type]
+    if parts == "all":
+        return SlidingMeans(run, methods, Facts(run.layout), rounds)
+    from dataclasses import replace
+
+    config = replace(config_at(run, rounds[-1]), average=methods[0])
+    config.average.settle(config)
+    return SlidingMeans(run, methods, facts_of(config, module, 0), rounds)
+
+
+def average_of(run: Run, round: int) -> str:
+    """What a run averages over rounds itself by a round; nothing before that starts, and nothing
+    where another program recorded it."""
+    from ...training import config_at
+    from ...training.settings.registry import method_name
+
+    if run.config is None:
+        return "none"
+    config = config_at(run, round)
+    start = getattr(config.average, "start", None)
+    return "none" if start is not None and round < start else method_name(config.average)

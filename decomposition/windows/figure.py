@@ -1,0 +1,128 @@
+"""The error of means over windows against their length, and over rounds. Drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, look_of, measured_on, paper_style, shortened, word_of
+from ...plotting.ticks import even, label_ends
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .result import WindowLine, WindowMeans
+
+# Inches. Room left of the panels and right of them, the panels' height, room below each.
+LEFT, RIGHT, HIGH, BELOW = 0.49, 0.1, 1.3, 0.36
+# Letters of a run's name; names stand 6 % of a panel's width right of it.
+LETTERS, AWAY = 11, 0.06
+
+
+def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
+    """Means over the rounds against W, a line a run, in bands of one deviation over the rounds, on a logarithmic axis;
+    of one run over several rounds these below, a line a window. ``width`` in inches.
+
+    Raises:
+        FedscopeError: no round.
+    """
+    if not result.rounds:
+        raise FedscopeError("the result has no round to draw; compute it again with --force")
+    lines = result.lines()
+    over_rounds = len(lines) == 1 and len(lines[0].rounds) > 1
+    percent = " (%)" if result.measure == "error" else ""
+    unit = f"{word_of(result.attrs, 'split')} {result.measure}".strip() + percent
+    with paper_style(width):
+        said = wrapped(_remark(result, lines), width - 0.2, 0.86)
+        names = [f"W = {window}" for window in lines[0].windows] if over_rounds else [line.run for line in lines]
+        longest = min(LETTERS, max(map(len, names))) if len(names) > 1 else 0
+        across = (width - LEFT - RIGHT - CHARACTER * longest) / (1 + (AWAY if longest else 0))
+        top = EDGE + (0.2 if title else 0.06)
+        panels = 1 + over_rounds
+        sheet = Sheet(width, top + panels * (HIGH + BELOW) + LINE * len(said) + EDGE, title)
+        axes = sheet.axes(LEFT, top, across, HIGH, ylabel=0.34)
+        _against_windows(axes, lines, 100 if result.measure == "error" else 1, across)
+        axes.set_ylabel(unit)
+        if len(lines) > 1:
+            label_ends(axes, HIGH)
+        if over_rounds:
+            below = sheet.axes(LEFT, top + HIGH + BELOW, across, HIGH, ylabel=0.34)
+            _over_rounds(below, result)
+            below.set_ylabel(unit)
+            label_ends(below, HIGH)
+        return sheet.finished(said)
+
+
+def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: float) -> None:
+    for i, line in enumerate(lines):
+        look: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "markersize": 3,
+        }
+        name = shortened(line.run, LETTERS) if len(lines) > 1 else "_run"
+        mean, std = scale * line.mean, scale * line.std
+        axes.plot(line.windows, mean, label=name, **look)
+        if np.isfinite(std).any():
+            axes.fill_between(line.windows, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0)
+    axes.set_xscale("log")
+    windows = sorted({window for line in lines for window in line.windows})
+    axes.set_xticks(windows, _apart(windows, across))
+    axes.minorticks_off()
+    _upwards(axes)
+    axes.set_xlabel("$W$, globals in the mean (log)", labelpad=1)
+
+
+def _apart(windows: list[int], across: float) -> list[str]:
+    """The windows as numbers at a logarithmic axis, from the first one on as many as do not touch."""
+    span = np.log(windows[-1] / windows[0]) or 1.0
+    said, end = [], -np.inf
+    for window in windows:
+        middle, half = across * np.log(window / windows[0]) / span, 0.035 * len(str(window))
+        fits = middle - half > end + 0.03
+        said.append(str(window) if fits else "")
+        end = middle + half if fits else end
+    return said
+
+
+def _over_rounds(axes: Axes, result: WindowMeans) -> None:
+    scale = 100 if result.measure == "error" else 1
+    rounds = [one.round for one in result.rounds]
+    for i, first in enumerate(result.rounds[0].rows):
+        values = [scale * getattr(one.rows[i], result.measure) for one in result.rounds]
+        name = "global" if first.window == 1 else f"W = {first.window}"
+        look: dict[str, Any] = {**look_of(i), "linewidth": 0.9, "label": name}
+        axes.plot(rounds, values, marker="." if len(rounds) <= 25 else "", markersize=3, **look)
+    even(axes.xaxis, 6, integer=True)
+    axes.margins(x=0.03)
+    _upwards(axes)
+    axes.set_xlabel("round", labelpad=1)
+
+
+def _upwards(axes: Axes) -> None:
+    """Numbers of the values, from 0 on unless that would take half of the panel."""
+    even(axes.yaxis, 5, quarters=True)
+    axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
+    low, high = axes.get_ylim()
+    if low < high / 2:
+        axes.set_ylim(bottom=0)
+
+
+def _remark(result: WindowMeans, lines: list[WindowLine]) -> str:
+    spans = {(line.rounds[0], line.rounds[-1], len(line.rounds)) for line in lines}
+    first, last, count = min(spans)
+    when = f"round {first}" if count == 1 else f"means over {count} rounds, {first} to {last}"
+    if len(spans) > 1:
+        when = "means over the rounds asked for"
+    parts = [f"{when}; W = 1 is global"]
+    if any(np.isfinite(line.std).any() for line in lines):
+        parts.append("bands: ±1 standard deviation over rounds")
+    if result.parts != "all":
+        parts.append(f"averaged: {result.parts}, the rest is global's")
+    if "data" in result.attrs:
+        parts.append(measured_on(result.attrs))
+    return "; ".join(parts)

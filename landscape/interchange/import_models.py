@@ -1,0 +1,134 @@
+"""A run made of model files that another program has written."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoints import FedscopeError, FedscopeWarning, Run
+from .imported_surface import is_surface
+
+if TYPE_CHECKING:
+    from ...checkpoints.recorder.read_files import Architecture
+
+
+def import_models(
+    files: Path | str | Sequence[Path | str],
+    out: Path | str,
+    *,
+    start: Path | str | None = None,
+    global_: Path | str | None = None,
+    samples: Path | str | Sequence[int] | Mapping[int, int] | None = None,
+    model: Any = None,
+    data: str | None = None,
+    standardise: bool | None = None,
+    method: str | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Make a run of model files, so that every question that needs only models can be asked of them.
+
+    Files alone are one round, its clients numbered from 0 in this order. In a pattern, ``{round}`` and ``{client}``
+    stand for whole numbers: clients keep theirs, rounds become 1 to T. Models are kept in their precision, two rounds
+    of them in memory at most. What is changed or supplied is a :class:`~fedscope.checkpoints.FedscopeWarning`.
+
+    Args:
+        files: ``.pt``, ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors`` or Flower's ``.npz``, and ``FILE:KEY`` for one
+            of several models in a file; folders of one model, as ``save_pretrained`` writes them; a folder of models,
+            in natural order; or a pattern, ``ckpt/round-{round}/client-{client}.pt``.
+        out: the new run's folder.
+        start: the model that the clients began from: a file, of the first round; or a pattern with ``{round}``. A round
+            without one begins at the global model of the round before, if the files have that round.
+        global_: the model that was made of the clients, alike; by default their mean Σ p_k w_k, in float64 and rounded
+            once, whole numbers being those of the client with the largest p.
+        samples: n_k in the order of the clients, by the client's number, or a ``.csv`` with columns ``client``,
+            ``samples`` and, where they differ, ``round``; p_k is n_k over their sum. Without them all weigh the same.
+        model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, or a module. One of
+            fedscope's names is looked at only where ``data`` are given, which say its shape.
+        data: the data set's name, so that questions need no ``data=``.
+        standardise: whether the models were trained on samples standardised by the training split, where ``data`` are
+            not; see :class:`~fedscope.Recorder`.
+        method, seed, settings: what made the models, as of :class:`~fedscope.Recorder`.
+        force: replace a run that is there.
+        progress: told how many files are read, of how many.
+
+    Returns:
+        The run.
+
+    Raises:
+        FedscopeError: no files, or none of a pattern; what is no model; models that do not go together, with what
+            differs; a client twice, a round without clients, counts of samples that fit no clients; something is in the
+            way at ``out``. Of several rounds those before the mistake are kept.
+
+    >>> import tempfile, warnings, fedscope, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # that global is the mean
+    ...     for k in range(3):
+    ...         np.savez(f"{folder}/{k}.npz", weight=np.float32([k, 1]))
+    ...     run = fedscope.import_models([f"{folder}/{k}.npz" for k in range(3)], f"{folder}/soup")
+    ...     run.round(1).client_ids, run.round(1).read("global").parameters
+    (array([0, 1, 2]), array([1., 1.], dtype=float32))
+    """
+    from ...checkpoints.recorder.match_files import find_files
+    from ...checkpoints.recorder.named_method import named_method
+    from ...checkpoints.recorder.record_files import record_files
+
+    named = named_method(method, seed, settings)
+    given = [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
+    if surface := next(filter(is_surface, given), None):
+        raise FedscopeError(
+            f"{surface} is a surface, not a model; `fedscope import {surface}` draws it by itself, and --start, "
+            "--global, --samples, --model and --data are for models"
+        )
+    found = find_files(given, *(None if one is None else str(one) for one in (start, global_)))
+    notes = record_files(
+        found,
+        Path(out),
+        architecture=_architecture(model, data, next(iter(found.rounds[0].clients.values()))),
+        samples=samples,
+        model=model if isinstance(model, str) else None,
+        data=data,
+        standardise=standardise,
+        named=named,
+        force=force,
+        progress=progress,
+    )
+    for note in notes:
+        warnings.warn(note, FedscopeWarning, stacklevel=2)
+    return Run.open(out)
+
+
+def _architecture(model: Any, data: str | None, first: Path) -> Architecture | None:
+    """What the models should look like; None where that is not known.
+
+    Args:
+        first: of their files.
+
+    Raises:
+        FedscopeError: no such architecture; no such data.
+    """
+    if data is not None and not isinstance(data, str):
+        raise FedscopeError(
+            f"data was given as {type(data).__name__}, but a run keeps their name; give digits, npz:PATH"
+        )
+    if model is None:
+        return None
+    from ...checkpoints.recorder.coerce_models import given_model, model_made
+    from ...checkpoints.recorder.read_files import Architecture
+    from ...training import load_data, model_settings
+    from ...training.inputs.models import shapes_in
+    from ...training.inputs.samples import given_module
+
+    if not isinstance(model, str):
+        made = model_made(model)
+        return Architecture(type(made).__name__, given_model(made))
+    settings = model_settings(model)
+    if data is not None:
+        module = given_module(model, load_data(data), shapes_in(first))
+        return Architecture(f"--model {model}", given_model(module))
+    own = ":" in model  # which needs no shape of samples
+    return Architecture(f"--model {model}", given_model(settings.build((), 0))) if own else None

@@ -1,0 +1,108 @@
+"""Losses along segments in weight space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, Unpack
+
+import numpy as np
+
+from ...analysis.analysis import Prepared, Question, one, place_of, question
+from ...analysis.execution import Work
+from ...analysis.settings import NORMALIZATIONS, Measured, Source, at_least, chosen
+from ...checkpoints import FedscopeError
+from ...training.inputs.models import (
+    ModelLike,
+    calibration_of,
+    calibration_settings,
+    clients_of,
+    names_of,
+    pose,
+    several,
+)
+from .. import Connectivity, Line
+
+
+@question
+def line(
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    clients: bool = False,
+    points: int | None = None,
+    range: Sequence[float] | None = None,
+    normalization: str = "interpolate",
+    **measured: Unpack[Measured],
+) -> Question[Line]:
+    """Losses along the segment between two models, L(β w_A + (1−β) w_B): β = 0 is B and β = 1 is A.
+
+    Args:
+        models: ``[A, B]``, more of them for several curves, ``[A, B, C, D]`` or ``[(A, B), (C, D)]``: addresses
+            (``runs/ima@40``, ``runs/ima@last/global``, ``runs/ima@40/client-17``), files, ``nn.Module`` s or state
+            dicts. ``RUN@ROUND`` with ``clients``.
+        clients: linear mode connectivity: the loss barriers between all pairs of a round's clients, as a heat map.
+        points: on a line; 81, and 11 with ``clients``.
+        range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients``.
+        normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``data`` and ``model``
+            are needed where no model is of a run.
+
+    Raises:
+        FedscopeError: models that are no pairs, or the same; models of different architectures; an empty range.
+
+    >>> import fedscope, torch
+    >>> nets = [torch.nn.Linear(2, 2) for _ in range(2)]
+    >>> x = torch.randn(40, 2)
+    >>> line = fedscope.line(nets, data=(x, (x[:, 0] > 0).long()), points=5, range=(0, 1))
+    >>> line.beta, bool(line.barrier[0] >= 0)
+    (array([0.  , 0.25, 0.5 , 0.75, 1.  ]), True)
+
+    Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
+    Figures 5b, 5c, 7c; Frankle et al., "Linear Mode Connectivity and the Lottery Ticket Hypothesis", ICML 2020.
+    """
+    source = Source.of("test", measured)
+    chosen("normalization", normalization, NORMALIZATIONS)
+    given = several(models)
+    asked = clients_of(given) if clients else given
+    count = points if points is not None else 11 if clients else 81
+    at_least("points", count, 3)
+    low, high = range if range is not None else (0.0, 1.0) if clients else (-0.5, 1.5)
+    if not clients and (len(given) % 2 or not given):
+        raise FedscopeError(f"a line needs pairs of models, but got {len(given)}; give A B [A B ...]")
+    if not low < high:
+        raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
+
+    def prepare() -> Prepared[Line]:
+        posed = pose(asked, source)
+        settings = {
+            **posed.settings,
+            "points": count,
+            "range": [low, high],
+            "normalization": normalization,
+            **calibration_settings(posed, source, normalization),
+        }
+
+        def compute(attrs: dict[str, Any], work: Work) -> Line:
+            from ... import landscape
+
+            pairs = zip(posed.models[::2], posed.models[1::2], strict=False)
+            betas = landscape.betas_on((low, high), count)
+            with work.progress("line") as report:
+                lines = landscape.line(
+                    posed.module,
+                    posed.samples,
+                    list(combinations(posed.models, 2) if clients else pairs),
+                    betas=np.union1d(betas, [0.5]) if clients else betas,
+                    normalization=normalization,
+                    calibration=calibration_of(posed, source, normalization),
+                    compute=source.compute,
+                    progress=report,
+                    partial=work.keep,
+                    provenance=attrs,
+                )
+            return Connectivity(**vars(lines)) if clients else lines
+
+        return settings, compute
+
+    folder, name = place_of("line-clients" if clients else "line", names_of(given))
+    return one(Connectivity if clients else Line, folder, name, prepare)

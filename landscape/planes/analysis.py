@@ -1,0 +1,252 @@
+"""Losses on planes in weight space."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...analysis.analysis import Part, Question, Ready, place_of, question
+from ...analysis.execution import Work
+from ...analysis.runs import Rounds, open_runs, said
+from ...analysis.settings import NORMALIZATIONS, Measured, Source, at_least, chosen
+from ...checkpoints import FedscopeError, FedscopeWarning
+from ...training.inputs.models import (
+    ModelLike,
+    calibration_of,
+    calibration_settings,
+    expanded,
+    names_of,
+    pose,
+    several,
+)
+from .. import Panel, Plane, Planes
+from .inputs import PlaneModels, SampleSet, panels_of, plane_models, sample_sets
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@question
+def plane(
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    show: ModelLike | Sequence[ModelLike] = (),
+    rounds: Rounds = None,
+    clients: bool = False,
+    trajectory: bool = False,
+    random: bool = False,
+    data_of: str | int | Sequence[int] | None = None,
+    grid: int = 51,
+    margin: float = 0.3,
+    range: Sequence[float] | None = None,
+    adaptive: bool = False,
+    normalization: str = "interpolate",
+    **measured: Unpack[Measured],
+) -> Question[Plane | Planes]:
+    """Losses on the plane through three models, L(w_1 + a û + b v̂); the models and their mean are measured exactly.
+
+    Both axes are L2 distances. Other planes go near many models, or round one; several are one
+    :class:`~fedscope.landscape.Planes`, which draws them on one colour scale. See
+    :func:`~fedscope.landscape.through_models`, :func:`~fedscope.landscape.near_clients`,
+    :func:`~fedscope.landscape.along_trajectory` and :func:`~fedscope.landscape.random_directions` for the axes.
+
+    Args:
+        models: three: addresses (``runs/ima@40``, ``runs/ima@last/global``, ``runs/ima@40/client-17``), files,
+            ``nn.Module`` s or state dicts. A run with ``rounds`` or ``trajectory``, ``RUN@ROUND`` with ``clients``, one
+            model with ``random``.
+        show: models to project onto the plane too, measured exactly; ``RUN@all/global`` is a model a round.
+        rounds: of a run or several: a plane through three clients of each of these rounds, and one through the last
+            three global models; with ``trajectory``, its rounds.
+        clients: the plane near all clients of a round: their mean and their first two principal components.
+        trajectory: the plane near the global models of a run over its rounds.
+        random: two random filter-normalised directions from one model, drawn with ``seed``.
+        data_of: measure on these clients' own training data, a plane each: numbers, or ``clients``, those among the
+            models.
+        grid: points a side.
+        margin: room round the models, as a share of their extent.
+        range: a from, a to, b from, b to instead, in L2 distance.
+        adaptive: measure at most 15 % of a surface's points and interpolate the others; the error is measured. From
+            2,000 samples and 30 x 30 points on, first on a tenth of the samples, and then mostly at most 7.5 % of the
+            points on all.
+        normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
+        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``both`` gives two
+            planes in one pass; ``data`` and ``model`` are needed where no model is of a run.
+
+    Raises:
+        FedscopeError: another number of models; identical or collinear ones; settings that exclude one another.
+
+    >>> import fedscope, torch
+    >>> nets = [torch.nn.Linear(2, 2) for _ in range(3)]
+    >>> x = torch.randn(40, 2)
+    >>> plane = fedscope.plane(nets, data=(x, (x[:, 0] > 0).long()), grid=5)
+    >>> plane.loss.shape, [model.role for model in plane.models]
+    ((5, 5), ['anchor', 'anchor', 'anchor', 'mean'])
+
+    Source: Garipov et al. 2018 and Izmailov et al. 2018 for three models; Li et al., NeurIPS 2018, for trajectories
+    and random directions.
+    """
+    kinds = {"clients": clients, "trajectory": trajectory, "random": random}
+    asked = [kind for kind, is_asked in kinds.items() if is_asked]
+    if len(asked) > 1:
+        raise FedscopeError(f"--{asked[0]} and --{asked[1]} are two planes; give one of them")
+    whose = said(data_of)
+    source = Source.of("test" if whose is None else "train", measured, both=True)
+    if whose is not None and source.split != "train":
+        raise FedscopeError(
+            f"--data-of {whose} is about training data, so --split {source.split} does not go with it; leave it out"
+        )
+    chosen("normalization", normalization, NORMALIZATIONS)
+    at_least("grid", grid, 2)
+    if range is not None and len(range) != 4:
+        raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
+    ends = None if range is None else (float(range[0]), float(range[1]), float(range[2]), float(range[3]))
+    survey = Survey(grid, margin, ends, 0.15 if adaptive else None, normalization, whose, source)
+    given, shown = several(models), several(show)
+    if rounds is None or trajectory:
+        return _alone(given, asked, said(rounds), expanded(shown), survey)
+    if asked or shown:
+        other = f"--{asked[0]}" if asked else f"--show {names_of(shown)[0]}"
+        raise FedscopeError(f"{other} does not go with panels over --rounds; leave out one of them")
+    return _over_rounds(names_of(given), str(said(rounds)), survey)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is asked of every plane: settings of :func:`plane`, ``adaptive`` as the share that is measured."""
+
+    grid: int
+    margin: float
+    range: tuple[float, float, float, float] | None
+    adaptive: float | None
+    normalization: str
+    data_of: str | None
+    source: Source
+
+    @property
+    def end(self) -> str:
+        """What stands behind the base in the name of a figure of several sets of samples: it lies beside that of one,
+        and not over it."""
+        if self.data_of is not None:
+            return f".data-of-{self.data_of.replace(',', '-')}"
+        return ".both" if self.source.split == "both" else ""
+
+    def sets(self, models: PlaneModels) -> list[SampleSet]:
+        """What the plane is measured on."""
+        return sample_sets([*models.members, *models.shown], self.source, self.data_of)
+
+    def part(self, models: PlaneModels, sets: Sequence[SampleSet]) -> Part[Plane]:
+        """A plane on one or several sets of samples, in one pass."""
+        ends = tuple(f"{models.end}.{one.name}" if one.name else models.end for one in sets)
+        count = len(models.members)
+
+        def prepare() -> Ready[Plane]:
+            posed = pose([*models.members, *models.shown], self.source)
+            read = [one.read(posed, self.source) for one in sets]
+            settings = {
+                **posed.settings,
+                "kind": models.kind,
+                "grid": self.grid,
+                "margin": self.margin if self.range is None and models.kind != "random" else None,
+                "range": list(self.range) if self.range else None,
+                "adaptive": self.adaptive,
+                "normalization": self.normalization,
+                **calibration_settings(posed, self.source, self.normalization),
+                **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
+            }
+
+            def compute(attrs: list[dict[str, Any]], work: Work) -> list[Plane]:
+                from ... import landscape
+                from .drawing.preview import previewed
+
+                base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
+                with work.progress(f"plane {models.title}".strip()) as report, previewed(base) as preview:
+                    return landscape.survey(
+                        posed.module,
+                        [samples for samples, _ in read],
+                        landscape.span_of(models.kind, posed.models[:count], self.source.seed),
+                        shown=posed.models[count:],
+                        provenance=[{**own, **work.about} for own in attrs],
+                        grid=self.grid,
+                        margin=self.margin,
+                        ranges=None if self.range is None else (self.range[:2], self.range[2:]),
+                        adaptive=self.adaptive,
+                        normalization=self.normalization,
+                        calibration=calibration_of(posed, self.source, self.normalization),
+                        compute=self.source.compute,
+                        progress=report,
+                        preview=preview,
+                        partial=work.keep,
+                        block=work.block,
+                        elsewhere=work.elsewhere,
+                    )
+
+            return Ready([{**settings, **about} for _, about in read], compute)
+
+        return Part(Plane, prepare, ends)
+
+
+def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
+    """What a result says of random directions; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
+    from ...evaluation.trained import frozen_count
+
+    settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
+    if frozen := frozen_count(module):
+        settings["frozen_moved"] = frozen
+        warnings.warn(
+            f"random directions move all filters, those of the {frozen:,} frozen parameters too",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+    return settings
+
+
+def _alone(
+    models: Sequence[ModelLike], asked: Sequence[str], rounds: str | None, shown: Sequence[ModelLike], survey: Survey
+) -> Question[Plane | Planes]:
+    """One plane, on one or several sets of samples."""
+    spanned = plane_models(models, asked[0] if asked else "models", rounds, shown)
+    folder, name = place_of("-".join(["plane", *asked]), names_of(models))
+    if spanned.kind == "trajectory":
+        folder, name = Path(names_of(models)[0]) / "figures", "plane-trajectory"
+    sets = survey.sets(spanned)
+    part = survey.part(spanned, sets)
+    if part.ends == ("",):
+        return Question(folder, name, (part,), lambda planes: planes[0], Plane.drawn, Plane.paged)
+
+    def join(planes: list[Plane]) -> Planes:
+        panels = [Panel(end, plane, "", one.title) for end, plane, one in zip(part.ends, planes, sets, strict=True)]
+        return Planes([panels], (), survey.end)
+
+    return Question(folder, name, (part,), join, (survey.end,), part.ends)
+
+
+def _over_rounds(paths: Sequence[str], rounds: str, survey: Survey) -> Question[Plane | Planes]:
+    """Panels over rounds, a row a run and a set of samples."""
+    runs = open_runs(paths)
+    if survey.data_of is not None and survey.data_of.strip() == "clients":
+        raise FedscopeError(
+            "--data-of clients is another set of clients in every round; name the clients: --data-of 3,8,11"
+        )
+    parts: list[Part[Plane]] = []
+    rows: list[list[tuple[int, str, str]]] = []  # of each panel the place of its plane, its title and its data
+    heads: list[str] = []
+    for run, path in zip(runs, paths, strict=True):
+        panels = panels_of(run, path, rounds, f".{run.name}" if len(runs) > 1 else "")
+        sets = survey.sets(panels[0])
+        first = sum(len(part.ends) for part in parts)
+        parts += [survey.part(panel, sets) for panel in panels]
+        for s, one in enumerate(sets):
+            title = one.title if one.name else ""
+            rows.append([(first + p * len(sets) + s, panel.title, title) for p, panel in enumerate(panels)])
+            heads.append(", ".join(words for words in (run.name if len(runs) > 1 else "", title) if words))
+    ends = [end for part in parts for end in part.ends]
+
+    def join(planes: list[Plane]) -> Planes:
+        panels = [[Panel(ends[i], planes[i], title, data) for i, title, data in row] for row in rows]
+        return Planes(panels, heads, survey.end)
+
+    name = f"plane-rounds-{rounds.replace(',', '-')}"
+    return Question(Path(paths[0]) / "figures", name, tuple(parts), join, (survey.end,), tuple(ends))

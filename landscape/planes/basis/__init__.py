@@ -1,0 +1,1 @@
+"""The plane's basis: which models span it, and its orthonormal axes."""

@@ -1,0 +1,218 @@
+"""Two orthonormal axes, in float64: through three models, or along the principal components of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import atan2, degrees
+
+import numpy as np
+
+from ....checkpoints import FedscopeError
+
+# Below this the third model says nothing that the first two do not: its direction is rounding.
+SMALLEST_ANGLE = 0.01
+#: parameters at a time: the centred rows [C, CHUNK] in float64 stay small
+CHUNK = 65_536
+#: below this share of the first component's length the second one is rounding
+LEAST = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Two orthonormal axes at an origin.
+
+    Attributes:
+        origin: [P], as it is stored.
+        u_hat, v_hat: the axes, float64 [P].
+    """
+
+    origin: np.ndarray
+    u_hat: np.ndarray
+    v_hat: np.ndarray
+
+    @property
+    def cos_uv(self) -> float:
+        """û·v̂ as computed, 0 up to rounding."""
+        return dot(self.u_hat, self.v_hat)
+
+    def point(self, a: float, b: float) -> np.ndarray:
+        """The origin + a û + b v̂, float64 [P]."""
+        return self.origin + a * self.u_hat + b * self.v_hat
+
+    def project(self, w: np.ndarray) -> tuple[float, float, float]:
+        """Coordinates (a, b) of the nearest point of the plane to ``w`` [P], and the distance from it."""
+        rest = np.subtract(w, self.origin, dtype=np.float64)
+        a = b = 0.0
+        for _ in range(2):  # once more removes what rounding left
+            step_a, step_b = dot(rest, self.u_hat), dot(rest, self.v_hat)
+            rest -= step_a * self.u_hat
+            rest -= step_b * self.v_hat
+            a, b = a + step_a, b + step_b
+        return a, b, norm(rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Basis(Axes):
+    """Orthonormal axes of the plane through w_1, w_2, w_3, so that coordinates are L2 distances.
+
+    u = w_2 − w_1,  v = (w_3 − w_1) − ⟨w_3 − w_1, û⟩ û,  û = u/‖u‖,  v̂ = v/‖v‖; a point is w_1 + a û + b v̂
+    (Garipov et al. 2018, Izmailov et al. 2018).
+
+    Attributes:
+        origin, u_hat, v_hat: w_1, û and v̂.
+        u_length, v_length: ‖u‖ and ‖v‖.
+        angle: at w_1 between the other two models, in degrees.
+        slope: κ with v = (w_3 − w_1) − κ (w_2 − w_1).
+
+    >>> import numpy as np
+    >>> basis = Basis.through(np.array([0.0, 0.0, 1.0]), np.array([3.0, 0.0, 1.0]), np.array([1.0, 2.0, 1.0]))
+    >>> basis.u_hat.tolist(), basis.v_hat.tolist(), round(basis.angle, 3)
+    ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], 63.435)
+    >>> basis.project(np.array([2.0, 1.0, 5.0]))
+    (2.0, 1.0, 4.0)
+    """
+
+    u_length: float
+    v_length: float
+    angle: float
+    slope: float
+
+    @classmethod
+    def through(
+        cls, w_1: np.ndarray, w_2: np.ndarray, w_3: np.ndarray, labels: Sequence[str] = ("w_1", "w_2", "w_3")
+    ) -> Basis:
+        """The basis of three parameter vectors [P].
+
+        Raises:
+            FedscopeError: values that are not finite; two models that are the same; three models on one line, told
+                with their angle.
+        """
+        vectors = (w_1, w_2, w_3)
+        for label, w in zip(labels, vectors, strict=True):
+            refuse_broken(label, w, "no plane goes through it; choose a model from before it broke")
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            if norm(np.subtract(vectors[j], vectors[i], dtype=np.float64)) == 0:
+                raise FedscopeError(
+                    f"{labels[i]} and {labels[j]} are the same model (angle 0 degrees, distance 0); "
+                    "a plane needs three different ones"
+                )
+        origin = np.asarray(w_1)  # as it is stored: only differences need float64
+        u = np.subtract(w_2, origin, dtype=np.float64)
+        v = np.subtract(w_3, origin, dtype=np.float64)
+        u_length = norm(u)
+        u /= u_length
+        along = 0.0
+        for _ in range(2):  # once more removes what the first subtraction left through rounding
+            step = dot(v, u)
+            v -= step * u
+            along += step
+        v_length = norm(v)
+        angle = degrees(atan2(v_length, along))
+        # Anchors are stored rounded: three models on one line in exact arithmetic are this far off it.
+        rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(norm(w) for w in vectors)
+        at_second = degrees(atan2(v_length, u_length - along))
+        corners = (angle, at_second, 180 - angle - at_second)
+        if min(corners) < SMALLEST_ANGLE or v_length <= rounding:
+            # the flattest corner, the first of those that are as flat
+            flat, corner = min(
+                zip(corners, labels, strict=True), key=lambda told: round(min(told[0], 180 - told[0]), 2)
+            )
+            raise FedscopeError(
+                f"{labels[0]}, {labels[1]} and {labels[2]} lie on one line (angle {flat:.3g} degrees at {corner}), "
+                "so they span no plane; take another third model, or draw the line with `fedscope line`"
+            )
+        v /= v_length
+        return cls(origin, u, v, u_length, v_length, angle, along / u_length)
+
+    def coefficients(self, a: float, b: float) -> tuple[float, float, float]:
+        """The point (a, b) as c_1 w_1 + c_2 w_2 + c_3 w_3 with c_1 + c_2 + c_3 = 1."""
+        return coefficients_of(self.u_length, self.v_length, self.slope, a, b)
+
+
+def coefficients_of(u_length: float, v_length: float, slope: float, a: float, b: float) -> tuple[float, float, float]:
+    """:meth:`Basis.coefficients` from three numbers: who has only these holds no vectors of the model's size."""
+    third = b / v_length
+    second = a / u_length - slope * third
+    return 1.0 - second - third, second, third
+
+
+def refuse_broken(label: str, w: np.ndarray, consequence: str) -> None:
+    """Refuse parameters [P] that are not finite.
+
+    Raises:
+        FedscopeError: how many, and the consequence.
+    """
+    broken = int(np.count_nonzero(~np.isfinite(w)))
+    if broken:
+        raise FedscopeError(f"{label} has {broken} of {w.size} parameters that are not finite, so {consequence}")
+
+
+def dot(x: np.ndarray, y: np.ndarray) -> float:
+    """⟨x, y⟩, the same on every machine: not by BLAS, whose sums depend on its number of threads."""
+    return float(np.sum(x * y))
+
+
+def norm(x: np.ndarray) -> float:
+    """‖x‖ in float64."""
+    return float(np.sqrt(np.sum(np.square(x, dtype=np.float64))))
+
+
+@dataclass(frozen=True, eq=False)
+class Components(Axes):
+    """Principal components as axes.
+
+    Attributes:
+        explained: the shares of the models' squared distances from their mean that lie along either axis.
+    """
+
+    explained: tuple[float, float]
+
+
+def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: str = "models") -> Components:
+    """The first two principal components of C models, from the eigenvectors of their centred Gram matrix [C, C].
+
+    With X the rows minus their mean, X Xᵀ = E Λ Eᵀ; axis i is Xᵀ e_i / √λ_i and shows λ_i / Σ λ of the squared
+    distances. The sign is such that the model farthest along an axis lies on its positive side. C² P operations and
+    two vectors of memory, whatever the size of the rows.
+
+    Raises:
+        FedscopeError: the models are one and the same, or lie on one line.
+
+    >>> rows = [np.array([4.0, 0, 1]), np.array([-2.0, 1, 1]), np.array([-2.0, -1, 1])]
+    >>> axes = principal_components(rows, rows[0])
+    >>> (axes.u_hat.round(6) + 0.0).tolist(), [round(share, 3) for share in axes.explained]
+    ([1.0, 0.0, 0.0], [0.923, 0.077])
+    """
+    gram = np.zeros((len(rows), len(rows)))
+    for chunk in _centred(rows):
+        # not matmul, whose sums depend on its number of threads
+        gram += np.einsum("ip,jp->ij", chunk, chunk)
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    if not values[0] > 0:
+        raise FedscopeError(f"the {len(rows)} {what} are all the same model (distance 0), so they span no plane")
+    # models are stored rounded: on one line in exact arithmetic, they are about this far off it
+    rounding = 4 * float(np.finfo(rows[0].dtype).eps) * max(norm(row) for row in rows)
+    if not values[1] > max(LEAST**2 * values[0], rounding**2):
+        raise FedscopeError(
+            f"the {len(rows)} {what} lie on one line (the second component has {100 * values[1] / values[0]:.1g} % of "
+            "the first one's variance), so they span no plane; draw the line with `fedscope line`"
+        )
+    axes = [np.concatenate([np.einsum("i,ip->p", vectors[:, i], chunk) for chunk in _centred(rows)]) for i in (0, 1)]
+    for i, axis in enumerate(axes):
+        if i:
+            axis -= dot(axis, axes[0]) * axes[0]
+        axis /= norm(axis)
+        scores = vectors[:, i]
+        if scores[np.argmax(np.abs(scores))] < 0:
+            axis *= -1.0
+    total = float(values.clip(min=0).sum())
+    return Components(origin, axes[0], axes[1], (float(values[0]) / total, float(values[1]) / total))
+
+
+def _centred(rows: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """The rows minus their mean, [C, CHUNK] at a time."""
+    for start in range(0, len(rows[0]), CHUNK):
+        chunk = np.stack([row[start : start + CHUNK] for row in rows]).astype(np.float64)
+        yield chunk - chunk.mean(axis=0)

@@ -1,0 +1,1 @@
+"""What planes are drawn with: fills, colour scales, markers, a preview."""

@@ -1,0 +1,170 @@
+"""Colour scales of planes: the bands between levels, and colour bars. Drawing only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ....plotting import heatmaps as heat_maps
+from ....plotting.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, rounded, within
+from ....plotting.style import CHARACTER, SMALL, SURFACE, word_of
+from .colors import Colours
+from .fill import quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..result import Plane
+
+#: inches that the label of a colour bar, of two lines, takes beside its numbers
+BAR_LABEL = 0.32
+#: the mean width of a letter of that label, in inches
+LETTER = 0.065
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """One colour scale: bands between ``edges``, whose distance from the lowest one grows by about the same factor, or
+    that are evenly spaced.
+
+    Attributes:
+        edges: in the quantity's units, rising.
+        below, above: values beyond the first or the last edge exist, and share the colour at that end.
+        label: of the colour bar.
+        cmap: its colours.
+        base: of a logarithmic scale above what it is, ``the minimum`` or a limit of the user's own; "" of a linear one.
+    """
+
+    edges: np.ndarray
+    above: bool
+    label: str
+    below: bool = False
+    cmap: str = SURFACE
+    base: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What a colour bar and an axis of heights say of the scale."""
+        return f"log scale above {self.base}" if self.base else "linear scale"
+
+    @property
+    def short_kind(self) -> str:
+        """The same where there is less room."""
+        return f"log above {self.base.removeprefix('the ')}" if self.base else "linear"
+
+    def label_within(self, height: float) -> str:
+        """The label of a colour bar so many inches high: what is measured, and below it by which scale."""
+        words = [
+            self.kind,
+            self.short_kind,
+            self.short_kind.replace("minimum", "min."),
+            self.kind.partition(" above")[0],
+        ]
+        return f"{self.label}\n{next((kind for kind in words if len(kind) * LETTER <= height), words[-1])}"
+
+    def height(self, values: np.ndarray) -> np.ndarray:
+        """Where values lie between the edges, counted in edges; beyond them it goes on."""
+        return depth(values, self.edges) if self.base else even_depth(values, self.edges)
+
+    @property
+    def extend(self) -> Literal["neither", "min", "max", "both"]:
+        """At which ends the colour bar has an arrow, in matplotlib's word."""
+        if self.below:
+            return "both" if self.above else "min"
+        return "max" if self.above else "neither"
+
+
+def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None) -> Scale:
+    """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them, or
+    evenly spaced where the user wants them so.
+
+    Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
+    :func:`levels`. Limits of the user's own are taken in place of both ends.
+    """
+    colours = colours or Colours()
+    planes = list(planes)
+    unit = 1.0 if name == "loss" else 100.0
+    grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])
+    models = np.array([unit * getattr(model, name) for plane in planes for model in plane.models])
+    grid = grid[np.isfinite(grid)]
+    splits = {word_of(plane.attrs, "split") for plane in planes}
+    split = splits.pop() if len(splits) == 1 else ""
+    nats = " (nats)" if all(plane.attrs.get("loss_units", "nat") == "nat" for plane in planes) else ""
+    label = f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip()
+    # an error moves in steps of one sample; bands finer than half of one would draw the stairs, not the surface
+    step = 50.0 / max(int(plane.attrs.get("samples", 0) or 10**9) for plane in planes) if name == "error" else 0.0
+    limits, linear = colours.limits(name), colours.colour_scale == "linear"
+    base = "" if linear else "the minimum" if limits is None else f"{limits[0]:g}"
+    if limits is not None:
+        edges = evenly_within(*limits, step=step) if linear else rounded(within(*limits, step=step), last=True)
+        below, above = bool((grid < limits[0]).any()), bool((grid > limits[1]).any())
+        return Scale(edges, above, label, below, colours.cmap, base)
+    if not grid.size:
+        return Scale(np.array([0.0, 1.0]), False, label, cmap=colours.cmap, base=base)
+    least = float(min(grid.min(), np.min(models[np.isfinite(models)], initial=np.inf)))
+    if linear:
+        edges, above = even_levels(grid, least, step=step)
+        return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap)
+    edges, above = levels(grid, least, fewest=FEWEST if name == "loss" else 3, step=step)
+    edges = rounded(edges)
+    return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap, base=base)
+
+
+def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
+    """Which edges are labelled on a colour bar so many inches high, and with what."""
+    every = max(1, ceil(len(scale.edges) / max(2.0, height / 0.17)))
+    at = [float(scale.edges[i]) for i in spaced(len(scale.edges), every)]
+    return at, distinct(at)
+
+
+def spaced(count: int, every: int) -> list[int]:
+    """Places from the first to the last of some, evenly and not closer than every so many.
+
+    >>> spaced(10, 3), spaced(14, 3), spaced(2, 5)
+    ([0, 3, 6, 9], [0, 3, 6, 10, 13], [0, 1])
+    """
+    return [round(at) for at in np.linspace(0, count - 1, max(2, 1 + (count - 1) // every))]
+
+
+def bar_room(scales: Iterable[Scale], height: float) -> float:
+    """Inches that a colour bar's labels and its own label need at its right."""
+    return 0.07 + BAR_LABEL + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
+
+
+def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float, labelled: bool = True) -> None:
+    """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
+    bar = heat_maps.colour_bar(axes, mappable, scale.label_within(height) if labelled else "", extend=scale.extend)
+    at, texts = bar_labels(scale, height)
+    bar.set_ticks(at, labels=texts, minor=False)
+    bar.ax.minorticks_off()
+    bar.ax.tick_params(length=1.5, labelsize=SMALL)
+
+
+def distinct(values: Sequence[float]) -> list[str]:
+    """Numbers with two significant digits, or as many more as tell each from its neighbours, without zeros at the end;
+    one that six digits do not tell from the one before is left out.
+
+    >>> distinct([0.1, 0.104, 0.31, 2.0, 15.2])
+    ['0.1', '0.104', '0.31', '2', '15']
+    >>> distinct([0.0, 3e-9, 0.5, 3e17, 3.04e17])
+    ['0', '3.0e−9', '0.5', '3.00e17', '3.04e17']
+    """
+    texts: list[str] = []
+    told = ""
+    for i, value in enumerate(values):
+        gaps = [abs(value - other) for other in (*values[max(0, i - 1) : i], *values[i + 1 : i + 2]) if other != value]
+        to_tell = ceil(-log10(min(gaps))) if gaps else 0
+        first = floor(log10(abs(value))) if value else 0
+        if abs(value) >= 1e5 or 0 < abs(value) < 1e-4:  # a diverged model's loss; one that has nearly nothing left
+            text = f"{value:.{min(max(1, first + to_tell), 5)}e}".replace("e+", "e").replace("e-0", "e-")
+        else:
+            text = f"{value:.{min(max(0, to_tell, 1 - first if value else 0), 6)}f}"
+            text = text.rstrip("0").rstrip(".") if "." in text else text
+        text = text.replace("-", "\N{MINUS SIGN}")
+        texts.append("" if text == told else text)
+        told = text
+    return texts

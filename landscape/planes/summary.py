@@ -1,0 +1,138 @@
+"""What a plane and a line say of themselves in a sentence, with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...plotting.style import statistics_of
+from .basins import basin_of
+
+if TYPE_CHECKING:
+    from ..lines.result import Line
+    from .result import Plane, PlaneModel
+
+
+def precision_words(attrs: Mapping[str, Any]) -> str:
+    """What a lower precision costs, measured on the models themselves; nothing in float32."""
+    if "precision_error" not in attrs:
+        return ""
+    return f"; {attrs['precision']} is off float32 by {attrs['precision_error']:.1e} in loss at most on these models"
+
+
+def ends_words(line: Line) -> str:
+    """Whose normalization statistics the curves are of, what they change at the ends, and what a lower precision costs;
+    nothing where models have none."""
+    words = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    if words:
+        at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
+        change = line.loss[:, at] - line.own_loss
+        words = f"; {words}"
+        if change.any():
+            words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
+    return words + precision_words(line.attrs)
+
+
+def surface_sentence(plane: Plane) -> str:
+    """What was read of another program's surface."""
+    about, finite = plane.attrs, plane.loss[np.isfinite(plane.loss)]
+    spread = f", {finite.min():.3g} to {finite.max():.3g}" if finite.size else ""
+    parts = [f"{about['split']} loss on {len(plane.b)} x {len(plane.a)} points{spread}"]
+    if about["holes"]:
+        parts.append(f"{about['holes']:,} points were not computed and are holes")
+    if plane.computed is not None and not plane.computed.all():
+        parts.append(f"{np.mean(~plane.computed):.0%} of them interpolated".replace("%", " %"))
+    if np.isnan(plane.error).all():
+        parts.append("it has no accuracies")
+    if about.get("loss_is"):
+        parts.append(f"the loss is its {about['loss_is']}")
+    parts.append(f"coordinates are {'L2 distances' if about['units'] == 'L2 distance' else about['units']}")
+    return f"{about['file']}, {about['program']}: " + "; ".join(parts)
+
+
+def plane_sentence(plane: Plane) -> str:
+    """What the plane shows, with its numbers."""
+    basin = basin_of(plane)
+    parts = [*_models_words(plane), *_axes_words(plane)]
+    parts += [f"{m.label} {m.loss:.3g}{_error(' and {}', m)}, {m.off_plane:.2g} off the plane" for m in plane.shown]
+    parts += [basin.sentence()] if basin is not None else []
+    parts += _adaptive_words(plane) + _normalization_words(plane)
+    return "; ".join(parts) + precision_words(plane.attrs)
+
+
+def _models_words(plane: Plane) -> list[str]:
+    """The losses of the models that the plane was made from."""
+    mean, anchors = plane.mean, plane.anchors
+    if mean is not None:
+        best = min(anchors, key=lambda m: m.loss)
+        who = "three" if plane.span == "models" else f"{len(anchors)} clients"
+        return [
+            f"the mean has loss {mean.loss:.3g}{_error(' and error {}', mean)}, "
+            f"the best of the {who} {best.loss:.3g}{_error(' and {}', best)}"
+        ]
+    if plane.path:
+        first, last = plane.path[0], plane.path[-1]
+        off = max(model.off_plane for model in plane.path)
+        return [
+            f"from {first.label} (loss {first.loss:.3g}{_error(', error {}', first)}) to {last.label} "
+            f"({last.loss:.3g}{_error(', {}', last)}), up to {off:.2g} off the plane"
+        ]
+    return [f"{m.label} has loss {m.loss:.3g}{_error(' and error {}', m)}" for m in plane.models[:1]]
+
+
+def _error(words: str, model: PlaneModel) -> str:
+    """Words about a model's error; nothing where the task has none."""
+    return "" if np.isnan(model.error) else words.format(f"{100 * model.error:.1f} %")
+
+
+def _axes_words(plane: Plane) -> list[str]:
+    shares = plane.attrs.get("explained")
+    if not shares:
+        return []
+    return [f"the axes show {100 * shares[0]:.0f} and {100 * shares[1]:.0f} % of the models' squared distances"]
+
+
+def _adaptive_words(plane: Plane) -> list[str]:
+    if plane.computed is None:
+        return []
+    about = plane.attrs
+    measured, points = int(about["points_computed"]), plane.loss.size
+    if measured == points:
+        return ["all points measured: too few to interpolate"]
+    unknown = int(about["points_unknown"])
+    off = [
+        f"{100 * about['held_out_loss_error']:.2g} % of its range",
+        f"{about['held_out_loss_bands']:.2g} bands of the colour scale",
+        f"over the lowest tenth {100 * about['held_out_loss_low']:.2g} % of itself",
+    ]
+    aimed, error = about["held_out_beyond"] <= 1, 100 * about["held_out_error_rms"]
+    part = ""
+    if about.get("levels") == 2:
+        part = f" after {about['points_of_part']:,} on {about['samples_of_part']:,} of the samples"
+    return [
+        f"{measured:,} of {points:,} points measured ({100 * measured / points:.0f} %){part}, the others interpolated: "
+        f"at {about['points_held_out']} points held out the loss is off by at most {', '.join(off)}"
+        + ("" if aimed else " (more than the 0.5 %, 0.25 and 2 % aimed at: measure all points without --adaptive)")
+        + (
+            ""
+            if np.isnan(error)
+            else f", and the error, interpolated linearly, by {error:.2g} points (root mean square)"
+        )
+        + (f"; {unknown:,} points next to losses that are not finite are unknown" if unknown else "")
+    ]
+
+
+def _normalization_words(plane: Plane) -> list[str]:
+    """Whose statistics the numbers are of, and those with each model's own, which are no points of the surface."""
+    words = statistics_of(plane.attrs, plane.normalization_policy)
+    if not words:
+        return []
+    measured = np.array([[(m.loss, m.error), (m.own_loss, m.own_error)] for m in plane.models])
+    if np.array_equal(measured[:, 0], measured[:, 1], equal_nan=True):
+        return [words]
+    own = [replace(model, loss=model.own_loss, error=model.own_error) for model in plane.models]
+    told = "; ".join(_models_words(replace(plane, models=tuple(own))))
+    return [f"{words} (with the models' own statistics, {told})"]

@@ -1,0 +1,1 @@
+"""The loss on a plane: grids, adaptive refinement, evaluation, and checks of files."""

@@ -1,0 +1,402 @@
+"""From a configuration, or a recorded run, to the things it names: data, module, partition, and what methods may know
+of the module."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, nearest, spoken_size
+from ..checkpoints.errors import listed
+from ..checkpoints.models.weights import tensors_of
+from ..evaluation.standard_tasks import CLASSIFICATION
+from ..evaluation.tasks import Task
+from .config.config import Config
+from .data.custom import load_own
+from .data.dataset import Dataset
+from .data.pool import pooled, tested_on_parts
+from .data.split import partition
+from .import_string import is_call, is_there, said
+from .models.base import Architecture
+from .models.custom import Factory
+from .rng import generator
+from .settings.registry import find, method_name, names
+from .tasks import recorded_task, task_of_data
+
+#: a model is held so often at least, trained or measured: the module, its weights as they are read, a worker's copy
+HELD = 3
+
+
+def load_data(name: str, task: Task | None = None) -> Dataset:
+    """``digits``, ``npz:PATH``, ``folder:PATH``, or what the user's own ``module:factory`` returns, as a data set.
+
+    Args:
+        task: what is learnt of it; by default what it is for: classes, of ``shakespeare`` sequences.
+
+    Raises:
+        FedscopeError: an unknown name, or what the loader refuses.
+    """
+    shelf, _, argument = name.partition(":")
+    task = task_of_data(name) if task is None else task
+    if _means_own_data(name):
+        return load_own(name, task)
+    loaded: Dataset = find("data", shelf)(argument, task)
+    return loaded
+
+
+def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
+    """A data set that a run can be trained on, and that its name brings back.
+
+    Raises:
+        FedscopeError: code of the user's own, which a run cannot keep; test samples only; what the loader refuses.
+    """
+    if _means_own_data(name):
+        raise FedscopeError(
+            f"--data {name} is code of your own, which a run cannot keep, so it could not be resumed; save its arrays "
+            "with numpy.savez (x_train, y_train, x_test, y_test), and give npz:PATH"
+        )
+    data = load_data(name, task)
+    if not len(data.y_train):
+        raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
+    if note := labels_note(data):
+        warnings.warn(f"{data.name}: {note}", FedscopeWarning, stacklevel=2)
+    return data
+
+
+def labels_note(data: Dataset) -> str:
+    """What is odd about the labels of a data set that a model is trained on; "" where nothing is.
+
+    Labels of the test split that no training sample has, which no model can learn, and the other way round; labels that
+    leave gaps, for each of which the model has an output.
+    """
+    if not data.task.has_classes or not len(data.y_train):
+        return ""
+    train, test = (set(np.unique(y).tolist()) for y in (data.y_train, data.y_test))
+    notes = []
+    if unseen := sorted(test - train):
+        share = float(np.isin(data.y_test, unseen).mean())
+        notes.append(
+            f"no training sample has {'the label' if len(unseen) == 1 else 'the labels'} {listed(unseen, 6)}, which "
+            f"{100 * share:.3g} % of the test samples have"
+        )
+    if data.classes_seen and (untested := sorted(train - test)):
+        notes.append(f"no test sample has {'the label' if len(untested) == 1 else 'the labels'} {listed(untested, 6)}")
+    gaps = data.classes - len(train | test)
+    if gaps and data.classes_seen:
+        notes.append(
+            f"a model has {data.classes:,} outputs for the {len(train | test):,} classes that occur, as labels count "
+            "from 0 to the greatest; number them without gaps, or say classes in the file"
+        )
+    return "; ".join(notes)
+
+
+def is_own_data(name: str) -> bool:
+    """Whether a data set's name is code of the user's own, ``module:factory``, which only a user may name.
+
+    >>> is_own_data("mydata:load"), is_own_data("npz:mine"), is_own_data("digits")
+    (True, False, False)
+    """
+    return is_call(name) and name.partition(":")[0] not in names("data")
+
+
+def _means_own_data(name: str) -> bool:
+    """Whether code of the user's own is meant, and no data set whose name has a slip."""
+    shelf = name.partition(":")[0]
+    return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
+
+
+def unbuilt(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The module without its numbers: tensors of the meta device, which have shapes and take no memory.
+
+    Raises:
+        FedscopeError: what the architecture refuses; sizes beyond what a tensor can have.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            return architecture.build(shape, classes)
+    except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
+        raise FedscopeError(
+            f"{_spoken(architecture, shape, classes)} has tensors of sizes that torch cannot have ({said(error)}); "
+            "make it smaller"
+        ) from error
+
+
+def _spoken(architecture: Architecture, shape: tuple[int, ...], classes: int) -> str:
+    return f"model.name = {method_name(architecture)!r} for samples of shape {list(shape)} and {classes:,} outputs"
+
+
+def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse a module that memory does not hold, before any of it is taken.
+
+    Raises:
+        FedscopeError: says how many parameters it would have.
+    """
+    from .local.memory_estimate import free_memory
+
+    module = unbuilt(architecture, shape, classes)
+    needed = sum(value.numel() * value.element_size() for value in tensors_of(module).values())
+    free = free_memory()
+    if free is not None and HELD * needed > free:
+        raise FedscopeError(
+            f"{_spoken(architecture, shape, classes)} would have {Layout.of(module).size:,} parameters, "
+            f"{spoken_size(needed)} in each of {HELD} copies or more, but {spoken_size(free)} of memory are free; make "
+            "its layers smaller"
+        )
+
+
+def build_module(architecture: Architecture, shape: tuple[int, ...], classes: int, *, seed: int = 0) -> nn.Module:
+    """A module with the initial parameters that ``run.seed`` draws; torch's own random state is left as it was.
+
+    Raises:
+        FedscopeError: what the architecture refuses; one of fedscope's own that memory does not hold.
+    """
+    if not isinstance(architecture, Factory):
+        _refuse_too_large(architecture, shape, classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
+        return architecture.build(shape, classes)
+
+
+def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, Sequence[int]]) -> int:
+    """How many outputs a model has that was stored: its head's, where the data's number is but that of their labels.
+
+    Args:
+        shapes: of the stored model's tensors, by name; a prefix of the names does not count.
+
+    Returns:
+        ``data.classes`` where they are known, or where no head is found that has more.
+    """
+    if not data.classes_seen or isinstance(architecture, Factory):
+        return data.classes
+    head = find_head(unbuilt(architecture, data.shape, data.classes), architecture.head)
+    rows = [
+        shape[0] for name, shape in shapes.items() if head and f".{name}".endswith(f".{head}.weight") and len(shape) > 1
+    ]
+    return max(data.classes, rows[0]) if len(rows) == 1 else data.classes
+
+
+def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:
+    """Refuse tokens for a model on numbers, whose layers would say so in torch's words once a client trains.
+
+    Raises:
+        FedscopeError: names the model, and one that takes them.
+    """
+    tokens = isinstance(data.x_train, np.ndarray) and data.x_train.dtype.kind == "i"
+    if tokens and not any(isinstance(layer, nn.Embedding) for layer in module.modules()):
+        raise FedscopeError(
+            f"model.name = {name!r} takes numbers, but a sample of {data.name} is {data.shape[0]} tokens, which have "
+            "to be embedded; give --model gru"
+        )
+
+
+def model_settings(name: str) -> Architecture:
+    """An architecture by name, with its own default settings, or the user's own as ``module:factory``.
+
+    Raises:
+        FedscopeError: an unknown name; no way to write a factory.
+    """
+    if ":" in name:
+        return Factory(path=name)
+    made: Architecture = find("models", name)()
+    return made
+
+
+def initial_model(module: nn.Module) -> Weights:
+    """A module's parameters and buffers at rest."""
+    return Layout.of(module).flatten({name: value.detach().numpy() for name, value in tensors_of(module).items()})
+
+
+def config_of(run: Run) -> Config:
+    """The resolved configuration of a recorded run.
+
+    Raises:
+        FedscopeError: the run came from another program and has none; a setting that this fedscope does not take.
+    """
+    run.require("config.toml")
+    stored = run.config or {}
+    try:
+        return Config.recorded(stored)
+    except FedscopeError as error:
+        raise FedscopeError(f"{run.path / 'config.toml'}: {error}") from None
+
+
+def data_of(run: Run, task: Task | None = None) -> Dataset:
+    """The data set that a run was trained on, verified.
+
+    Args:
+        task: what is measured on it; by default what the run has learnt.
+
+    Raises:
+        FedscopeError: it is gone, it is code of the user's own, or its arrays are not those that the run saw; the run's
+            task is code of the user's own, and ``task`` was not given.
+    """
+    recorded: dict[str, Any] = run.info.get("data", {})
+    if not {"name", "sha256"} <= recorded.keys():
+        raise FedscopeError(f"{run.path} does not say on which data it was trained")
+    if is_own_data(recorded["name"]):  # a run's files never say what code is run
+        raise FedscopeError(
+            f"{run.path}: its data {recorded['name']} come from your own code, which is never loaded from a run; "
+            "give --data"
+        )
+    data = load_data(recorded["name"], learnt_by(run) if task is None else task)
+    if data.sha256 != recorded["sha256"]:
+        raise FedscopeError(
+            f"{run.path}: the data set {recorded['name']} has changed since the run was trained "
+            f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file"
+        )
+    if (run.config or {}).get("data", {}).get("pool"):
+        return tested_on_parts(pooled(data), partition_of(run))
+    return data
+
+
+def learnt_by(run: Run) -> Task:
+    """What a run has learnt; of one of another program, which does not say it, a classification.
+
+    Raises:
+        FedscopeError: code of the user's own.
+    """
+    model = (run.config or {}).get("model", {})
+    return recorded_task(model.get("task"), str(run.path))
+
+
+def partition_of(run: Run) -> Partition:
+    """Which samples each client of a run has.
+
+    Raises:
+        FedscopeError: the run came from another program and does not say it.
+    """
+    run.require("partition.h5")
+    assert run.partition is not None, "just required"
+    return run.partition
+
+
+def laid_out(config: Config, data: Dataset) -> tuple[Dataset, Partition]:
+    """A data set as a configuration uses it, and which samples each client has.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.data.split.partition` refuses.
+    """
+    if not config.data.pool:
+        return data, split_of(config, data)
+    together = pooled(data)
+    split = split_of(config, together)
+    return tested_on_parts(together, split), split
+
+
+def split_of(config: Config, data: Dataset) -> Partition:
+    """Which samples each client of a configuration has.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.data.split.partition` refuses.
+    """
+    has_classes = data.task.has_classes
+    return partition(
+        config.data.partition,
+        # without classes all samples are of one
+        data.y_train if has_classes else np.zeros(len(data.y_train), np.int64),
+        data.classes if has_classes else 1,
+        config.data.clients,
+        seed=config.data.seed,
+        client_test=config.data.client_test,
+        share=config.data.share,
+        groups={kind: groups.train for kind, groups in data.groups.items()},
+    )
+
+
+def module_of(run: Run) -> nn.Module:
+    """The architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
+    config = config_of(run)
+    architecture, shape, classes = config.model.architecture, tuple(run.info["data"]["shape"]), run.info["classes"]
+    try:
+        # compared before it takes memory: a file may claim any size
+        difference = Layout.of(unbuilt(architecture, shape, classes)).difference(run.layout)
+    except FedscopeError as error:
+        raise FedscopeError(f"{run.path}: {error}") from error
+    if difference:
+        raise FedscopeError(
+            f"{run.path}: its model {config.model.name} is not the one this fedscope builds: {difference}"
+        )
+    return build_module(architecture, shape, classes, seed=config.run.seed)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is fixed in a federation before its first round.
+
+    Attributes:
+        layout: of the model; classes: outputs; clients: N; seed: ``run.seed``.
+        head: the head's name in the module, None where no layer is known to be one.
+        task: what is learnt.
+    """
+
+    layout: Layout
+    classes: int = 0
+    clients: int = 0
+    seed: int = 0
+    head: str | None = None
+    task: Task = CLASSIFICATION
+
+    @property
+    def head_parameters(self) -> tuple[str, ...]:
+        """The names of the head's parameters (``head.weight``, ``head.bias``)."""
+        own = f"{self.head}."
+        return tuple(entry.name for entry in self.layout.parameters if self.head and entry.name.startswith(own))
+
+    @property
+    def width(self) -> int:
+        """How many features the head sees."""
+        shapes = {entry.name: entry.shape for entry in self.layout.parameters}
+        return shapes[f"{self.head}.weight"][1]
+
+    def zeros(self) -> np.ndarray:
+        """A vector of zeros, [P]."""
+        return np.zeros(self.layout.size, self.layout.dtype)
+
+    def head_mask(self) -> np.ndarray:
+        """Which of the P parameters are the head's, [P] bool."""
+        mask = np.zeros(self.layout.size, dtype=bool)
+        for name in self.head_parameters:
+            mask[self.layout.slices[name]] = True
+        return mask
+
+
+def find_head(module: nn.Module, name: str | None = None) -> str | None:
+    """The name of a module's head: the one given, or the last linear layer; None where there is none.
+
+    Raises:
+        FedscopeError: the name given is not that of a linear layer (says which there are).
+
+    >>> from torch import nn
+    >>> find_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    '2'
+    """
+    linear = [place for place, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if name is None:
+        return linear[-1] if linear else None
+    if name not in linear:
+        raise FedscopeError(
+            f"model.head = {name!r} is not a linear layer of the model; it has {listed(linear, 8) or 'none'}"
+        )
+    return name
+
+
+def facts_of(config: Config, module: nn.Module, classes: int, task: Task = CLASSIFICATION) -> Facts:
+    """What the methods of a configuration may know of its model.
+
+    Raises:
+        FedscopeError: a method that needs to know the head, and a model in which none is known.
+    """
+    head = find_head(module, config.model.architecture.head)
+    for section, method in (("client", config.client), ("average", config.average)):
+        if method.needs_head and head is None:
+            raise FedscopeError(
+                f"{section}.method = {method_name(method)!r} needs to know which layer of the model is its head, and "
+                f"{config.model.name} has no linear layer; name the layer: --set model.head=NAME"
+            )
+    return Facts(Layout.of(module), classes, config.data.clients, config.run.seed, head, task)

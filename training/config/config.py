@@ -1,0 +1,252 @@
+"""A run's configuration: seven sections, resolved once, written into the run, repeatable from there.
+
+Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io import untrusted as foreign_files
+from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..models.base import Architecture
+from ..settings.registry import METHOD_SECTIONS, Shelf, canonical, find, method_name, names
+from ..settings.settings import Settings
+from ..settings.values import value_of
+from .sections import DataConfig as DataConfig
+from .sections import RecordConfig as RecordConfig
+from .sections import RunConfig as RunConfig
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """[model]: a name and the architecture's own settings."""
+
+    name: str
+    architecture: Architecture
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole configuration. ``Config.read({})`` is what ``fedscope train --method fma`` does."""
+
+    data: DataConfig
+    model: ModelChoice
+    client: ClientMethod
+    server: ServerMethod
+    average: AverageMethod
+    run: RunConfig
+    record: RecordConfig
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Config:
+        """Build from nested tables, as TOML gives them.
+
+        Raises:
+            FedscopeError: an unknown section, key, method or model, a wrong type, a value out of range.
+        """
+        for name, table in raw.items():
+            if name not in SECTIONS:
+                raise FedscopeError(
+                    f"[{name}] is not a section{nearest(name, SECTIONS)}; there are {', '.join(SECTIONS)}"
+                )
+            if not isinstance(table, Mapping):
+                raise FedscopeError(f"{name} = {table!r} is not a section; write [{name}] and its keys below it")
+        chosen: dict[str, Any] = {}
+        for name, (shelf, selector, default) in METHOD_SECTIONS.items():
+            table = dict(raw.get(name, {}))
+            which = table.pop(selector, default)
+            if not isinstance(which, str):
+                raise FedscopeError(f"{name}.{selector} = {which!r} has the wrong type: it takes a string")
+            which = canonical(shelf, which)
+            made = _read(find(shelf, which), table, raw)
+            chosen[name] = ModelChoice(which, made) if name == "model" else made
+        return cls(
+            data=DataConfig.read(raw.get("data", {})),
+            run=RunConfig.read(raw.get("run", {})),
+            record=RecordConfig.read(raw.get("record", {})),
+            **chosen,
+        ).settled()
+
+    @classmethod
+    def recorded(cls, tables: Mapping[str, Any]) -> Config:
+        """The configuration that a run keeps, whichever version of fedscope recorded it."""
+        return cls.read(recorded_tables(tables))
+
+    def settled(self) -> Config:
+        """The configuration with what its methods take from each other and from the number of rounds filled in.
+
+        Raises:
+            FedscopeError: a combination that makes no sense.
+        """
+        if self.run.evaluates_all() and not self.data.client_test:
+            raise FedscopeError(
+                f"run.evaluate_all = {self.run.evaluate_all!r} tests clients on their own test parts, but "
+                "data.client_test = 0 sets none aside; give --set data.client_test=0.25"
+            )
+        if self.data.pool and not self.data.client_test:
+            raise FedscopeError(
+                "data.pool = true leaves no test samples but the clients' own test parts, and data.client_test = 0 "
+                "sets none aside; give --set data.client_test=0.25"
+            )
+        config = replace(self, client=self.client.settle(self))
+        config = replace(config, server=config.server.settle(config))
+        return replace(config, average=config.average.settle(config))
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The resolved configuration as TOML tables; ``Config.read`` of it gives an equal one."""
+        return {
+            "data": self.data.table(),
+            "model": {"name": self.model.name, **self.model.architecture.table()},
+            "client": {"method": method_name(self.client), **self.client.table()},
+            "server": {"method": method_name(self.server), **self.server.table()},
+            "average": {"method": method_name(self.average), **self.average.table()},
+            "run": self.run.table(),
+            "record": self.record.table(),
+        }
+
+    def title(self) -> str:
+        """A short name for a run: the methods that are not the plain ones, ``fma`` if all are.
+
+        >>> Config.read({"average": {"method": "ima"}}).title()
+        'ima'
+        """
+        plain = {default for _, _, default in METHOD_SECTIONS.values()}
+        chosen = dict.fromkeys(method_name(method) for method in (self.client, self.server, self.average))
+        return "-".join(name for name in chosen if name not in plain) or "fma"
+
+    def on(self, device: str, data: str) -> Config:
+        """The configuration with its device and relative paths resolved, as a run keeps it."""
+        return replace(self, run=replace(self.run, device=device), data=replace(self.data, name=data))
+
+
+#: of a configuration: data, model, client, ...
+SECTIONS = tuple(section.name for section in fields(Config))
+
+
+def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables that a run keeps, with the keys that came later set to what the run did without them.
+
+    >>> recorded_tables({"client": {"method": "fedsam", "lr": 0.1}})["client"]
+    {'method': 'fedsam', 'lr': 0.1, 'sam_decay': 'within'}
+    """
+    known = dict(tables)
+    for section, (shelf, selector, default) in METHOD_SECTIONS.items():
+        if isinstance(table := tables.get(section), Mapping):
+            which = table.get(selector, default)
+            if isinstance(which, str):  # or the reader refuses it
+                known[section] = find(shelf, which).recorded(table)
+    return known
+
+
+def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]) -> Any:
+    """A method's or model's settings; a key that belongs to another section's method is refused with its place."""
+    for name in table:
+        if name in {key.name for key in fields(kind)}:
+            continue
+        for other, (shelf, selector, default) in METHOD_SECTIONS.items():
+            chosen = canonical(shelf, str(raw.get(other, {}).get(selector, default)))
+            if other != kind.section and chosen in names(shelf) and name in _keys(shelf, chosen):
+                raise FedscopeError(
+                    f"{kind.section}.{name} is not a setting of {kind.__name__}; {other}.{name} is one of {chosen}"
+                )
+    return kind.read(table)
+
+
+def _drop_own(section: str, table: dict[str, Any]) -> None:
+    """Drop the settings that belong to the method or model that a table chooses; its choice stays."""
+    shelf, selector, _ = METHOD_SECTIONS[section]
+    base: dict[str, type[Settings]] = {
+        "client": ClientMethod,
+        "server": ServerMethod,
+        "average": AverageMethod,
+        "model": Architecture,
+    }
+    common = {key.name for key in fields(base[section])}
+    defaults = {key.name: key.default for key in fields(find(shelf, table[selector]))}
+    for key in [key for key in table if key != selector]:
+        if key not in common or table[key] == defaults.get(key):
+            del table[key]
+
+
+def _keys(shelf: Shelf, name: str) -> set[str]:
+    return {key.name for key in fields(find(shelf, name))}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A configuration file as nested tables.
+
+    Raises:
+        FedscopeError: it does not exist, is no regular file, too long, or not TOML.
+    """
+    try:
+        return foreign_files.read_toml(path, "a configuration", "mend it, or copy it again")
+    except FileNotFoundError:
+        raise FedscopeError(f"{path} cannot be read as a configuration: it does not exist; give a .toml file") from None
+    except OSError as error:
+        raise FedscopeError(
+            f"{path} cannot be read as a configuration ({error.strerror}); give a .toml file"
+        ) from error
+
+
+def read_assignments(texts: Iterable[str], example: str = "average.window=3") -> dict[str, dict[str, Any]]:
+    """``section.key=value`` as nested tables; values are written as in TOML, bare words are strings.
+
+    Raises:
+        FedscopeError: a text of another form; it shows the ``example``.
+
+    >>> read_assignments(["average.window=3", "record.clients=last:5", "model.hidden=[32]"])
+    {'average': {'window': 3}, 'record': {'clients': 'last:5'}, 'model': {'hidden': [32]}}
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        place, equals, word = text.partition("=")
+        section, dot, key = place.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
+        tables.setdefault(section, {})[key] = value_of(word)
+    return tables
+
+
+def methods_in(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of nested tables the choices of methods and of a model alone.
+
+    >>> methods_in({"client": {"method": "fedprox", "mu": 0.1}, "run": {"rounds": 3}})
+    {'client': {'method': 'fedprox'}}
+    """
+    merged = merge(*layers)
+    return {
+        section: {selector: merged[section][selector]}
+        for section, (_, selector, _) in METHOD_SECTIONS.items()
+        if selector in merged.get(section, {})
+    }
+
+
+def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Nested tables laid over each other, later ones above.
+
+    A layer that chooses another method or model drops the settings of the replaced one: the new one's default to its
+    own paper's. What all methods of a section have (rates, epochs) stays, unless it is the replaced one's default.
+
+    >>> merge({"average": {"method": "ima", "window": 3}}, {"average": {"method": "none"}})
+    {'average': {'method': 'none'}}
+    """
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, table in layer.items():
+            if not isinstance(table, Mapping):
+                raise FedscopeError(f"{section} = {table!r} is not a section; write [{section}] and its keys below it")
+            below = merged.setdefault(section, {})
+            if section in METHOD_SECTIONS and METHOD_SECTIONS[section][1] in table:
+                shelf, selector, _ = METHOD_SECTIONS[section]
+                if not isinstance(name := table[selector], str):
+                    raise FedscopeError(f"{section}.{selector} = {name!r} has the wrong type: it takes a string")
+                table = {**table, selector: canonical(shelf, name)}
+                if below.get(selector, table[selector]) != table[selector]:
+                    _drop_own(section, below)
+            below.update(table)
+    return merged

@@ -1,0 +1,142 @@
+"""Loss, error and client spread over rounds."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...analysis.analysis import Part, Question, Ready, question
+from ...analysis.runs import RunLike, identity, open_run
+from ...analysis.settings import at_least
+from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
+from ...checkpoints.errors import listed
+from ...checkpoints.io.visible_text import visible
+from ..sweeps.plan import FILE
+from ..sweeps.steps import RUNS
+from ..sweeps.sweep import Sweep
+from .measures import USUAL, measure_of
+from .result import Curves
+
+
+@question
+def curves(
+    runs: RunLike | Sweep | Sequence[RunLike | Sweep],
+    *,
+    measures: Sequence[str] = (),
+    last: int | None = None,
+    smooth: int = 0,
+    target: float | None = None,
+    bands: bool = False,
+) -> Question[Curves]:
+    """Loss, error and client spread over rounds, as they were measured while training.
+
+    ``test_loss`` and ``test_error`` are those of the model that a user would deploy: the averaged one where there is
+    one.
+
+    Args:
+        runs: one, or several for one figure; whole runs. Of a sweep those that are complete; what is missing is a
+            :class:`~fedscope.checkpoints.FedscopeWarning`.
+        measures: columns of ``metrics.csv``, or ``accuracy`` for its error, as ``test_accuracy``, a panel each;
+            ``test_loss`` and ``test_error`` by default.
+        last: of how many measured rounds, the last ones, mean and deviation are told; by default a tenth of them, 10 at
+            most.
+        smooth: window of a Savitzky-Golay smoothing in rounds, for the figure; 0 for none.
+        target: an accuracy, 0 to 1: which measured round is the first with it, as measured and not smoothed, and
+            how many parameters were sent until then. Of the errors and accuracies among ``measures``.
+        bands: draw runs that differ only in their seed (``run.seed``, ``data.seed``) as one line, their mean, in a
+            band of one standard deviation over the seeds (n - 1), in the rounds that all of them have; its
+            numbers lie in ``BASE.bands.csv``.
+
+    Raises:
+        FedscopeError: a run without rounds, or given twice; a sweep of which no run is complete; a measure that does
+            not exist or has no numbers; a window that does not fit; a target that is no accuracy, or of measures that
+            leave none; bands of one seed each.
+    """
+    if last is not None:
+        at_least("last", last, 1)
+    if target is not None and not 0 < target <= 1:
+        percent = f"; for {target:g} % give --target {target / 100:g}" if 1 < target <= 100 else ""
+        raise FedscopeError(f"--target {target:g} is not an accuracy greater than 0 and at most 1{percent}")
+    names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
+    given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
+    named = [_opened(one) for one in given]
+    opened = [run for _, _, own in named for run in own]
+    asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
+    measured = Curves.of(opened, bands=bands, **asked)
+    asked["bands"] = measured.bands
+    measured.drawable()
+    _tell_no_shares(measured, names)
+    # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
+    runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
+    settings: dict[str, Any] = {"run": runs_now, **measured.attrs}
+    part = Part(Curves, lambda: Ready([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
+
+    def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files
+        return replace(results[0], **asked)
+
+    name = "-".join(["curves", *(called for called, _, _ in named), *names, *(["bands"] if bands else [])])
+    return Question(named[0][1] / "figures", name, (part,), join)
+
+
+def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:
+    """Errors that were recorded in per cent are drawn as shares, a hundredfold."""
+    import numpy as np
+
+    for measure in map(measure_of, names or USUAL):
+        if not measure.is_reachable:
+            continue
+        said = [curve.run for curve in measured.runs if np.nanmax([0.0, *curve.deployed(measure.column)]) > 1]
+        if said:
+            warnings.warn(
+                f"{measure.column} of {listed(said)} is no share from 0 to 1; was it recorded in per cent?",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+
+
+def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
+    """What a run or a sweep is called, its folder, and its runs."""
+    if not isinstance(one, Sweep) and (isinstance(one, Run) or not (Path(one) / FILE).is_file()):
+        run = open_run(one, "")
+        return run.name, run.path, (run,)
+    sweep = one if isinstance(one, Sweep) else Sweep.open(one, checked=False)
+    if not sweep.runs:
+        raise FedscopeError(
+            f"{sweep.path} is a sweep of which no run is complete; go on with it: fedscope sweep --resume {sweep.path}"
+        )
+    if missing := len(sweep.missing):
+        warnings.warn(
+            f"{sweep.path}: {missing} of {len(sweep.plan.runs)} runs are not complete and are left out",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+    return visible(real_path(sweep.path).name), sweep.path, sweep.runs
+
+
+def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:
+    """Runs, and of sweeps those that are complete.
+
+    Raises:
+        FedscopeError: no run; a sweep of which no run is complete.
+    """
+    return [run for one in given for run in _opened(one)[2]]
+
+
+def growing_runs(given: Sequence[RunLike | Sweep]) -> dict[Path, int | None]:
+    """Where runs lie that may still train, and of sweeps where all of their runs do or will, with how many rounds they
+    are to have where a plan says it.
+
+    Raises:
+        FedscopeError: neither a run nor a sweep.
+    """
+    found: dict[Path, int | None] = {}
+    for one in given:
+        if isinstance(one, Sweep) or (not isinstance(one, Run) and (Path(one) / FILE).is_file()):
+            sweep = one if isinstance(one, Sweep) else Sweep.open(one, checked=False)
+            found |= {sweep.path / RUNS / run.name: run.rounds for run in sweep.plan.runs}
+        else:
+            found[open_run(one, "").path] = None
+    return found

@@ -1,0 +1,216 @@
+"""Runs that differ only in their seed, as one curve with a band."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, Run
+from ..tables.run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
+from .measures import Measure
+from .run_curve import Curve
+
+#: what says where a run was computed and what of it is kept, and the data's place; data are compared by their content
+_ELSEWHERE = (("run", "device"), ("run", "engine"), ("data", "name"))
+
+#: of ``BASE.bands.csv``
+COLUMNS = ("run", "round", "seeds", "measure", "mean", "std")
+
+
+@dataclass(frozen=True)
+class Band:
+    """Runs that differ only in their seed.
+
+    Attributes:
+        label: what they are called together.
+        members: their curves; one is a run by itself, without a band.
+    """
+
+    label: str
+    members: tuple[Curve, ...]
+
+    @property
+    def seeds(self) -> int:
+        """How many runs."""
+        return len(self.members)
+
+    @property
+    def name(self) -> str:
+        """``fma, 3 seeds``."""
+        return f"{self.label}, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+
+    @cached_property
+    def _rows(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The rounds that all have, and where each has them."""
+        rounds = reduce(np.intersect1d, map(_there, self.members))
+        return rounds, [np.searchsorted(curve.round, rounds) for curve in self.members]
+
+    def _stacked(self, values: Iterable[np.ndarray]) -> np.ndarray:
+        """[seeds, rounds]."""
+        return np.stack([own[rows] for own, rows in zip(values, self._rows[1], strict=True)])
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The mean over the seeds of every column, in the rounds that all runs have; NaN where one has no number."""
+        names = dict.fromkeys(name for curve in self.members for name in curve.values)
+        means = {name: self._stacked(curve.column(name) for curve in self.members).mean(axis=0) for name in names}
+        return Curve(self.label, self._rows[0], means)
+
+    def deviation(self, measure: Measure) -> np.ndarray:
+        """The standard deviation over the seeds (n - 1) of a measure, in the rounds of :attr:`curve`; NaN of one seed.
+
+        >>> one, other = (Curve("", np.arange(1, 3), {"lr": np.array([value, 2.0])}) for value in (1.0, 3.0))
+        >>> Band("fma", (one, other)).deviation(Measure("lr", "lr")).round(3).tolist()
+        [1.414, 0.0]
+        """
+        values = self._stacked(curve.series(measure) for curve in self.members)
+        return values.std(axis=0, ddof=1) if self.seeds > 1 else np.full(values.shape[1], np.nan)
+
+    def tail(self, measure: str, last: int | None) -> tuple[float, float, int]:
+        """Mean and deviation (n - 1) over the seeds of each run's mean over its last measured rounds, and how many."""
+        tails = [curve.tail(measure, last) for curve in self.members]
+        means = np.array([mean for mean, _, count in tails if count])
+        if not len(means):
+            return float("nan"), float("nan"), 0
+        return float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else float("nan"), len(means)
+
+    def each_reach(self, measure: Measure, target: float) -> dict[str, int | None]:
+        """The first round of each run with a target accuracy; None where it has none."""
+        return {curve.run: curve.reach(measure, target).round for curve in self.members}
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """``BASE.bands.csv``: a row a round and column of ``metrics.csv``, where all runs have a number."""
+        made = []
+        for name, means in self.curve.values.items():
+            values = self._stacked(curve.column(name) for curve in self.members)
+            stds = values.std(axis=0, ddof=1) if self.seeds > 1 else [None] * len(means)
+            made += [
+                (self.label, int(number), self.seeds, name, float(mean), None if std is None else float(std))
+                for number, mean, std in zip(self.curve.round, means, stds, strict=True)
+                if not np.isnan(mean)
+            ]
+        return made
+
+
+def _there(curve: Curve) -> np.ndarray:
+    """The rounds of which a run has any number: of one that is gone it may have none."""
+    known = [~np.isnan(values) for values in curve.values.values()]
+    return curve.round[np.any(known, axis=0)] if known else curve.round
+
+
+def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
+    """Runs by what they share: all settings but the seeds, and where they were computed and what of them is kept.
+
+    Raises:
+        FedscopeError: no two runs that differ only in their seed (says what else two of them differ in); two of one
+            seed; a recorded run that says no seed; runs of a band that have no round in common.
+    """
+    groups: dict[str, list[int]] = {}
+    for i, run in enumerate(runs):
+        groups.setdefault(json.dumps(_settings(run), sort_keys=True), []).append(i)
+    if len(groups) == len(runs):
+        raise FedscopeError(_alone(runs))
+    for group in groups.values():
+        _refuse_one_seed([runs[i] for i in group])
+    labels = _labels([[curves[i].run for i in group] for group in groups.values()])
+    bands = tuple(
+        Band(label, tuple(curves[i] for i in group)) for label, group in zip(labels, groups.values(), strict=True)
+    )
+    for band in bands:
+        if not len(band.curve.round):
+            names = ", ".join(curve.run for curve in band.members)
+            raise FedscopeError(
+                f"--bands: {names} have no round in common; go on with the shorter ones, or leave it out"
+            )
+    return bands
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """All that tells a run from one of another seed, flat: ``average.method`` and so on."""
+    if run.is_foreign and run.config is None:
+        if both_seeds(run)[0] is None:
+            raise FedscopeError(
+                f"--bands: {run.path} was recorded by {run.info.get('source')} and says no seed, so it is not known "
+                "to differ from another only in its seed; leave out --bands, or record runs with "
+                "Recorder(method=, seed=)"
+            )
+        told = {key: value for key, value in settings_of(run).items() if key != "data.name"}
+        return {"recorded": method_of(run), **told, "data": _data(run)}
+    if run.config is None:
+        run.require("config.toml")
+    branch = run.info.get("branch", {})
+    history = [(last, _flat(tables)) for last, tables in branch.get("history", ())]
+    return {**_flat(run.config or {}), "data": _data(run), **({"history": history} if history else {})}
+
+
+def _data(run: Run) -> str | None:
+    data = run.info.get("data", {})
+    return next((str(data[key]) for key in ("sha256", "file_sha256", "name") if data.get(key)), None)
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        f"{section}.{key}": value
+        for section, table in config.items()
+        if section != "record" and isinstance(table, Mapping)
+        for key, value in table.items()
+        if f"{section}.{key}" not in SEEDS and (section, key) not in _ELSEWHERE
+    }
+
+
+def _alone(runs: Sequence[Run]) -> str:
+    """Why no two runs make a band."""
+    remedy = "train others with another --seed, or leave out --bands"
+    if len(runs) == 1:
+        return f"--bands needs runs that differ only in their seed, and {runs[0].name} is one run; {remedy}"
+    one, other = (_settings(run) for run in runs[:2])
+    differing = [key for key in {**one, **other} if one.get(key) != other.get(key)]
+    # what a method brings with it says less than the method
+    first = next((key for key in differing if key.endswith((".method", ".name"))), differing[0])
+    return (
+        f"--bands needs runs that differ only in their seed, and here each is the only one of its settings: "
+        f"{runs[0].name} and {runs[1].name} differ in {first}; {remedy}"
+    )
+
+
+def _refuse_one_seed(group: Sequence[Run]) -> None:
+    known: dict[tuple[Any, ...], Run] = {}
+    for run in group:
+        if other := known.get(both_seeds(run)):
+            seed = both_seeds(run)[0]
+            if run.is_foreign and not is_copy(run, other):
+                raise FedscopeError(
+                    f"--bands: {other.path} and {run.path} were recorded as {method_of(run)} with one seed, {seed}, "
+                    "but hold other models; record what differs in Recorder(settings=), or give one of them"
+                )
+            raise FedscopeError(
+                f"--bands: {other.path} and {run.path} have the same settings and one seed, run.seed = "
+                f"{seed}, so they are one draw; give one of them"
+            )
+        known[both_seeds(run)] = run
+
+
+def _labels(groups: Sequence[Sequence[str]]) -> list[str]:
+    """What the runs of each group are called together: the words that their names begin with, or all names.
+
+    >>> _labels([["fma", "fma-1"], ["ima-1", "ima-10"], ["a", "b"], ["swa-3"]])
+    ['fma', 'ima', 'a+b', 'swa-3']
+    """
+    labels = []
+    for names in groups:
+        words = [re.split(r"([-_. ])", name) for name in names]
+        shared = []
+        for parts in zip(*words, strict=False):
+            if len(set(parts)) > 1:
+                break
+            shared.append(parts[0])
+        short = "".join(shared).rstrip("-_. ")
+        labels.append(short or "+".join(names))
+    twice = {label for label in labels if labels.count(label) > 1}
+    return ["+".join(names) if label in twice else label for label, names in zip(labels, groups, strict=True)]

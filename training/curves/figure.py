@@ -1,0 +1,234 @@
+"""Measures over rounds, a panel each; drawing only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...plotting.style import CHARACTER, look_of, paper_style, shortened
+from ...plotting.ticks import decades, even
+from .measures import MEANS, Measure, measure_of, smooth
+from .summary import broken
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .bands import Band
+    from .result import Curves
+    from .run_curve import Curve
+
+#: of more runs no deviation over clients is drawn as a band: they would hide each other
+BANDED = 4
+
+#: a mean over clients that is drawn into another panel, dotted: with its deviation as a band, or alone
+BESIDE = {
+    "test_error": ("client_error_mean", True),
+    "client_test_error_mean": ("client_error_mean", False),
+    "all_client_test_error_mean": ("client_error_mean", False),
+}
+
+
+def draw_curves(
+    curves: Curves, measures: Sequence[Measure], width: float = 3.5, title: str | None = None, smoothing: int = 0
+) -> Figure:
+    """A panel a measure, one colour a run.
+
+    Where a run averages over rounds, the line of its test loss and error is the averaged model's from the first
+    averaged round on (filled dot), and that of its ``global`` goes on, thin and dark. A mean over clients has a band of
+    one deviation. The clients' mean error on the test set is dotted: in the panel of the test error with its band, in
+    that of the error on their own test parts without. What has a panel of its own is drawn there alone,
+    and of more than four runs there are no bands over clients.
+
+    Runs that differ only in their seed are one line, their mean, in a band of one deviation over the seeds; there is
+    no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it.
+    """
+    with paper_style(width):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(width, 0.475 * width * len(measures) + 0.35), layout="constrained")
+        panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+        marks: set[str] = set()
+        alone = {measure.column for measure in measures}
+        if len(curves.lines) > BANDED:
+            alone |= {f"{name}_std" for name in MEANS}
+        for axes, measure in zip(panels, measures, strict=True):
+            for i, curve in enumerate(curves.lines):
+                look = look_of(i)
+                if curves.bands:
+                    marks |= _draw(axes, curve, measure, look, smoothing, alone, curves.bands[i])
+                else:
+                    marks |= _draw(axes, curve, measure, look, smoothing, alone)
+                    marks |= _beside(axes, curve, measure, look, smoothing, alone)
+            marks |= _target(axes, curves, measure)
+            _scale(axes, measure, curves)
+        panels[-1].set_xlabel("round")
+        even(panels[-1].xaxis, "auto", integer=True)
+        last = max(int(curve.round[-1]) for curve in curves.lines)
+        panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
+        handles = _handles(curves, marks, int((width - 0.5) / CHARACTER))
+        figure.legend(handles=handles, loc="outside upper center", ncols=_columns(handles, width), frameon=False)
+        if title:
+            figure.suptitle(title)
+        return figure
+
+
+def _draw(
+    axes: Axes,
+    curve: Curve,
+    measure: Measure,
+    look: dict[str, Any],
+    smoothing: int,
+    alone: Collection[str],
+    seeds: Band | None = None,
+) -> set[str]:
+    """A run's line; returns what has to be explained besides it. What is ``alone`` in a panel is no band here."""
+    x, y = _line(curve, measure, smoothing)
+    if not len(x):
+        return set()
+    axes.plot(x, y, zorder=3, marker="." if len(x) == 1 else None, **look)
+    marks: set[str] = set()
+    if seeds is not None and seeds.seeds > 1:
+        _band(axes, curve, seeds.deviation(measure), measure, x, y, look["color"], smoothing)
+        marks.add("seeds")
+    elif seeds is None and measure.deviation is not None and measure.deviation not in alone:
+        _band(axes, curve, curve.deviation(measure), measure, x, y, look["color"], smoothing)
+        marks.add("band")
+    averaged = curve.averaged(measure.column)
+    if averaged is None:
+        return marks
+    begin = curve.round[~np.isnan(averaged)][0]
+    at = int(np.searchsorted(x, begin))
+    axes.plot(x[at], y[at], "o", color=look["color"], markersize=3.5, zorder=4)
+    # where nothing is averaged yet the two are one; they part a round before the dot, or a window before it
+    x, y = _smooth(curve.round, _shown(measure, curve.values[measure.column]), smoothing)
+    own = slice(max(int(np.searchsorted(x, begin)) - 1 - smoothing, 0), None)
+    axes.plot(x[own], y[own], color=_darker(look["color"]), linewidth=0.6, zorder=3.5)
+    return marks | {"dot", "global"}
+
+
+def _darker(colour: str) -> tuple[float, float, float]:
+    """Seen in front of a line of ``colour``."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return red / 2, green / 2, blue / 2
+
+
+def _target(axes: Axes, curves: Curves, measure: Measure) -> set[str]:
+    """The target, in a panel whose curves can reach it."""
+    if curves.target is None or not measure.is_reachable:
+        return set()
+    level = 100 * (curves.target if measure.is_accuracy else 1 - curves.target)
+    axes.axhline(level, color="0.4", linestyle=(0, (4, 2)), linewidth=0.6, zorder=1.5)
+    marks = {"target"}
+    for i, curve in enumerate(curves.lines):
+        first = curve.reach(measure, curves.target).round
+        if first is not None:
+            at = 100 * curve.series(measure)[curve.round == first]
+            axes.plot([first], at, "o", mfc="white", mec=look_of(i)["color"], markersize=4, zorder=5)
+            marks.add("reached")
+    return marks
+
+
+def _beside(
+    axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int, alone: Collection[str]
+) -> set[str]:
+    """The clients' mean error on the test set, in the panel of another error, unless it is ``alone`` in one."""
+    name, band = BESIDE.get(measure.column, ("", False))
+    if not name or name in alone:
+        return set()
+    clients = measure_of(name.replace("error", "accuracy") if measure.is_accuracy else name)
+    x, y = _line(curve, clients, smoothing)
+    if not len(x):
+        return set()
+    axes.plot(x, y, color=look["color"], linestyle=":", linewidth=0.8, zorder=2)
+    if band and clients.deviation not in alone:
+        _band(axes, curve, curve.deviation(clients), clients, x, y, look["color"], smoothing)
+        return {"clients and band"}
+    return {"clients alone"} if band else {"clients"}
+
+
+def _band(
+    axes: Axes,
+    curve: Curve,
+    deviation: np.ndarray,
+    measure: Measure,
+    x: np.ndarray,
+    y: np.ndarray,
+    colour: str,
+    smoothing: int,
+) -> None:
+    """One deviation about a line; ``deviation`` is over the curve's rounds, as it was measured."""
+    around = (100 if measure.is_share else 1) * deviation[np.isin(curve.round, x)]
+    if smoothing and len(x) >= smoothing:
+        around = smooth(around, smoothing)
+    axes.fill_between(x, y - around, y + around, color=colour, alpha=0.15, linewidth=0, zorder=1)
+
+
+def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
+    """The legend: the runs, each in so many letters at most, then what else is drawn."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
+    handles: list[Any] = [Line2D([], [], **look_of(i), label=shortened(name, letters)) for i, name in enumerate(names)]
+    grey = "0.4"
+    others = {
+        "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
+        "global": Line2D([], [], color=_darker(grey), linewidth=0.6, label="its global"),
+        "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
+        "clients alone": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients"),
+        "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),
+        "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d."),
+        "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d. over seeds"),
+        "target": Line2D([], [], color=grey, linestyle=(0, (4, 2)), linewidth=0.6, label="target accuracy"),
+        "reached": Line2D([], [], mfc="white", mec=grey, marker="o", markersize=4, linestyle="none", label="reached"),
+    }
+    return handles + [handle for mark, handle in others.items() if mark in marks]
+
+
+def _columns(handles: Sequence[Any], width: float) -> int:
+    """How many columns of the legend fit; entries go down a column first."""
+    lengths = [len(handle.get_label()) for handle in handles]
+    for columns in range(min(4, len(lengths)), 1, -1):
+        parts = np.array_split(lengths, columns)
+        if sum(CHARACTER * part.max() + 0.45 for part in parts) <= width:
+            return columns
+    return 1
+
+
+def _line(curve: Curve, measure: Measure, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
+    rounds, values = curve.measured(measure)
+    return _smooth(rounds, 100 * values if measure.is_share else values, smoothing)
+
+
+def _shown(measure: Measure, values: np.ndarray) -> np.ndarray:
+    """A column as it is drawn: in per cent, an accuracy for an error."""
+    values = 1 - values if measure.is_accuracy else values
+    return 100 * values if measure.is_share else values
+
+
+def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
+    """The measured rounds, smoothed where asked and where there are enough of them."""
+    there = ~np.isnan(values)
+    x, y = rounds[there], values[there]
+    return x, smooth(y, smoothing) if smoothing and len(y) >= smoothing else y
+
+
+def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
+    nats = set(curves.attrs.get("tasks", ())) <= {None, "classification", "sequences"}
+    label = measure.label if nats else measure.label.replace(" (nats)", "")
+    axes.set_ylabel(broken(label))
+    if not measure.is_loss:
+        if not measure.is_accuracy:
+            axes.set_ylim(bottom=0)
+        elif axes.get_ylim()[1] > 100:  # a mean and its deviation may be more
+            axes.set_ylim(top=100)
+    elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
+        axes.set_yscale("log")
+        axes.set_ylabel(broken(f"{label}, log"))
+        low, high = axes.get_ylim()
+        decades(axes.yaxis, (1.0,) if low > 0 and np.log10(high / low) > 2 else (1.0, 2.0, 5.0))

@@ -1,0 +1,266 @@
+"""``curves``: loss, error and client spread over rounds, of one or several runs, or of several seeds of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, Run, write_durably
+from ...checkpoints.errors import listed
+from ...checkpoints.io.untrusted import RESULT, read_json, read_text
+from ...checkpoints.io.visible_text import visible
+from ...checkpoints.rounds.metrics import further
+from ...results import Table, TableResult, number
+from ...results.base import of_installed
+from ...results.tables import AGAIN, beside, write_csv
+from .bands import COLUMNS, Band, seeds_of
+from .measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
+from .run_curve import Curve, curve_of
+from .summary import reached, tails, unmeasured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NAMED = ("run", "round")
+
+
+@dataclass(frozen=True)
+class Curves(TableResult):
+    """Several runs' curves, as they were measured.
+
+    Attributes:
+        attrs: provenance.
+        measures: columns of ``metrics.csv``, or with ``accuracy`` for ``error``, which are drawn and told of; without
+            a word :data:`USUAL` are drawn, and the test error is told of.
+        last: of how many measured rounds mean and deviation are told; None for a tenth of them, 10 at most.
+        smooth: length of a Savitzky-Golay window for the figure, at least 5 rounds, odd or even (see
+            :func:`fedscope.training.curves.measures.smooth`); 0 for none.
+        target: the accuracy that a curve is to reach.
+        bands: runs that differ only in their seed, where these are one line.
+    """
+
+    command = "curves"
+    suffixes = (".curves.csv", ".curves.json")
+    derived = (".bands.csv",)
+    tables = (Table(".curves.csv", {"run": str, "round": int, **dict.fromkeys(MEASURES, number)}),)
+
+    runs: tuple[Curve, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    measures: tuple[str, ...] = ()
+    last: int | None = None
+    smooth: int = 0
+    target: float | None = None
+    bands: tuple[Band, ...] = ()
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], *, bands: bool = False, **asked: Any) -> Self:
+        """What was measured while training; ``attrs`` names the runs' tasks where one has another than the usual.
+
+        Args:
+            bands: whether runs that differ only in their seed are one line.
+
+        Raises:
+            FedscopeError: a run without rounds; one given twice; ``bands`` of runs of one seed each. That nothing was
+                measured is said when it is drawn.
+        """
+        curves = []
+        for run in runs:
+            run.round("last")  # says that there is none
+            curves.append(curve_of(run))
+        if len({curve.run for curve in curves}) < len(curves):
+            curves = [Curve(visible(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
+            if len({curve.run for curve in curves}) < len(curves):
+                names = listed(curve.run for curve in curves)
+                raise FedscopeError(f"{names}: a run is given twice; give each once")
+        tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
+        grouped = seeds_of(runs, curves) if bands else ()
+        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, bands=grouped, **asked)
+
+    @property
+    def lines(self) -> tuple[Curve, ...]:
+        """What is drawn and told: a curve a run, or with bands the means over seeds."""
+        return tuple(band.curve for band in self.bands) if self.bands else self.runs
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of ``BASE.curves.csv``, behind run and round: all of ``metrics.csv``."""
+        return (*MEASURES, *further(curve.values for curve in self.runs))
+
+    def rows(self) -> list[Any]:
+        """BASE.curves.csv: a row a run and round, empty where nothing was measured."""
+        return [
+            [
+                (curve.run, number, *(None if np.isnan(value) else float(value) for value in values))
+                for curve in self.runs
+                for number, *values in zip(curve.round.tolist(), *map(curve.column, self.columns), strict=True)
+            ]
+        ]
+
+    def head(self) -> dict[str, Any]:
+        """BASE.curves.json is the provenance, and nothing else."""
+        return dict(self.attrs)
+
+    def save(self, base: Path | str) -> list[Path]:
+        """Write the table, then the provenance; returns their paths. Floats survive."""
+        table, head = self.paths(base)
+        table.parent.mkdir(parents=True, exist_ok=True)
+        write_csv(table, ("run", "round", *self.columns), self.rows()[0])
+        with write_durably(head) as temporary:
+            temporary.write_text(json.dumps(self.head(), indent=1) + "\n", encoding="utf-8")
+        return [table, head, *self.derive(base)]
+
+    def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
+        """With bands ``BASE.bands.csv``: mean and deviation over the seeds of every column, and how many they are."""
+        path = beside(Path(base), ".bands.csv")
+        if not self.bands:
+            if again:
+                path.unlink(missing_ok=True)  # of a result that this one has replaced
+            return []
+        if again or not path.exists():
+            write_csv(path, COLUMNS, [row for band in self.bands for row in band.rows()])
+        return [path]
+
+    @classmethod
+    def load(cls, base: Path | str) -> Self:
+        """The inverse of :meth:`save`.
+
+        Raises:
+            FedscopeError: a file is missing, damaged, or is not such a result.
+        """
+        table, head = cls.paths(base)
+        for path in (head, table):
+            if not path.exists():
+                raise FedscopeError(f"{path} does not exist: a result of curves is a table and its provenance; {AGAIN}")
+        attrs = read_json(head, "a result of `fedscope curves`", AGAIN, RESULT)
+        if not isinstance(attrs, dict) or "versions" not in attrs:
+            raise FedscopeError(f"{head} is not a result of `fedscope curves`: it does not say its versions; {AGAIN}")
+        lines = read_text(table, "a table of `fedscope curves`", AGAIN, RESULT, errors="replace")
+        names = lines.partition("\n")[0].strip().split(",")
+        known = cls.tables[0]
+        columns = {**known.columns, **dict.fromkeys(further([names]), number)}
+        return cls.of_tables(attrs, replace(known, columns=columns).read(table, cls.command))
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """The inverse of :meth:`rows` and :meth:`head`."""
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in tables[0]:
+            rows.setdefault(row["run"], []).append(row)
+        curves = (
+            Curve(
+                run,
+                np.array([row["round"] for row in own]),
+                {name: np.array([row[name] for row in own], np.float64) for name in own[0] if name not in _NAMED},
+            )
+            for run, own in rows.items()
+        )
+        return cls(tuple(curves), head)
+
+    def save_events(self, folder: Path | str, *, force: bool = False) -> list[Path]:
+        """Write every run's numbers as TensorBoard's event files, a folder a run, and return the files' paths.
+
+        Of a run whose first rounds are there already, the others are written behind them.
+
+        Args:
+            force: whether other events in these files are replaced.
+
+        Raises:
+            FedscopeError: as :func:`fedscope.training.curves.tensorboard.write_events`.
+        """
+        from .tensorboard import folders_of, write_events
+
+        said = self.attrs.get("run", ())
+        created = [run.get("created") for run in said] if len(said) == len(self.runs) else [None] * len(self.runs)
+        places = folders_of([Path(curve.run) for curve in self.runs], Path(folder))
+        return [write_events(*one, force=force) for one in zip(self.runs, created, places, strict=True)]
+
+    def to_pandas(self) -> Any:
+        """Its table as a data frame.
+
+        Raises:
+            FedscopeError: pandas is not installed.
+        """
+        frame = of_installed("pandas", "frames").DataFrame(self.rows()[0], columns=[*_NAMED, *self.columns])
+        return frame.astype(dict.fromkeys(self.columns, "float64"))
+
+    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+        """A panel a measure over rounds; see :mod:`fedscope.training.curves.figure`.
+
+        Raises:
+            FedscopeError: a measure that does not exist or has no numbers, a run without any of them; a window that is
+                too short or longer than what was measured; a target, and no measure that leaves an accuracy.
+        """
+        from .figure import draw_curves
+
+        return draw_curves(self, self.drawable(), width, title, self.smooth)
+
+    def summary(self) -> str:
+        """Every measure's mean and deviation over the last rounds of every run, and where a target is reached."""
+        told = [measure_of(name) for name in self._told]
+        said = [tails(measure, self._tailed, self.last) for measure in told]
+        if self.target is not None:
+            said += [reached(measure, self._tailed, self.target) for measure in self._reachable()]
+        return "\n".join(said)
+
+    @property
+    def _tailed(self) -> tuple[Band | Curve, ...]:
+        return self.bands or self.runs
+
+    @property
+    def _told(self) -> tuple[str, ...]:
+        if self.measures:
+            return self.measures
+        losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
+        return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
+
+    def _reachable(self) -> list[Measure]:
+        """The measures told of that leave an accuracy.
+
+        Raises:
+            FedscopeError: there is none.
+        """
+        found = [measure for measure in map(measure_of, self._told) if measure.is_reachable]
+        if not found:
+            raise FedscopeError(
+                f"--target {self.target:g} is an accuracy, and {' and '.join(self._told)} leaves none; ask for an "
+                "error or an accuracy too, as --measure test_accuracy"
+            )
+        return found
+
+    def findings(self) -> dict[str, Any]:
+        """The same by measure and run; with bands by what their runs are called together."""
+        names = ("mean", "deviation", "seeds" if self.bands else "rounds")
+        said: dict[str, Any] = {
+            measure: {one.label: dict(zip(names, one.tail(measure, self.last), strict=True)) for one in self._tailed}
+            for measure in self._told
+        }
+        if self.target is not None:
+            where = {
+                measure.name: {line.run: asdict(line.reach(measure, self.target)) for line in self.lines}
+                for measure in self._reachable()
+            }
+            for band in self.bands:
+                for measure in self._reachable():
+                    where[measure.name][band.label]["seeds"] = band.each_reach(measure, self.target)
+            said["target"] = {"accuracy": self.target, "reached": where}
+        return said
+
+    def drawable(self) -> tuple[Measure, ...]:
+        """The measures that are drawn, checked; raises as :meth:`figure`."""
+        asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
+        counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]
+        drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))
+        for curve, own in zip(self.lines, counts, strict=True):
+            if not any(own):
+                raise FedscopeError(unmeasured((curve,), asked))
+            refuse_smoothing(self.smooth, curve.run, min(count for count in own if count))
+        if drawn != asked and self.measures not in ((), USUAL):  # of what nobody asked for, what there is will do
+            raise FedscopeError(unmeasured(self.lines, [measure for measure in asked if measure not in drawn]))
+        if self.target is not None:
+            self._reachable()
+        return drawn

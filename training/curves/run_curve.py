@@ -1,0 +1,170 @@
+"""One run's measures over its rounds, read from its table, and the round in which it reaches an accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...checkpoints import Run
+from ...checkpoints.rounds.metrics import further
+from ...checkpoints.runs.run import tell_of_gaps
+from ...results import Kept
+from .measures import MEASURES, TOTALS, Measure, measure_of
+
+#: of an accuracy, which is 1 less a share: 1 - 0.2 may be 0.8 less a last bit
+_ROUNDING = 1e-12
+
+
+#: a mean over the last rounds takes the last tenth of those that were measured, and no more than so many
+MOST_LAST = 10
+#: the same in words
+WINDOW = f"a tenth of them, {MOST_LAST} at most"
+
+
+def window_of(measured: int) -> int:
+    """Over how many of a run's last measured rounds its numbers are averaged: a tenth of them, 1 to :data:`MOST_LAST`.
+
+    Ten of twelve rounds hold the first ones, in which the model has learnt nothing yet; the last tenth does not.
+
+    >>> [window_of(measured) for measured in (1, 12, 20, 60, 99, 100, 4000)]
+    [1, 1, 2, 6, 9, 10, 10]
+    """
+    return min(MOST_LAST, max(1, measured // 10))
+
+
+@dataclass(frozen=True)
+class ErrorCurve(Kept):
+    """A measured error (share misclassified, 0..1) over rounds: `label` names the model, "global" or "averaged"."""
+
+    label: str
+    rounds: tuple[int, ...]
+    error: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Where a curve reaches a target accuracy.
+
+    Attributes:
+        round: the first measured one with that accuracy; None where there is none.
+        parameters_down, parameters_up: how many went to the clients and came back in the rounds until then; NaN where
+            the run does not say it.
+        best: the greatest accuracy of all measured rounds.
+    """
+
+    round: int | None
+    parameters_down: float
+    parameters_up: float
+    best: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's measures over its rounds; errors are shares (0 to 1), NaN where nothing was measured."""
+
+    run: str
+    round: np.ndarray
+    values: dict[str, np.ndarray]
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.run
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was measured in any round."""
+        return all(np.isnan(values).all() for values in self.values.values())
+
+    def column(self, name: str) -> np.ndarray:
+        """A column of ``metrics.csv``, or a sum over the rounds until then; NaN where the run has no such column."""
+        if name in TOTALS:
+            return np.cumsum(self.column(TOTALS[name]))
+        return self.values[name] if name in self.values else np.full(len(self.round), np.nan)
+
+    def averaged(self, column: str) -> np.ndarray | None:
+        """The same of the average over rounds; None where the run has none of it."""
+        averaged = self.values.get(f"averaged_{column}")
+        return None if averaged is None or np.isnan(averaged).all() else averaged
+
+    def deployed(self, measure: str) -> np.ndarray:
+        """The measure of the model that a user would deploy: ``averaged`` where there is one, else ``global``."""
+        own, averaged = self.column(measure), self.averaged(measure)
+        return own if averaged is None else np.where(np.isnan(averaged), own, averaged)
+
+    def series(self, measure: Measure) -> np.ndarray:
+        """A measure over rounds: of the deployed model where there are two of it, else as it was recorded."""
+        values = self.deployed(measure.column)
+        return 1 - values if measure.is_accuracy else values
+
+    def deviation(self, measure: Measure) -> np.ndarray:
+        """The deviation over clients or domains that belongs to a mean over them, over rounds."""
+        assert measure.deviation is not None
+        return self.deployed(measure.deviation)
+
+    def measured(self, measure: Measure) -> tuple[np.ndarray, np.ndarray]:
+        """The rounds in which there is a number, and the numbers."""
+        values = self.series(measure)
+        there = ~np.isnan(values)
+        return self.round[there], values[there]
+
+    def tail(self, measure: str = "test_error", last: int | None = None) -> tuple[float, float, int]:
+        """Mean and deviation (n - 1) of a measure over its last measured rounds, and how many these are.
+
+        The deviation is over rounds of one run, so it says how steady the run is, not how sure the mean is.
+
+        Args:
+            measure: a column of ``metrics.csv``; ``test_loss`` and ``test_error`` are the deployed model's.
+            last: of how many measured rounds, at most; None for :func:`window_of` them; of a sum over rounds, of the
+                last one.
+        """
+        values = self.measured(measure_of(measure))[1]
+        values = values[-(1 if measure in TOTALS else last or window_of(len(values))) :]
+        if not len(values):
+            return float("nan"), float("nan"), 0
+        return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan"), len(values)
+
+    def reach(self, measure: Measure, target: float) -> Reached:
+        """Where the accuracy that an error leaves is first at least the target; as measured, not smoothed.
+
+        >>> values = {"test_error": np.array([0.5, 0.2, 0.3]), "parameters_up": np.full(3, 10.0)}
+        >>> one = Curve("fma", np.arange(1, 4), values)
+        >>> one.reach(measure_of("test_error"), 0.8)
+        Reached(round=2, parameters_down=nan, parameters_up=20.0, best=0.8)
+        """
+        rounds, values = self.measured(measure)
+        accuracies = values if measure.is_accuracy else 1 - values
+        best = float(accuracies.max()) if len(accuracies) else float("nan")
+        there = np.flatnonzero(accuracies >= target - _ROUNDING)
+        if not len(there):
+            return Reached(None, float("nan"), float("nan"), best)
+        first = int(rounds[there[0]])
+        down, up = (float(self.column(f"parameters_{way}_total")[self.round == first][0]) for way in ("down", "up"))
+        return Reached(first, down, up, best)
+
+
+def metrics_of(run: Run) -> dict[str, np.ndarray]:
+    """The columns of a run's table; see :meth:`fedscope.checkpoints.Run.all_metrics`. Rounds that are gone are a
+    :class:`~fedscope.checkpoints.FedscopeWarning`."""
+    tell_of_gaps(run)
+    return run.all_metrics()
+
+
+def curve_of(run: Run) -> Curve:
+    """All columns of a run's table over its rounds, under the run's name."""
+    metrics = metrics_of(run)
+    columns = (*MEASURES, *further([metrics]))
+    return Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in columns})
+
+
+def error_curves(run: Run) -> tuple[ErrorCurve, ...]:
+    """The test errors that were measured while training, as figures of other analyses draw them."""
+    metrics = run.all_metrics()
+    curves = []
+    for label, column in (("global", "test_error"), ("averaged", "averaged_test_error")):
+        there = ~np.isnan(metrics[column])
+        if there.any():
+            rounds, error = metrics["round"][there].astype(int), metrics[column][there]
+            curves.append(ErrorCurve(label, tuple(rounds.tolist()), tuple(error.tolist())))
+    return tuple(curves)

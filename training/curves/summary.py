@@ -1,0 +1,110 @@
+"""What is said of curves: means over the last rounds, where they reach a target, and what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+
+import numpy as np
+
+from ...checkpoints.errors import listed
+from .bands import Band
+from .measures import MEASURES, TOTALS, USUAL, Measure
+from .run_curve import WINDOW, Curve
+
+#: a unit stays with the word before it
+_TIED = "\N{NO-BREAK SPACE}("
+#: letters of an axis label that a panel has room for
+_LETTERS = 24
+
+
+def broken(label: str) -> str:
+    """An axis label in rows.
+
+    >>> broken("own-test accuracy of all clients (%)")
+    'own-test accuracy of all\\nclients (%)'
+    """
+    return fill(label.replace(" (", _TIED), _LETTERS, break_long_words=False).replace(_TIED, " (")
+
+
+def tails(measure: Measure, curves: Sequence[Band | Curve], last: int | None) -> str:
+    """A measure's mean over the last measured rounds, with its deviation over these rounds, or of bands over seeds.
+
+    Args:
+        last: of how many; None for a tenth of them (:func:`~fedscope.training.curves.run_curve.window_of`). One round
+            has no deviation.
+    """
+    single = True
+    parts, over_seeds, total = [], any(isinstance(one, Band) for one in curves), measure.column in TOTALS
+    for one in curves:
+        mean, deviation, count = one.tail(measure.name, last)
+        if not count:
+            parts.append(f"{one.label} not measured")
+            continue
+        digits, scale, unit = (".1f", 100, " %") if measure.is_share else (".3g", 1, "")
+        spread = f" ± {scale * deviation:{digits}}" if count > 1 else ""
+        few = ", all that were measured" if last is not None and count < last and not over_seeds else ""
+        what = f" ({count} {'seed' if over_seeds else 'round'}{'s' if count > 1 else ''}{few})"
+        single &= count == 1
+        parts.append(f"{one.label} {scale * mean:{digits}}{spread}{unit}{'' if total and not over_seeds else what}")
+    if total:
+        return (
+            f"{measure.words}, after the last round{', mean ± deviation over seeds' * over_seeds}: {', '.join(parts)}"
+        )
+    said = f"{measure.words}{_whose(measure)}"
+    many = WINDOW if last is None else f"{last} at most"
+    if over_seeds:
+        how = f"mean ± deviation over seeds, of each one's last measured rounds, {many}"
+    elif single:
+        how = "last measured round"
+    else:
+        how = f"mean ± deviation over the last measured rounds, {many}"
+    return f"{said}, {how}: {', '.join(parts)}"
+
+
+def reached(measure: Measure, curves: Sequence[Band | Curve], target: float) -> str:
+    """The first measured round with a target accuracy, and how many parameters were sent until then.
+
+    Of a band these are its mean's; each seed's round stands beside.
+    """
+    parts = []
+    for one in curves:
+        line, each = (one.curve, one.each_reach(measure, target)) if isinstance(one, Band) else (one, {})
+        there = line.reach(measure, target)
+        seeds = f"; each seed {', '.join(str(t or 'not') for t in each.values())}" if len(each) > 1 else ""
+        if there.round is None:
+            best = f"best {100 * there.best:.1f} %{seeds}"
+            parts.append(f"{one.label} not reached in {int(line.round[-1])} rounds ({best})")
+        else:
+            sent = f"{there.parameters_down:.3g} parameters to clients, {there.parameters_up:.3g} from them"
+            told = "" if np.isnan(there.parameters_down + there.parameters_up) else sent
+            beside = "; ".join(word for word in (told, seeds.removeprefix("; ")) if word)
+            parts.append(f"{one.label} {there.round}{f' ({beside})' if beside else ''}")
+    accuracy = measure.words.replace("error", "accuracy")
+    return f"rounds to {100 * target:g} % {accuracy}{_whose(measure)}: {', '.join(parts)}"
+
+
+def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
+    """That runs have no numbers of what is asked for, and what they have."""
+    names = dict.fromkeys(name for curve in curves for name in (*MEASURES, *curve.values))
+    # how the server aggregates is no curve: `fedscope ls` says it
+    names = {name: None for name in names if not name.startswith("server_")}
+    have = [name for name in names if any(not np.isnan(curve.column(name)).all() for curve in curves)]
+    runs, columns = (
+        listed(curve.run for curve in curves) if len(curves) > 12 else " and ".join(curve.run for curve in curves),
+        " or ".join(TOTALS.get(measure.column, measure.column) for measure in asked),
+    )
+    lacks = f"{runs} {'has' if len(curves) == 1 else 'have'} no numbers of {columns}"
+    if have:
+        lacks += f", only of {listed(have, 24)}; ask for one of these with --measure"
+    else:
+        lacks += ": nothing was measured while it was recorded"
+    if not any(measure.column in USUAL for measure in asked):
+        return lacks
+    return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
+        "fedscope plane RUN --trajectory, with --model and --data if the run names none"
+    )
+
+
+def _whose(measure: Measure) -> str:
+    return " of the deployed model" if measure.is_deployed else ""

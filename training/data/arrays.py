@@ -1,0 +1,225 @@
+"""Arrays of samples and labels before they are a data set: what they must be, and their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...checkpoints.io.array_sums import blocks as blocks
+from ...checkpoints.io.array_sums import digest as digest
+from ...evaluation.criteria import LabelCriterion
+from ...evaluation.standard_tasks import PADDED
+from ...evaluation.tasks import Task
+
+#: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
+MOST_CLASSES = 65_536
+#: the greatest and the smallest positive number that float32 has with all its digits
+GREATEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+
+
+def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:
+    """The targets of one split, labels as int64 [N], once its arrays fit each other.
+
+    Raises:
+        FedscopeError: no samples, or samples without values; other numbers of samples and labels; labels that are not
+            0..C-1.
+    """
+    if x.ndim < 2 or not prod(x.shape[1:]):
+        raise FedscopeError(f"{name}: x_{split} has shape {list(x.shape)}; give a row, or an image, a sample")
+    place = f"{name}: y_{split}"
+    y = y.astype(np.uint8) if y.dtype == np.bool_ else y  # one of two classes
+    labels = _labels(place, y, isinstance(task, LabelCriterion)) if task.has_classes else _targets(place, y)
+    if len(x) != len(labels):
+        what = "labels" if task.has_classes else "targets"
+        raise FedscopeError(f"{name}: x_{split} has {len(x)} samples, but y_{split} has {len(labels)} {what}")
+    if not len(labels):
+        raise FedscopeError(f"{name}: the {split} split is empty")
+    return labels
+
+
+def is_tokens(x: np.ndarray, task: Task) -> bool:
+    """Whether samples are rows of tokens, which stay whole numbers."""
+    return task.tokens and x.ndim == 2 and x.dtype.kind in "iu"
+
+
+def as_tokens(place: str, x: np.ndarray) -> np.ndarray:
+    """Rows of tokens as int64, in C order.
+
+    Raises:
+        FedscopeError: a token below 0.
+    """
+    if x.min() < 0:
+        raise FedscopeError(
+            f"{place} contains the token {x.min()}; tokens count from 0 (padding is marked in y, by -100)"
+        )
+    return x.astype(np.int64, order="C")
+
+
+def output_count(
+    name: str,
+    task: Task,
+    inputs: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    declared: np.ndarray | int | None,
+) -> int:
+    """How many outputs a model needs, a sample or a position: the classes, or the numbers in a target.
+
+    Tokens of the inputs count too where those of the targets are of the same kind, as a language model's; the classes
+    of a classification are others.
+
+    Raises:
+        FedscopeError: as :func:`class_count`.
+    """
+    if _are_numbers(task, targets):
+        return prod(targets[0].shape[1:])
+    tokens = [x for x in inputs if declared is None and not task.has_classes and is_tokens(x, task)]
+    return class_count(name, [part for part in (*targets, *tokens) if part.size], declared)
+
+
+def counts_labels(task: Task, targets: Sequence[np.ndarray], declared: np.ndarray | int | None) -> bool:
+    """Whether :func:`output_count` counts but the labels that there are, so that a model may have more outputs."""
+    return declared is None and not _are_numbers(task, targets)
+
+
+def _are_numbers(task: Task, targets: Sequence[np.ndarray]) -> bool:
+    return not task.has_classes and targets[0].dtype.kind == "f"
+
+
+def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | int | None) -> int:
+    """C, the number of classes: as declared, or one more than the greatest label.
+
+    Raises:
+        FedscopeError: a declared number that is none, or that is too small for the labels.
+    """
+    needed = max(0, *(int(y.max()) + 1 for y in labels))  # -100 is no class
+    if declared is None:
+        return needed
+    given = np.asarray(declared)
+    if given.size != 1 or given.dtype.kind not in "iu":
+        raise FedscopeError(f"{name}: classes has shape {list(given.shape)} and type {given.dtype}; give one number")
+    if not needed <= int(given.item()) <= max(MOST_CLASSES, needed):
+        raise FedscopeError(
+            f"{name}: classes is {given.item()}, but the labels go up to {needed - 1}; give {needed} or more, up to "
+            f"{MOST_CLASSES:,}; if {needed - 1} marks what does not count, write -100 there (of --task sequences), or "
+            "leave such samples out"
+        )
+    return int(given.item())
+
+
+def channel_axis(name: str, shape: tuple[int, ...]) -> int | None:
+    """Where an image array keeps its channels: the axis of at most four entries, the last one if both are."""
+    if len(shape) == 4:
+        if shape[3] <= 4:
+            return 3
+        if shape[1] <= 4:
+            return 1
+    elif len(shape) in (2, 3):
+        return None
+    raise FedscopeError(
+        f"{name}: samples of shape {list(shape[1:])} are not understood; "
+        "give [N,H,W], [N,H,W,c], [N,c,H,W] (up to 4 channels) or [N,d]"
+    )
+
+
+def scaled(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
+    """Samples as float32, images [n, c, h, w]; integers divided by the greatest number of their type.
+
+    Raises:
+        FedscopeError: other types; values that are not finite.
+    """
+    if x.ndim == 4 and channels == 1:
+        x = np.moveaxis(x, 1, 3)
+    in_float = as_float32(place, x)
+    if x.dtype.kind != "f":
+        in_float /= np.iinfo(x.dtype).max
+    if x.ndim == 3:
+        return in_float[:, None]
+    # [n, c, h, w] to the reader, channels last in memory: what convolutions want, without another copy.
+    return np.moveaxis(in_float, 3, 1) if x.ndim == 4 else in_float
+
+
+def channels_at_end(x: np.ndarray, channels: int | None) -> np.ndarray:
+    """Images of bytes as [N, H, W, c] in C order, and writable, because a tensor will share their memory."""
+    return np.require(np.moveaxis(x, 1, 3) if x.ndim == 4 and channels == 1 else x, requirements=("C", "W"))
+
+
+def as_float32(place: str, x: np.ndarray) -> np.ndarray:
+    """Numbers as float32, in C order.
+
+    Raises:
+        FedscopeError: other types; values that are not finite, or not in float32; none that float32 knows well.
+    """
+    if x.dtype.kind not in "iuf":
+        raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats")
+    with np.errstate(over="ignore", under="ignore"):
+        in_float: np.ndarray = x.astype(np.float32, order="C")
+    if x.dtype.kind == "f" and not np.isfinite(in_float).all():
+        broken = int((~np.isfinite(x)).sum())
+        if broken:
+            raise FedscopeError(f"{place} contains {broken} values that are not finite")
+        raise FedscopeError(
+            f"{place} contains {int((~np.isfinite(in_float)).sum())} values beyond {GREATEST:.2g}, the greatest number "
+            f"of float32 (as {float(np.abs(x).max()):.3g}); give smaller ones"
+        )
+    if x.dtype.kind == "f" and 0 < (most := float(np.abs(x).max(initial=0))) < SMALLEST:
+        raise FedscopeError(
+            f"{place} has no value beyond {most:.3g}, and float32 loses digits below {SMALLEST:.2g}; give numbers of a "
+            "greater scale (x / x.std())"
+        )
+    return in_float
+
+
+def _targets(place: str, y: np.ndarray) -> np.ndarray:
+    """Numbers of any shape [N, ...]: whole ones as int64, others as float32."""
+    if y.ndim < 1 or y.dtype.kind not in "iuf":
+        raise FedscopeError(
+            f"{place} has shape {list(y.shape)} and type {y.dtype}; targets are numbers, [N] or [N, ...]"
+        )
+    return y.astype(np.int64) if y.dtype.kind in "iu" else as_float32(place, y)
+
+
+def _labels(place: str, y: np.ndarray, ignored: bool) -> np.ndarray:
+    """Labels as int64 [N]; -100 stays where a task has labels that are ignored."""
+    if y.ndim != 1 or y.dtype.kind not in "iuf":
+        raise FedscopeError(
+            f"{place} has shape {list(y.shape)} and type {y.dtype}; labels are whole numbers, [N] (classes at "
+            "positions are of --task sequences)"
+        )
+    if y.dtype.kind == "f" and not (whole := np.isfinite(y) & (y == np.floor(y))).all():
+        raise FedscopeError(f"{place} contains {y[~whole][0]:g}; labels are whole numbers from 0")
+    counted = y[y != PADDED] if ignored else y
+    if len(counted) and counted.min() < 0:
+        raise FedscopeError(
+            f"{place} contains the label {counted.min():g}; labels count from 0; leave out samples that do not count"
+        )
+    if len(y) and y.max() >= max(MOST_CLASSES, len(y)):
+        raise FedscopeError(
+            f"{place} contains the label {y.max():.15g}, and a model would need as many outputs; number the classes "
+            "from 0"
+        )
+    return y.astype(np.int64)
+
+
+def refuse_other_shapes(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
+    """Refuse splits that no one model takes.
+
+    Raises:
+        FedscopeError: samples of two shapes.
+    """
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise FedscopeError(
+            f"{name}: training samples have shape {list(x_train.shape[1:])}, test samples {list(x_test.shape[1:])}"
+        )
+
+
+def refuse_other_targets(name: str, y_train: np.ndarray, y_test: np.ndarray) -> None:
+    """Refuse targets that no one model gives.
+
+    Raises:
+        FedscopeError: targets of two shapes.
+    """
+    if y_train.shape[1:] != y_test.shape[1:]:
+        raise FedscopeError(f"{name}: y_train has shape {list(y_train.shape)}, y_test {list(y_test.shape)}")

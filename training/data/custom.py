@@ -1,0 +1,172 @@
+"""Data that are taken as they are: test samples without training samples, and what a loader of the user's own returns.
+
+``--data mydata:load`` names a function or a class of the user's code, as ``--model`` does. It returns one of
+
+- ``(x, y)``: test samples and their labels;
+- ``((x_train, y_train), (x_test, y_test))``;
+- a mapping of ``x_test, y_test`` and, if training samples are needed, ``x_train, y_train``; ``classes`` may be said;
+- in place of each ``(x, y)``, a ``torch.utils.data.Dataset`` or ``DataLoader`` of such pairs;
+- a :class:`~fedscope.training.data.dataset.Dataset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...checkpoints.errors import listed
+from ...checkpoints.recorder.coerce_arrays import given_arrays
+from ...evaluation.standard_tasks import CLASSIFICATION
+from ...evaluation.tasks import Task
+from ..import_string import Call, said
+from .arrays import (
+    as_float32,
+    as_tokens,
+    channel_axis,
+    check_split,
+    counts_labels,
+    digest,
+    is_tokens,
+    output_count,
+    refuse_other_shapes,
+    refuse_other_targets,
+    scaled,
+)
+from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
+
+
+def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
+    """The data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
+
+    Raises:
+        FedscopeError: what :class:`~fedscope.training.import_string.Call` refuses; something else than data is
+        returned.
+    """
+    call = Call.parse("--data", text)
+    return _taken(call(), text, f"--data {text}: {call.spoken} returned", task)
+
+
+def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
+    """Data that are handed over, in one of the forms that a function of the user's own may return.
+
+    Raises:
+        FedscopeError: something else than data; inputs or labels that no network takes.
+    """
+    name = type(given).__name__
+    return _taken(given, "arrays" if name in ("tuple", "list", "dict") else name, f"data: {name} gave", task)
+
+
+def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
+    if isinstance(given, Dataset):
+        known: Dataset = given
+        task, y_test = task.taken(given.y_test)
+        if task is not CLASSIFICATION:
+            known = replace(given, task=task, y_train=task.taken(given.y_train)[1], y_test=y_test)
+        return replace(known, name=name, path="") if ":" in name else known
+    try:
+        arrays = given_arrays(place, given)
+    except (FedscopeError, MemoryError):
+        raise
+    except Exception as error:  # the user's own Dataset, as it is read
+        raise FedscopeError(f"{place} data that cannot be read: {said(error)}") from error
+    return as_they_are(name, "", arrays, inputs=True, task=task)
+
+
+def as_they_are(
+    name: str,
+    path: str,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    inputs: bool,
+    task: Task = CLASSIFICATION,
+    groups: Mapping[str, Groups] | None = None,
+    known: Known | None = None,
+) -> Dataset:
+    """A data set whose samples are not standardised: there may be no training split to do it by.
+
+    Args:
+        arrays: ``x_test, y_test``, and ``x_train, y_train`` or none of these; x float, or uint8 and uint16, which are
+            divided by their greatest number.
+        inputs: whether x is what the network takes, so that its axes stay; else images are ``[N,H,W]``, ``[N,H,W,c]``
+            or ``[N,c,H,W]``, as in an ``.npz``.
+        task: what is learnt; where that is no classification, whole numbers that are no pixels stay whole.
+        groups: what else is known of the samples.
+        known: what was computed of the same arrays before, and is not computed again.
+
+    Raises:
+        FedscopeError: a missing array, different lengths, labels that are not 0..C-1, other types, NaN.
+    """
+    needed = ARRAYS if "x_train" in arrays or "y_train" in arrays else ARRAYS[2:]
+    missing = [key for key in needed if key not in arrays]
+    if missing:
+        raise FedscopeError(
+            f"{name} lacks {', '.join(missing)}; it has {listed(sorted(arrays)) or 'no arrays'}, and needs x_test "
+            "and y_test, and both or none of x_train and y_train"
+        )
+    task, _ = task.taken(arrays["y_test"])
+    x, y = {}, {}
+    for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
+        given = arrays[f"x_{split}"]
+        y[split] = check_split(name, split, given, task.taken(arrays[f"y_{split}"])[1], task)
+        place = f"{name}: x_{split}"
+        if is_tokens(given, task) or (
+            inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)
+        ):
+            x[split] = as_tokens(place, given)
+        else:
+            x[split] = _inputs(place, given) if inputs else _images(place, name, given)
+    if "train" in x:
+        refuse_other_shapes(name, x["train"], x["test"])
+        refuse_other_targets(name, y["train"], y["test"])
+    return Dataset(
+        name=name,
+        path=path,
+        x_train=x.get("train", np.empty((0, *x["test"].shape[1:]), np.float32)),
+        y_train=y.get("train", np.empty((0, *y["test"].shape[1:]), y["test"].dtype)),
+        x_test=x["test"],
+        y_test=y["test"],
+        classes=output_count(name, task, tuple(x.values()), tuple(y.values()), arrays.get("classes")),
+        sha256=digest(arrays, needed) if known is None else known.sha256,
+        means=(),
+        deviations=(),
+        task=task,
+        groups=groups or {},
+        classes_seen=counts_labels(task, tuple(y.values()), arrays.get("classes")),
+    )
+
+
+def _inputs(place: str, x: np.ndarray) -> np.ndarray:
+    refuse_unscaled(place, x)
+    in_float = as_float32(place, x)
+    if x.dtype.kind == "u":
+        in_float /= np.iinfo(x.dtype).max
+    return in_float
+
+
+def _images(place: str, name: str, x: np.ndarray) -> np.ndarray:
+    refuse_unscaled(place, x)
+    return scaled(place, x, channel_axis(name, x.shape))
+
+
+def refuse_unscaled(place: str, x: np.ndarray, instead: str = "") -> None:
+    """Refuse whole numbers that are no pixels: they have no scale of their own, and nothing standardises them.
+
+    Args:
+        instead: what else can be done, for the sentence.
+
+    Raises:
+        FedscopeError: such numbers.
+    """
+    if x.dtype.kind in "iu" and not _pixels(x):
+        raise FedscopeError(
+            f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels "
+            f"(token ids need a task with tokens = True, as sequences){instead and ','}{instead}"
+        )
+
+
+def _pixels(x: np.ndarray) -> bool:
+    return x.dtype in (np.uint8, np.uint16)

@@ -1,0 +1,384 @@
+"""Models as a user names them, addresses, files, modules or state dicts, with their architecture and data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.runs import identity, open_run, parse_rounds, recorded_pair
+from ...analysis.settings import Source
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
+from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
+from ...checkpoints.models.expected import ExpectedModel
+from ...checkpoints.models.files import file_and_key, flattened, is_file_name, model_path
+from ...checkpoints.models.fitting import fit_names, refuse_untied
+from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
+from ...checkpoints.models.weights import tensors_of
+from ...checkpoints.models.wrappers import unwrapped
+from ...checkpoints.runs.addresses import distinct_labels
+from .recorded_data import data_named, dataset_asked
+from .recorded_error import compared
+from .samples import (
+    NO_SHAPES,
+    asked_task,
+    behaviour,
+    describe_samples,
+    given_module,
+    halves_read,
+    is_own_model,
+    limited,
+    model_named,
+    name_of,
+    refuse_nameless,
+    shapes_of,
+    task_settings,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ...evaluation.samples import Samples
+    from .. import Dataset
+
+#: ``RUN@ROUND[/WHICH]``, a file, an ``nn.Module``, a state dict, or a model that was loaded
+ModelLike = Any
+
+
+@dataclass(frozen=True)
+class Posed:
+    """Loaded models, the architecture they fit and what they are measured on.
+
+    Attributes:
+        settings: what a result's provenance says of all that.
+        runs: that the models are of, each once.
+    """
+
+    module: nn.Module
+    samples: Samples
+    models: tuple[Model, ...]
+    settings: dict[str, Any]
+    dataset: Dataset
+    runs: tuple[Run, ...]
+
+
+def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True) -> Posed:
+    """Load the models, and find the architecture and the data in their run, or in --model and --data.
+
+    Args:
+        together: whether the models' own numbers are averaged or compared, which of adapters is another thing than it
+            seems; what they answer may be compared all the same.
+        any_split: whether nobody asked for the split: of data that have test samples alone it is then these.
+
+    Raises:
+        FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
+            models that do not fit the architecture.
+    """
+    from ...evaluation.recorded_names import named_as_recorded
+    from ...evaluation.resumable import digest
+    from ...evaluation.validation import refuse_numberless, refuse_unreadable
+    from .. import module_of
+    from .model_outputs import refuse_other_functions
+
+    for address in (str(model) for model in models if isinstance(model, str | Path)):
+        parsed = parse_address(address)
+        if parsed.round is None:
+            model_path(Path(parsed.path))  # says what there is instead
+    runs = runs_of(models)
+    first = _name(models, 0)
+    architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
+    asked = replace(source, model=architecture)
+    source = replace(source, data=data_named(runs, asked))
+    if architecture is None and runs:
+        architecture = model_named(runs[0], source)
+    if source.data is None and not runs:
+        kind = "a plain file" if isinstance(models[0], str | Path) else "a model"
+        raise FedscopeError(f"{first} is {kind}, which does not say its data; give --data (and --model)")
+    if architecture is None and not runs:
+        kind = "a plain file" if isinstance(models[0], str | Path) else "a state dict"
+        raise FedscopeError(f"{first} is {kind}, which does not say its architecture; give --model mlp")
+    refuse_nameless(runs[:1], replace(source, model=architecture))
+    task = asked_task(runs, source)
+    dataset = dataset_asked(runs, asked, task)
+    if source.data is None:
+        for run in runs[1:]:
+            if run.info.get("data", {}).get("sha256") != dataset.sha256:
+                raise FedscopeError(
+                    f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
+                )
+    if any_split and not len(dataset.y_train):
+        source = replace(source, split="test")
+    shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
+    if runs:
+        module = named_as_recorded(module, runs[0].layout)
+    said = compared(runs, asked, dataset, lambda _: module)
+    for i, model in enumerate(models):
+        whose = f"the tensors of {_name(models, i)} cannot be read: "
+        if _is_module(model):
+            refuse_unreadable(model, whose)
+        elif isinstance(model, Mapping):
+            refuse_numberless(model.items(), whose)
+    expected = ExpectedModel.of(module)
+    _refuse_other_scales(models)
+    loaded = tuple(_loaded(models, i, expected, str(name_of(source.model) or first)) for i in range(len(models)))
+    adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
+    if adapters:
+        scales = [(model.address, scale_in(model.weights.arrays())) for model in loaded]
+        for name, scale in scales[1:]:
+            refuse_other_scale(scales[0][0], scales[0][1], name, scale)
+        warnings.warn(adapters, FedscopeWarning, stacklevel=3)
+    loaded = _told_apart(loaded)
+    samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
+    if source.model is None:
+        refuse_other_functions(module, samples, loaded, models, first)
+    read = {model.address: model.note for model in loaded if model.note}
+    read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
+    read |= {"adapters": adapters} if adapters else {}
+    own = is_own_model(architecture)
+    settings = {
+        "addresses": [model.address for model in loaded],
+        "models_sha256": [digest(model.weights) for model in loaded],
+        "run": [identity(run) for run in runs],
+        "architecture": name_of(architecture),
+        "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
+        **describe_samples(samples, source.seed if source.limit else None),
+        "precision": source.precision,
+        "device": source.compute.device,
+        **({"models_read": read} if read else {}),
+        **({} if dataset.means else {"standardised": False}),
+        **said,
+        **task_settings(module, samples, loaded[0].weights),
+    }
+    return Posed(module, samples, loaded, settings, dataset, tuple(runs))
+
+
+def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
+    """The i-th model, which fits the layout."""
+    model, name, layout = models[i], _name(models, i), expected.layout
+    if isinstance(model, str | Path):
+        loaded = load_model(name, expected if parse_address(name).round is None else None)
+    elif isinstance(model, Model):
+        loaded = model
+    elif isinstance(model, Weights):
+        loaded = Model(name, name, model)
+    else:
+        loaded = _in_memory(model, name, expected, whose)
+    own = loaded.weights.layout.as_in(layout)
+    if own is not loaded.weights.layout:
+        loaded = replace(loaded, weights=own.flatten(loaded.weights.arrays()))
+    if set(own.names) != set(layout.names):  # of a run, or read before: by the names of a wrapper, perhaps
+        loaded = _renamed(loaded, name, expected)
+        own = loaded.weights.layout
+    refuse_untied(name, loaded.weights.arrays(), expected)
+    difference = layout.difference(own)
+    if difference:
+        raise FedscopeError(f"{name} does not fit the architecture of {whose}: {difference}")
+    return loaded
+
+
+def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Model:
+    """A module or a state dict, by the rules of files."""
+    if not (_is_module(model) or isinstance(model, Mapping)):
+        raise FedscopeError(
+            f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
+            f"state_dict"
+        )
+    tensors = tensors_of(unwrapped(model)) if _is_module(model) else model
+    if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
+        raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
+    found, place = find_state_dict(name, tensors, expected)
+    try:
+        arrays, stored = as_arrays(name, found)
+        arrays, changes = fit(name, arrays, stored, expected)
+        weights = flattened(name, arrays, expected)
+    except FedscopeError as error:
+        reason = str(error).removeprefix(f"{name}: ")
+        raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None
+    return _noted(Model(name, name, weights), [*([place] if place else []), *changes])
+
+
+def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
+    """A model that was read before, by the names of the expected one; as it is where these are not in it."""
+    arrays = model.weights.arrays()
+    found = fit_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
+    if not found.whole:
+        return model
+    named = {want: arrays[given] for want, given in found.names.items()} | found.supplied
+    kinds = {entry.name: entry for entry in model.weights.layout.entries}
+    layout = Layout(
+        tuple(
+            replace(kinds[found.names[entry.name]], name=entry.name, kind=entry.kind)
+            if entry.name in found.names
+            else entry
+            for entry in expected.layout.entries
+        )
+    )
+    return _noted(replace(model, weights=layout.flatten(named)), found.notes)
+
+
+def _noted(model: Model, notes: Sequence[str]) -> Model:
+    """A model with what was changed, which is said."""
+    if not notes:
+        return model
+    note = ", ".join(notes)
+    warnings.warn(f"{model.address}: {note}", FedscopeWarning, stacklevel=2)
+    return replace(model, note=", ".join(filter(None, (model.note, note))))
+
+
+def _told_apart(models: tuple[Model, ...]) -> tuple[Model, ...]:
+    """Models whose labels differ: files of one name are called as their folders."""
+    files = [
+        model.address if model.run is None and is_file_name(file_and_key(model.address)[0]) else "" for model in models
+    ]
+    labels = distinct_labels([model.label for model in models], files)
+    return tuple(replace(model, label=label) for model, label in zip(models, labels, strict=True))
+
+
+def _refuse_other_scales(models: Sequence[ModelLike]) -> None:
+    """Refuse adapters whose products are scaled differently, as far as they say it.
+
+    Raises:
+        FedscopeError: names both ranks or alphas.
+    """
+    known: list[tuple[str, dict[str, Any]]] = []
+    for i, model in enumerate(models):
+        name = _name(models, i)
+        if isinstance(model, str | Path):
+            parsed = parse_address(str(model))
+            scale = scale_beside(Path(parsed.path)) if parsed.round is None else {}
+        else:
+            scale = scale_of_module(model)
+        if scale:
+            known.append((name, scale))
+    for name, scale in known[1:]:
+        refuse_other_scale(known[0][0], known[0][1], name, scale)
+
+
+def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:
+    """The shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
+    if isinstance(model, str | Path):
+        return shapes_in(Path(model)) if parse_address(str(model)).round is None else shapes_of(runs[0].layout)
+    if isinstance(model, Model | Weights):
+        return shapes_of((model.weights if isinstance(model, Model) else model).layout)
+    tensors = model.state_dict() if _is_module(model) else model
+    if not isinstance(tensors, Mapping):
+        return NO_SHAPES
+    return {name: tuple(value.shape) for name, value in tensors.items() if hasattr(value, "shape")}
+
+
+def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
+    """The shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
+    from ...checkpoints.models.files import read_arrays
+
+    try:
+        arrays, _ = read_arrays(path, None)
+    except FedscopeError:
+        return NO_SHAPES
+    return {name: array.shape for name, array in arrays.items()}
+
+
+def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
+    """One model or several, pairs of them too, as a list; runs and paths by their folders' names.
+
+    >>> several("a@1"), several([("a@1", "b@2"), Path("c.pt")])
+    (['a@1'], ['a@1', 'b@2', 'c.pt'])
+    """
+    if isinstance(models, list | tuple):
+        return [model for part in models for model in several(part)]
+    return [str(models.path) if isinstance(models, Run) else str(models) if isinstance(models, Path) else models]
+
+
+def names_of(models: Sequence[ModelLike]) -> list[str]:
+    """What models are called: addresses as they were given, objects by their class and place."""
+    return [_name(models, i) for i in range(len(models))]
+
+
+def clients_of(models: Sequence[ModelLike]) -> list[str]:
+    """The addresses of all clients of the one round that is named.
+
+    Raises:
+        FedscopeError: not one round; one that did not record its clients; a cohort of one.
+    """
+    names = names_of(models)
+    address = parse_address(names[0]) if names else None
+    if address is None or len(names) != 1 or address.round is None or address.which is not None:
+        raise FedscopeError(f"--clients takes one round, RUN@ROUND, but got {' '.join(names)}; as in runs/ima@20")
+    run = Run.open(address.path)
+    round_ = recorded_pair(run, run.round(address.round).number, names[0])
+    return [f"{address.path}@{round_.number}/client-{k}" for k in round_.client_ids.tolist()]
+
+
+def _name(models: Sequence[ModelLike], i: int) -> str:
+    """An address as it was given; of objects ``Net 1``, by their place."""
+    model = models[i]
+    if isinstance(model, str | Path):
+        return str(model)
+    if isinstance(model, Model):
+        return model.address
+    kind = type(model).__name__ if _is_module(model) else "model"
+    return f"{kind} {i + 1}"
+
+
+def _is_module(model: ModelLike) -> bool:
+    import sys
+
+    torch = sys.modules.get("torch")  # who has a module has loaded it
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def runs_of(models: Sequence[ModelLike]) -> list[Run]:
+    """The runs that models are of, each once.
+
+    Raises:
+        FedscopeError: an address of no run.
+    """
+    found: dict[Path, Run] = {}
+    for model in models:
+        if isinstance(model, Model) and model.run is not None:
+            found.setdefault(model.run.path, model.run)
+        elif isinstance(model, str | Path) and parse_address(str(model)).round is not None:
+            path = Path(parse_address(str(model)).path)
+            if path not in found:
+                found[path] = Run.open(path)
+    return list(found.values())
+
+
+def expand(address: str, option: str = "--show") -> list[str]:
+    """``RUN@all/global`` and ``RUN@1,20,last`` as an address a round; any other address alone.
+
+    Raises:
+        FedscopeError: rounds that the run does not have.
+    """
+    path, at, rest = address.rpartition("@")
+    rounds, slash, which = rest.partition("/")
+    if not at or not (rounds == "all" or "," in rounds):
+        return [address]
+    run = open_run(path)
+    have = run.rounds
+    if rounds == "all" and which in ("start", "global", "averaged"):  # not every round keeps its models
+        have = tuple(t for t in have if which in run.round(t).models)
+    return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, have, path, option=option)]
+
+
+def expanded(models: Sequence[ModelLike], option: str = "--show") -> list[ModelLike]:
+    """All of them, addresses of several rounds as one a round."""
+    each = (expand(model, option) if isinstance(model, str) else [model] for model in models)
+    return [model for some in each for model in some]
+
+
+def calibration_of(posed: Posed, source: Source, normalization: str) -> Samples | None:
+    """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
+    if normalization != "re-estimate":
+        return None
+    return limited(posed.dataset, replace(source, split="train"))
+
+
+def calibration_settings(posed: Posed, source: Source, normalization: str) -> dict[str, Any]:
+    """What a result's provenance says of the samples that statistics are re-estimated on."""
+    samples = calibration_of(posed, source, normalization)
+    if samples is None:
+        return {}
+    return {"calibration_samples": len(samples), "calibration_seed": source.seed if source.limit else None}

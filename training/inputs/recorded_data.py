@@ -1,0 +1,224 @@
+"""The data that a recorded run names or keeps, as its loop had them: which they are, and in what scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.named_code import refuse_named_code
+from ...analysis.settings import Source
+from ...checkpoints import FedscopeError
+from ...checkpoints.recorder.kept_data import NAME, read_kept
+
+if TYPE_CHECKING:
+    from ...checkpoints import Run
+    from ...evaluation.tasks import Task
+    from .. import Dataset
+
+#: files of the user's own, which a loop reads itself
+_OWN = ("npz", "folder")
+
+
+def is_recorded(run: Run) -> bool:
+    """Whether another program trained the run, and says itself how."""
+    return run.is_foreign and run.config is None
+
+
+def data_named(runs: Sequence[Run], source: Source) -> Any:
+    """The data that were given, else those that a recorded run names without more; None of a run that was trained, or
+    that says a sum of its arrays.
+
+    Raises:
+        NamedCodeError: as :func:`~.named_code.refuse_named_code`.
+    """
+    if source.data is None and runs and is_recorded(runs[0]):
+        refuse_named_code(runs[0], source)
+        data = runs[0].info.get("data", {})
+        return data.get("name") if "sha256" not in data else None
+    return source.data
+
+
+def refuse_changed_data(runs: Sequence[Run], source: Source) -> None:
+    """Refuse the file that a recorded run names where it has changed; what is given with --data may be anything.
+
+    Raises:
+        FedscopeError: says how to measure on it all the same.
+    """
+    if source.data is None and runs and runs[0].is_foreign:
+        from ...checkpoints.recorder.named_data import refuse_changed
+
+        refuse_changed(runs[0].path, runs[0].info.get("data", {}))
+
+
+def dataset_asked(runs: Sequence[Run], source: Source, task: Task) -> Dataset:
+    """The data of --data, else those of the first run, in the scale that its models were trained in.
+
+    Raises:
+        FedscopeError: runs of other data, or in another scale; data that are gone or changed; a run that keeps the sum
+            of its arrays alone, and no --data.
+    """
+    from ..data.given_scale import arrays_in_scale, data_in_scale
+
+    refuse_changed_data(runs, source)
+    given = data_named(runs, source)
+    if source.data is None:
+        _refuse_others(runs)
+    scale = scale_of(runs, source, given)
+    if given is not None:
+        return data_in_scale(given, task, scale)
+    first = runs[0]
+    said = first.info.get("data", {})
+    if is_recorded(first) and said.get("name") == NAME:
+        arrays = read_kept(first.path, first.info)
+        if arrays is None:
+            raise FedscopeError(
+                f"{first.path} keeps the sum of its data alone (keep_data=False), so give --data (data=) with the same "
+                "arrays, or an npz:PATH of them"
+            )
+        return arrays_in_scale(NAME, arrays, task, bool(scale), one=said.get("splits") == "one")
+    return _of_training(first, task, scale)
+
+
+def scale_of(runs: Sequence[Run], source: Source, data: Any) -> bool | None:
+    """Whether samples are standardised: as was asked for, else as recorded runs say, else recorded runs' own data are
+    not; None for what the name of the data means.
+
+    Raises:
+        FedscopeError: runs whose models were trained in other scales.
+    """
+    trained = [run for run in runs if not is_recorded(run)]
+    said = {run.path: bool(run.info.get("data", {})["standardise"]) for run in runs if _says_scale(run)}
+    if trained and (source.standardise is False or False in said.values()):
+        other = next((path for path, how in said.items() if not how), None)
+        if other is None:
+            raise FedscopeError(
+                f"{trained[0].path} was trained on standardised samples, and --no-standardise takes others; leave it "
+                "out"
+            )
+        raise FedscopeError(
+            f"{trained[0].path} was trained on standardised samples, and {other} was recorded without; ask for one of "
+            "them at a time"
+        )
+    if source.standardise is not None or trained or not runs:
+        return source.standardise
+    if len(said) > 1 and len(set(said.values())) > 1:
+        yes, no = (next(path for path, how in said.items() if how is one) for one in (True, False))
+        raise FedscopeError(
+            f"{yes} was recorded with standardise=True, and {no} without; ask for one of them at a time, or give "
+            "--standardise or --no-standardise"
+        )
+    if said:
+        return next(iter(said.values()))
+    recorded = runs[0].info.get("data", {})
+    if data is None and "sha256" in recorded and recorded.get("name") != NAME:  # as fedscope writes it when it trains
+        return bool(recorded["channel_means"]) if "channel_means" in recorded else None
+    # code and objects are taken as they are by what they mean, a standardised Dataset as well
+    return False if isinstance(data, str) and data.partition(":")[0] in _OWN else None
+
+
+def refuse_unlike(runs: Sequence[Run], source: Source, dataset: Dataset) -> str:
+    """Refuse data that are others than a run says.
+
+    Returns:
+        Why they are others, where that was accepted; empty where they are not.
+
+    Raises:
+        FedscopeError: arrays with another sum; samples that a run's partition does not count like this.
+    """
+    from ..data.membership import refuse_outside
+
+    for run in runs:
+        seen = run.info.get("data", {}).get("sha256")
+        if seen is not None and seen != dataset.sha256:
+            if not run.is_foreign:
+                raise FedscopeError(
+                    f"--data {_called(source.data)} is not the data that {run.path} was trained on; leave it out"
+                )
+            what = (
+                f"{dataset.name} is not the data that {run.path} was recorded with (sha256 {dataset.sha256[:12]}..., "
+                f"the run says {seen[:12]}...)"
+            )
+            if not source.accept_data:
+                raise FedscopeError(
+                    f"{what}; give those{' or leave --data out' if _keeps(run) else ''}, or --accept-data "
+                    "(accept_data=True), which goes on and says so in every result"
+                )
+            return what
+    unlike = (_partitions_unlike(run, source, dataset, refuse_outside) for run in runs if run.is_foreign)
+    return next(filter(None, unlike), "")
+
+
+def _partitions_unlike(run: Run, source: Source, dataset: Dataset, refuse_outside: Any) -> str:
+    """Whether the labels of the samples that clients hold are those that the run has counted."""
+    import numpy as np
+
+    # of test samples alone the clients' part is not read
+    if run.partition is None or not len(dataset.y_train):
+        return ""
+    named = dataset.name if source.data is None else _called(source.data)
+    refuse_outside(run.partition, len(dataset.y_train), str(run.path), named)
+    counts = run.partition.label_counts
+    if not dataset.task.has_classes or dataset.y_train.ndim != 1 or counts.shape[1] == 1:
+        return ""
+    for k, rows in enumerate(run.partition.clients):
+        found = np.bincount(dataset.y_train[rows], minlength=counts.shape[1])
+        if len(found) == counts.shape[1] and np.array_equal(found, counts[k]):
+            continue
+        what = (
+            f"client {k} of {run.path} holds {_listed(counts[k])} samples by class, but at the same places the "
+            f"training samples of {dataset.name} have {_listed(found)}, so they are others, or in another order"
+        )
+        if not source.accept_data:
+            raise FedscopeError(
+                f"{what}; give the data that partition= counts, or --accept-data (accept_data=True), which goes on and "
+                "says so in every result"
+            )
+        return what
+    return ""
+
+
+def _listed(counts: Any) -> str:
+    return "[" + ", ".join(map(str, counts[:10].tolist())) + (", ...]" if len(counts) > 10 else "]")
+
+
+def _says_scale(run: Run) -> bool:
+    return is_recorded(run) and "standardise" in run.info.get("data", {})
+
+
+def _keeps(run: Run) -> bool:
+    data = run.info.get("data", {})
+    return data.get("name") != NAME or "file" in data
+
+
+def _called(data: Any) -> str:
+    return data if isinstance(data, str) else type(data).__name__
+
+
+def _of_training(run: Run, task: Task, scale: bool | None) -> Dataset:
+    from .. import data_of
+    from ..data.given_scale import as_given
+
+    dataset = data_of(run, task)
+    return as_given(dataset) if scale is False and dataset.means else dataset
+
+
+def _refuse_others(runs: Sequence[Run]) -> None:
+    """Refuse recorded runs that name other data than the first run, on whose they would be measured.
+
+    Raises:
+        FedscopeError: says which.
+    """
+    first = runs[0].info.get("data", {})
+    for run in runs[1:]:
+        own = run.info.get("data", {})
+        told = next((key for key in ("sha256", "file_sha256", "name") if key in first and key in own), None)
+        if told is not None and first[told] != own[told] and (run.is_foreign or runs[0].is_foreign):
+            raise FedscopeError(
+                f"{runs[0].path} and {run.path} were trained on different data ({_short(first)} and {_short(own)}); "
+                "say with --data on which to measure, or ask for one of them at a time"
+            )
+
+
+def _short(data: dict[str, Any]) -> str:
+    told = data.get("sha256") or data.get("file_sha256")
+    return f"{data.get('name', 'data')}{f', sha256 {told[:12]}...' if told else ''}"

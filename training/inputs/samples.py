@@ -1,0 +1,331 @@
+"""The samples that models are measured on, and the architecture that they fit: a run's own, or what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from ...analysis.named_code import refuse_named_code
+from ...analysis.settings import Source
+from ...checkpoints import FedscopeError, Layout
+from ...checkpoints.models.adapters import about_adapters
+from ...checkpoints.models.wrappers import unwrapped
+from .recorded_data import data_named as data_named
+from .recorded_data import dataset_asked, is_recorded, refuse_unlike
+from .recorded_error import compared
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor, nn
+
+    from ...checkpoints import Partition, Run, Weights
+    from ...evaluation.samples import Samples
+    from ...evaluation.tasks import Task
+    from .. import Dataset
+
+
+#: where no model is known that an architecture is built for
+NO_SHAPES: Mapping[str, Sequence[int]] = MappingProxyType({})
+
+
+def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
+    """Say what a run of another program does not, and how it is said instead.
+
+    Raises:
+        FedscopeError: a run that names no architecture or no data, and no --model or --data.
+    """
+    for run in runs:
+        lacks = []
+        if run.is_foreign and run.config is None and model_named(run, source) is None:
+            lacks.append(("architecture", "--model"))
+        if run.is_foreign and "name" not in run.info.get("data", {}) and not source.data:
+            lacks.append(("data", "--data"))
+        if lacks:
+            what = " nor ".join(name for name, _ in lacks)
+            raise FedscopeError(
+                f"{run.path} was recorded by {run.info['source']} and names {'no' if len(lacks) == 1 else 'neither'} "
+                f"{what}; give {' and '.join(option for _, option in lacks)}"
+            )
+
+
+def model_named(run: Run, source: Source) -> Any:
+    """The architecture that was given, else the one that a recorded run names; None where neither does.
+
+    Raises:
+        NamedCodeError: as :func:`~.named_code.refuse_named_code`.
+    """
+    if source.model is not None:
+        return source.model
+    refuse_named_code(run, source)
+    return run.info.get("model")
+
+
+def asked_task(runs: Sequence[Run], source: Source) -> Task:
+    """What is measured: --task, else what the first run has learnt, else what the data are for.
+
+    Raises:
+        FedscopeError: no such task; a run whose task is code of the user's own.
+    """
+    from .. import given_task, learnt_by, task_of_data
+
+    if source.task is not None:
+        return given_task(source.task)
+    data = data_named(runs, source)
+    if runs and not (is_recorded(runs[0]) and data is not None):
+        return learnt_by(runs[0])
+    return task_of_data(data) if isinstance(data, str) else given_task(None)
+
+
+def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
+    """What a task of the user's own gives: its name stays when its code changes."""
+    from ...evaluation.standard_tasks import is_own
+
+    if not is_own(samples.task):
+        return {}
+    values = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
+    return {"task_behaviour": values}
+
+
+def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int]] = NO_SHAPES) -> nn.Module:
+    """An architecture by its name, or a module as it is, without what only wraps it (``DataParallel``, ...).
+
+    Args:
+        shapes: of the tensors of a model that it is built for, whose head says how many outputs it has where the data
+            have only some of the classes.
+
+    Raises:
+        FedscopeError: no such architecture; data that it does not take.
+    """
+    from ...evaluation.validation import refuse_shapeless
+    from .. import build_module, model_settings
+    from ..build import outputs_of
+    from ..models.custom import in_float32
+
+    if not isinstance(model, str):
+        model = unwrapped(model)
+        if not callable(getattr(model, "named_parameters", None)):
+            raise FedscopeError(
+                f"model= was given as {type(model).__name__}, which does not say how a network computes; give the "
+                "module, a class or function that makes it, or its name, as cnn or module:factory"
+            )
+        refuse_shapeless(model)
+        return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
+    architecture = model_settings(model)
+    outputs = outputs_of(architecture, dataset, shapes)
+    module = build_module(architecture, dataset.shape, outputs)
+    architecture.refuse_samples(replace(dataset, classes=outputs))
+    return cast("nn.Module", unwrapped(module))
+
+
+def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
+    """The shapes of a model's tensors, by name."""
+    return {entry.name: entry.shape for entry in layout.entries}
+
+
+def name_of(given: Any) -> str | None:
+    """What provenance calls data or a model that may be an object."""
+    return given if given is None or isinstance(given, str) else type(given).__name__
+
+
+def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
+    """The data of whole runs: those of --data, else those that the first one was trained on.
+
+    Raises:
+        FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on;
+            as :func:`~.recorded_error.compared`.
+    """
+    return _asked(runs, source)[0]
+
+
+def _asked(runs: Sequence[Run], source: Source) -> tuple[Dataset, dict[str, Any]]:
+    """The data of whole runs, and what a result's provenance says of how they were compared with recorded runs'."""
+    refuse_nameless(runs, source)
+    task = asked_task(runs, source)
+    dataset = dataset_asked(runs, source, task)
+    if data_named(runs, source) is not None:
+        refuse_unlike([run for run in runs if not run.is_foreign], source, dataset)
+    said = compared(runs, source, dataset, lambda run: module_for(run, source, dataset))
+    return dataset, said
+
+
+def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
+    """A run's architecture: that of --model, else the one of its configuration; its parameters are not loaded.
+
+    Raises:
+        FedscopeError: the run's models do not fit it; the run names none.
+    """
+    from ...evaluation.recorded_names import named_as_recorded
+    from .. import module_of
+
+    refuse_nameless([run], source)
+    model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
+    if model is None:
+        return module_of(run)
+    module = named_as_recorded(given_module(model, dataset, shapes_of(run.layout)), run.layout)
+    read_as(module, run)
+    difference = Layout.of(module).difference(run.layout)
+    if difference:
+        raise FedscopeError(f"{run.path} does not fit the architecture of --model {name_of(model)}: {difference}")
+    return module
+
+
+def read_as(module: nn.Module, run: Run) -> None:
+    """Have the rounds of a run read in the order of an architecture that has the same tensors."""
+    run.layout = run.layout.as_in(Layout.of(module))
+
+
+def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
+    """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
+    from ...evaluation.standard_tasks import CLASSIFICATION
+
+    model = model_named(runs[0], source)
+    said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
+    if any(run.is_foreign for run in runs):
+        dataset, compared_as = _asked(runs, source)
+        said |= compared_as | ({} if dataset.means else {"standardised": False})
+    if is_own_model(model):
+        dataset, round_ = dataset_of(runs, source), runs[0].round("last")
+        weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
+        said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
+    clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
+    said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
+    task = asked_task(runs, source)
+    return said | ({} if task is CLASSIFICATION else {"task": task.name})
+
+
+def halves_read(run: Run) -> str:
+    """A clause for a run whose models are stored in half precision; empty for others."""
+    stored = sorted({entry.stored for entry in run.layout.entries if entry.stored})
+    return f"{' and '.join(stored)} tensors are read as float32" if stored else ""
+
+
+def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:
+    """What a result on averages of clients says of the running statistics of normalization layers, where there are
+    any: ``normalization_policy`` is ``averaged``."""
+    kept = [entry for run in runs for entry in run.layout.buffers if entry.dtype.startswith("float")]
+    return {"normalization_policy": "averaged"} if kept else {}
+
+
+def is_own_model(model: Any) -> bool:
+    """Whether it is code of the user's own, which may change and keep its name."""
+    return model is not None and (not isinstance(model, str) or ":" in model)
+
+
+def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
+    """What a module of the user's own answers: its layers' names stay when its code changes, and so does its address.
+
+    The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
+    """
+    return _first(module, samples, weights, lambda outputs: outputs)
+
+
+def _first(
+    module: nn.Module, samples: Samples, weights: Weights, values: Callable[[Tensor], Tensor]
+) -> list[float] | None:
+    """What is made of a model's outputs for four samples."""
+    from ...evaluation.model_replica import Replica
+
+    try:
+        replica = Replica(module)
+        replica.load(weights.parameters, weights.buffers)
+        made = values(replica.logits(replica.prepare(samples.x[:4])))
+        return [float(value) for value in made.flatten().tolist()]
+    except Exception:
+        return None
+
+
+def limited(dataset: Dataset, source: Source) -> Samples:
+    """A split of the data, or the subset that --limit asks for."""
+    samples = dataset.samples(cast(Any, source.split))
+    return samples if source.limit is None else samples.limit(source.limit, source.seed)
+
+
+def global_training_data(
+    dataset: Dataset, partition: Partition, client_ids: npt.NDArray[np.int64] | None = None
+) -> Samples:
+    """D: all clients' training data, without what clients keep aside as their test part; or those of some clients."""
+    from ..data.membership import held_by
+
+    samples, rows = dataset.samples("train"), held_by(partition, client_ids)
+    if len(rows) == len(samples.y):
+        return samples
+    return replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)
+
+
+def samples_of_clients(
+    dataset: Dataset,
+    partition: Partition | None,
+    source: Source,
+    client_ids: npt.NDArray[np.int64] | None = None,
+) -> tuple[Samples, bool]:
+    """D of all clients or of these, or the test split, of --limit a part; and whether they are all of D."""
+    if source.split != "train":
+        return limited(dataset, source), False
+    assert partition is not None, "refused where there is none"
+    samples = global_training_data(dataset, partition, client_ids)
+    whole = source.limit is None or source.limit >= len(samples)
+    return (samples if source.limit is None else samples.limit(source.limit, source.seed)), whole
+
+
+def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Samples:
+    """What whole runs are measured on: the test split, or the training data D of all clients, of --limit a part.
+
+    Raises:
+        FedscopeError: runs with other data, so that their numbers would not lie on one axis.
+    """
+    import numpy as np
+
+    samples: Samples | None = None
+    for run in runs:
+        # what a run does not say, --data has said
+        # of a recorded run that was compared already
+        same = run.is_foreign or run.info.get("data", {}).get("sha256", dataset.sha256) == dataset.sha256
+        own = dataset.samples("test")
+        if same and source.split == "train":
+            if run.partition is None and run.is_foreign:
+                raise no_partition(run, "and --split train is all clients' data; give --split test")
+            run.require("partition.h5")
+            assert run.partition is not None, "just required"
+            own = global_training_data(dataset, run.partition)
+        if not same or (samples is not None and not np.array_equal(own.indices, samples.indices)):
+            why = "different data" if not same else "different parts of the data (their clients keep test parts)"
+            raise FedscopeError(f"{runs[0].path} and {run.path} were trained on {why}; ask for one of them at a time")
+        samples = own
+    assert samples is not None, "a command has a run"
+    return samples if source.limit is None else samples.limit(source.limit, source.seed)
+
+
+def no_partition(run: Run, why: str) -> FedscopeError:
+    """What is raised where a partition is needed; ``why`` it is, and what can be given instead."""
+    return FedscopeError(f"{run.path} does not say which client holds which samples (no partition.h5), {why}")
+
+
+def refuse_without_partition(run: Run, source: Source) -> None:
+    """D is the training data of the clients that the partition names; on test data a run can do without.
+
+    Raises:
+        FedscopeError: training data are asked for.
+    """
+    if not run.is_foreign:
+        run.require("partition.h5")
+    if source.split == "train":
+        raise no_partition(
+            run, "and --split train is all clients' data; give --split test, where the bias is not split"
+        )
+
+
+def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
+    """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
+    from ...evaluation.resumable import task_of
+
+    return {
+        "data": samples.name,
+        "data_sha256": samples.sha256,
+        "split": samples.split,
+        "samples": len(samples.y),
+        "seed": seed,
+        **task_of(samples),
+    }

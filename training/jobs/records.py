@@ -1,0 +1,105 @@
+"""Which job has which piece of work, on disk: whoever waits for jobs may die, and the next one finds them.
+
+For every piece ``NAME.job.json`` says which job is to do it, by a token that nobody else has. It is written before the
+job is sent, and the job reads it before it begins: one that finds another token has been replaced, and does nothing. So
+no two jobs work on one folder, whether or not the file system has locks that hold between machines.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from ...checkpoints import write_durably
+from ...checkpoints.io.untrusted import read_json
+
+JOBS = "jobs"
+_WHAT, _REMEDY = "the record of a job", "end its jobs, and remove it"
+
+T = TypeVar("T", bound="_OnDisk")
+
+
+class _OnDisk:
+    """A dataclass of texts and numbers, in a file of its own."""
+
+    END = ""
+
+    @classmethod
+    def path(cls, folder: Path, name: str) -> Path:
+        return folder / f"{name}{cls.END}"
+
+    @classmethod
+    def read(cls: type[T], folder: Path, name: str) -> T | None:
+        """The one of this name; None where there is none.
+
+        Raises:
+            FedscopeError: a damaged one.
+        """
+        path = cls.path(folder, name)
+        if not path.is_file():
+            return None
+        found = dict(read_json(path, _WHAT, _REMEDY))
+        return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})  # type: ignore[arg-type]
+
+    def write(self, folder: Path, name: str) -> None:
+        """Keep it in the place of an earlier one."""
+        said: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        with write_durably(self.path(folder, name)) as temporary:
+            temporary.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Record(_OnDisk):
+    """A job that has a piece of work, or is about to be sent.
+
+    Attributes:
+        token: which no other job has; launcher: that it was sent by.
+        batch: a name for all jobs that were sent together, index: its place among them.
+        id: the launcher's; "" until it is known.
+        host: where it was sent from.
+    """
+
+    END = ".job.json"
+    token: str
+    launcher: str
+    batch: str
+    index: int
+    id: str = ""
+    host: str = ""
+
+    @classmethod
+    def new(cls, launcher: str, batch: str, index: int) -> Self:
+        """One with a token of its own, sent from this machine."""
+        return cls(secrets.token_hex(8), launcher, batch, index, host=socket.gethostname())
+
+
+@dataclass(frozen=True)
+class Outcome(_OnDisk):
+    """How a job ended, in its own words.
+
+    Attributes:
+        token: the job's; failure: the sentence with which it failed, None where it did not.
+        host, capability: of the machine that computed.
+    """
+
+    END = ".outcome.json"
+    token: str
+    failure: str | None = None
+    host: str = ""
+    capability: str = ""
+
+
+def outcomes_in(folder: Path, tokens: Mapping[str, str]) -> dict[str, Outcome]:
+    """How those of the jobs ended that have said so.
+
+    Args:
+        tokens: of the jobs, by the name of what they do.
+    """
+    there = {path.name for path in folder.iterdir()}  # which makes network file systems look again
+    found = {name: Outcome.read(folder, name) for name in tokens if f"{name}{Outcome.END}" in there}
+    return {name: one for name, one in found.items() if one is not None and one.token == tokens[name]}

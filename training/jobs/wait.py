@@ -1,0 +1,249 @@
+"""Whoever waits for jobs: finds those of an earlier command, sends what is lacking, and says how each ended."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ...checkpoints import FedscopeError
+from ...checkpoints.io.own_files import refuse_linked
+from .environment import Origin
+from .job import Errand, Job
+from .launchers import Launcher, UnknownError, known_launcher
+from .records import Outcome, Record, outcomes_in
+
+
+class JobsWatcher(Protocol):
+    """Who is told."""
+
+    def look(self) -> None:
+        """Time to look at what jobs have done so far."""
+
+    def ended(self, name: str, failure: str | None) -> None:
+        """An errand is complete, or has failed with a sentence."""
+
+    def note(self, sentence: str) -> None:
+        """What is worth reading meanwhile."""
+
+
+@dataclass
+class _Sent:
+    """A job that may still run; ``over`` is when it was first seen to have ended, and how."""
+
+    record: Record
+    over: tuple[float, str] | None = None
+
+
+def await_jobs(
+    errands: Sequence[Errand],
+    by: Launcher,
+    folder: Path,
+    watcher: JobsWatcher,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, str | None]:
+    """Have errands done by jobs. Gives the sentence of each that failed, None of each that is complete.
+
+    What is complete on disk is left alone. A job of an earlier command that waits or runs is waited for; where it has
+    ended without completing its errand, another one is sent. A job that ends so while this waits has failed: the same
+    command sends another.
+
+    Args:
+        folder: of the records; the caller holds a lock on it, so that two commands do not send the same.
+
+    Raises:
+        FedscopeError: jobs of another launcher still run; nothing is known of earlier jobs; the scheduler refuses.
+        KeyboardInterrupt: passed on; jobs go on.
+    """
+    refuse_linked(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    origin = Origin.here()
+    ended: dict[str, str | None] = {}
+    for errand in errands:
+        complete, damage = _looked_at(errand)
+        if damage is not None:
+            _tell(watcher, ended, errand.name, damage)
+        elif complete:
+            ended[errand.name] = None
+    sent = _found(errands, by, folder, ended)
+    if sent:
+        watcher.note(f"{_jobs(len(sent))} of an earlier command still {'run' if len(sent) > 1 else 'runs'}")
+    of = {errand.name: errand for errand in errands}
+    asked, answers = clock(), True
+    try:
+        while len(ended) < len(errands):
+            if clock() - asked >= by.pace.ask:
+                answers = _ask(by, sent, clock(), watcher, answers)
+                asked = clock()
+            outcomes = outcomes_in(folder, {name: job.record.token for name, job in sent.items()})
+            for name in list(sent):
+                over = sent[name].over
+                late = over is not None and clock() - over[0] >= by.pace.grace
+                how = _how_ended(of[name], sent[name], outcomes.get(name), late=late)
+                if how is None:
+                    continue
+                del sent[name]
+                failure, outcome = how[0], outcomes.get(name)
+                if outcome is not None and (caution := origin.caution(name, outcome.capability)):
+                    watcher.note(caution)
+                _tell(watcher, ended, name, failure)
+            ready = [
+                errand
+                for errand in errands
+                if errand.name not in ended and errand.name not in sent and errand.waits_for() in {None, *ended}
+            ]
+            room = len(ready) if by.at_once is None else max(0, by.at_once - len(sent))
+            if ready[:room]:
+                for name, record in _send(ready[:room], by, folder, origin).items():
+                    sent[name] = _Sent(record)
+            watcher.look()
+            if len(ended) < len(errands):
+                time.sleep(by.pace.look)
+    except KeyboardInterrupt:
+        ids = [job.record.id for job in sent.values() if job.record.id]
+        if ids:
+            go = "go on by themselves" if len(ids) > 1 else "goes on by itself"
+            watcher.note(f"{_jobs(len(ids))} {go}; the same command collects what they do, and this ends them: "
+                         f"{by.to_end(ids)}")  # fmt: skip
+        raise
+    return ended
+
+
+def refuse_live_jobs(names: Sequence[str], folder: Path, remedy: str) -> None:
+    """Refuse to do by oneself what jobs are doing.
+
+    Args:
+        remedy: the end of the sentence.
+
+    Raises:
+        FedscopeError: names the jobs.
+    """
+    records = {name: record for name in names if (record := Record.read(folder, name)) is not None}
+    for by in sorted({record.launcher for record in records.values()}):
+        own = {name: record for name, record in records.items() if record.launcher == by}
+        own = _unended(own, folder)
+        if not own:
+            continue
+        asked = known_launcher(by)
+        alive = {name: id for name, (id, how) in _known(asked, own, folder).items() if how is None}
+        if alive:
+            first = next(iter(alive))
+            work = "work" if len(alive) > 1 else "works"
+            raise FedscopeError(
+                f"{_jobs(len(alive))} of --launcher {by} still {work} here, on {first} for one; {remedy}, or end them: "
+                f"{asked.to_end(alive.values())}"
+            )
+
+
+def _unended(records: Mapping[str, Record], folder: Path) -> dict[str, Record]:
+    """Those whose job has not said how it ended."""
+    if not records:
+        return {}
+    over = outcomes_in(folder, {name: record.token for name, record in records.items()})
+    return {name: record for name, record in records.items() if name not in over}
+
+
+def _known(by: Launcher, records: Mapping[str, Record], folder: Path) -> dict[str, tuple[str, str | None]]:
+    try:
+        return by.states(records)
+    except UnknownError as error:
+        raise FedscopeError(
+            f"{error}, so it is not known whether jobs of an earlier command still run; try again there, or, where "
+            f"they have ended, remove {folder}"
+        ) from error
+
+
+def _found(errands: Sequence[Errand], by: Launcher, folder: Path, ended: Mapping[str, str | None]) -> dict[str, _Sent]:
+    """The jobs of earlier commands that wait or run."""
+    left = [errand.name for errand in errands if errand.name not in ended]
+    records = _unended({name: record for name in left if (record := Record.read(folder, name)) is not None}, folder)
+    other = [name for name, record in records.items() if record.launcher != by.name]
+    refuse_live_jobs(other, folder, f"give --launcher {records[other[0]].launcher} again" if other else "")
+    own = {name: record for name, record in records.items() if record.launcher == by.name}
+    if not own:
+        return {}
+    found = {}
+    for name, (id, how) in _known(by, own, folder).items():
+        if how is None:
+            found[name] = _Sent(replace(own[name], id=id))
+            if id != own[name].id:  # whoever sent it died before it could write the id down
+                found[name].record.write(folder, name)
+    return found
+
+
+def _ask(by: Launcher, sent: Mapping[str, _Sent], now: float, watcher: JobsWatcher, answers: bool) -> bool:
+    """Note which jobs have ended; whether the scheduler has answered."""
+    if not sent:
+        return answers
+    try:
+        states = by.states({name: job.record for name, job in sent.items()})
+    except UnknownError as error:
+        if answers:
+            watcher.note(f"{error}; waiting for it")
+        return False
+    for name, (_, how) in states.items():
+        if how is None:
+            sent[name].over = None
+        elif sent[name].over is None:
+            sent[name].over = (now, how)
+    return True
+
+
+def _how_ended(errand: Errand, job: _Sent, outcome: Outcome | None, *, late: bool) -> tuple[str | None] | None:
+    """The sentence with which a job's errand failed, or that it is complete; None while its job may go on.
+
+    Args:
+        outcome: what the job has said.
+        late: whether the scheduler has said for a while that it has ended.
+    """
+    if outcome is not None and outcome.failure is not None:
+        return (outcome.failure,)
+    if outcome is None and not late:
+        return None
+    complete, damage = _looked_at(errand)
+    if complete or damage is not None:
+        return (damage,)
+    if not late:  # a network file system may show it later
+        return None
+    id = job.record.id.partition(":")[0]
+    if outcome is not None:
+        return (f"its job {id} has ended, but it is not complete, see {errand.log}",)
+    how = "" if job.over is None or job.over[1] == "GONE" else f" ({job.over[1]})"
+    return (f"its job {id} was ended from outside{how}; the same command sends another, see {errand.log}",)
+
+
+def _looked_at(errand: Errand) -> tuple[bool, str | None]:
+    """Whether an errand is complete, and what is wrong with what is there."""
+    try:
+        return errand.is_complete(), None
+    except FedscopeError as error:
+        return False, str(error)
+
+
+def _send(errands: Sequence[Errand], by: Launcher, folder: Path, origin: Origin) -> dict[str, Record]:
+    """Send a job for each, and write down which before and after."""
+    batch = f"fedscope-{secrets.token_hex(4)}"
+    records = [Record.new(by.name, batch, i) for i in range(len(errands))]
+    for errand, record in zip(errands, records, strict=True):
+        record.write(folder, errand.name)
+        Outcome.path(folder, errand.name).unlink(missing_ok=True)
+    jobs = [Job(errand, folder, record.token, origin) for errand, record in zip(errands, records, strict=True)]
+    ids = by.send(jobs, batch, folder / batch)
+    known = {}
+    for errand, record, id in zip(errands, records, ids, strict=True):
+        known[errand.name] = replace(record, id=id)
+        known[errand.name].write(folder, errand.name)
+    return known
+
+
+def _tell(watcher: JobsWatcher, ended: dict[str, str | None], name: str, failure: str | None) -> None:
+    ended[name] = failure
+    watcher.ended(name, failure)
+
+
+def _jobs(count: int) -> str:
+    return f"{count} jobs" if count > 1 else "1 job"

@@ -1,0 +1,1 @@
+"""Local training of a cohort: engines, models of workers, vectorised training."""

@@ -1,0 +1,345 @@
+"""Where and how wide local training runs. The method's code is the same, and on CPUs so are the numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ...checkpoints.errors import listed
+from ...distributed.worker import Job
+from ...evaluation.compute import AHEAD, CPU, Compute, run_in_workers
+from ..methods.base import ClientMethod, ClientState, State
+from ..profile import Profile, timed
+from .cohort_storage import MEMORY, Room
+from .local_training import LocalTask, LocalUpdate
+from .vectorized_model import CohortBench
+from .vectorized_training import CohortTask, updates_of
+from .worker_model import Workbench
+
+Result = TypeVar("Result")
+EngineName = Literal["threads", "device", "cohort"]
+
+#: how many clients are trained in one pass, at most, and below which number they are trained one by one: fixed, because
+#: the last bits of their numbers may depend on it
+TOGETHER, FEWEST = 32, 4
+#: parameters of a model for which a group's matrices, 2 x 32 models, take at most 26 MB
+SMALL = 100_000
+#: bytes of trained models that wait for a slower client, a worker, where two of them are not more
+WAITING = 2**26
+
+
+def grouped(samples: Sequence[int]) -> list[list[int]]:
+    """Clients by their number of samples, the largest first, in groups of at most `TOGETHER`.
+
+    In a group the smaller wait for the largest: at most half of its rows' time is spent waiting.
+
+    >>> grouped([9, 50, 10, 400, 11])
+    [[3, 1], [4, 2, 0]]
+    """
+    groups: list[list[int]] = []
+    total = 0
+    for k in sorted(range(len(samples)), key=lambda k: -samples[k]):
+        own = groups[-1] if groups else []
+        if not own or len(own) == TOGETHER or (len(own) + 1) * samples[own[0]] > 2 * (total + samples[k]):
+            groups.append([k])
+            total = samples[k]
+        else:
+            own.append(k)
+            total += samples[k]
+    return groups
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A cohort after local training, in the order of its tasks.
+
+    Attributes:
+        clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once, or on the disk.
+        samples, steps, loss, reach: [C], see :class:`fedscope.training.local.local_training.LocalUpdate`.
+        message: the average of what they send beside their models, float64.
+        message_size: how many numbers one client sends beside its model.
+        states: by name, what they keep for their next participation: models or vectors [C, P], or arrays [C, ...].
+    """
+
+    clients: Weights
+    samples: np.ndarray
+    steps: np.ndarray
+    loss: np.ndarray
+    reach: np.ndarray
+    message: State
+    message_size: int
+    states: Mapping[str, Weights | np.ndarray]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Trains clients of one architecture.
+
+    ``threads`` trains one client a worker, one single-threaded worker a core: a client's numbers do not depend on how
+    many workers there are. ``device`` trains one after the other on an accelerator. ``cohort`` trains up to
+    :data:`TOGETHER` clients in one pass, which numbers differ from by rounding; what else is asked of clients is done
+    one by one. See :func:`fedscope.training.local.engine_choice.engine_of`.
+
+    A device without memory for several clients trains one by one from then on, with a warning. On a cluster
+    (``compute.cluster``) a client, or a group of clients that go together, is a task of a worker there, with the same
+    numbers; a profile holds the round's parts alone then.
+
+    Attributes:
+        kind: of a run; ``auto`` is one by one.
+
+    Raises:
+        FedscopeError: a device without memory for one client.
+    """
+
+    module: nn.Module
+    compute: Compute = CPU
+    profile: Profile | None = None
+    kind: Literal["auto", "threads", "device", "cohort"] = "auto"
+    _narrowed: Event = field(default_factory=Event, repr=False, compare=False)
+    _benches: list[dict[int, CohortBench]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def train(
+        self,
+        method: ClientMethod,
+        tasks: Sequence[LocalTask],
+        p: np.ndarray,
+        progress: Callable[[int, int], None] | None = None,
+        room: Room = MEMORY,
+    ) -> Trained:
+        """Local training of a cohort; ``progress`` is told how many of its clients are done.
+
+        Args:
+            p: [C], the weights of the clients, for their messages.
+            room: where their models and what they keep are collected.
+        """
+        count = len(tasks)
+        models, states, messages = _Rows(count, room), _Rows(count, room), _Average()
+        shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
+        samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
+        together = self.kind == "cohort" and method.vectorised and not self._narrowed.is_set()
+        updates = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
+        waiting: dict[int, State] = {}
+        for done, (k, update) in enumerate(updates, start=1):
+            models.put(k, {"model": update.weights})
+            states.put(k, update.state)
+            samples[k], steps[k], loss[k], reach[k] = update.samples, update.steps, update.loss, update.reach
+            waiting[k] = update.message
+            # in the cohort's order, in which sums of floats are always the same
+            while (following := messages.count) in waiting:
+                messages.add(waiting.pop(following), float(shares[following]))
+            if progress is not None:
+                progress(done, count)
+        clients = models.named["model"]
+        assert isinstance(clients, Weights)
+        return Trained(clients, samples, steps, loss, reach, messages.total, messages.size, states.named)
+
+    def _together(
+        self, method: ClientMethod, tasks: Sequence[LocalTask]
+    ) -> Generator[tuple[int, LocalUpdate], None, None]:
+        """The updates of all tasks and where these stand; clients with about as many steps go together, see
+        :func:`grouped`."""
+
+        def in_one_pass(group: Sequence[int], benches: dict[int, CohortBench], stop: Event) -> list[LocalUpdate]:
+            if len(group) not in benches:
+                benches[len(group)] = CohortBench(self.module, len(group), self.compute)
+            task = replace(CohortTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
+            with timed(self.profile, "train", task.round, task.client):
+                return updates_of(task, method.train(task))
+
+        def on_bench(group: Sequence[int], benches: dict[int, CohortBench], stop: Event) -> list[LocalUpdate]:
+            if len(group) >= FEWEST and not self._narrowed.is_set():
+                with suppress(torch.OutOfMemoryError):
+                    return in_one_pass(group, benches, stop)
+                # here and not in an `except`, which would keep the tensors of the failed attempt alive
+                benches.clear()
+                torch.cuda.empty_cache()
+                if not self._narrowed.is_set():
+                    self._narrowed.set()
+                    warnings.warn(
+                        f"{self.compute.device} ran out of memory with {len(group)} clients at a time; they are "
+                        "trained one by one",
+                        FedscopeWarning,
+                        stacklevel=2,
+                    )
+            bench = Workbench(self.module, self.compute)
+            return [self._alone(method.train, tasks[k], bench, stop) for k in group]
+
+        groups = grouped([len(task.indices) for task in tasks])
+        if self.compute.cluster is not None:
+            job = self._job(OfGroup(method), tasks, groups=True)
+            done = self.compute.cluster.run(job, [[tasks[k] for k in group] for group in groups])
+            for group, updates in zip(groups, done, strict=True):
+                yield from zip(group, updates, strict=True)
+            return
+        benches = self._benches if self._small else []
+        # one thread of torch's each: with several the last bits depend on how many, where a loss has exponentials
+        done = run_in_workers(on_bench, groups, make=dict, workers=self.compute.workers, idle=benches)
+        for group, updates in zip(groups, done, strict=True):
+            yield from zip(group, updates, strict=True)
+
+    @property
+    def _small(self) -> bool:
+        """Whether a group's models and gradients take so little memory that they are kept between rounds."""
+        return sum(parameter.numel() for parameter in self.module.parameters()) <= SMALL
+
+    @property
+    def _ahead(self) -> int:
+        """How many clients a worker may be ahead of the eldest one that trains: their models wait in memory."""
+        size = sum(parameter.numel() * parameter.element_size() for parameter in self.module.parameters())
+        return max(2, min(AHEAD, WAITING // max(1, size)))
+
+    def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
+        """The average with p, in float64, of what the cohort's surveys give."""
+        average = _Average()
+        for k, found in enumerate(self.each(method.survey, tasks)):
+            average.add(found, float(p[k]))
+        return average.total
+
+    def each(self, work: Callable[[LocalTask], Result], tasks: Sequence[LocalTask]) -> Generator[Result, None, None]:
+        """``work(task)`` for every task, in their order, each with its worker's bench."""
+        if self.compute.cluster is not None:
+            yield from self.compute.cluster.run(self._job(OfOne(work), tasks), tasks)
+            return
+
+        def on_bench(task: LocalTask, bench: Workbench, stop: Event) -> Result:
+            return self._alone(work, task, bench, stop)
+
+        def make() -> Workbench:
+            return Workbench(self.module, self.compute)
+
+        yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers, ahead=self._ahead)
+
+    def _job(self, work: Any, tasks: Sequence[LocalTask], *, groups: bool = False) -> Job[Any, Any]:
+        """For a cluster, whose workers keep the data."""
+        constants = [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else []
+        ahead = min(Job.ahead, self._ahead)
+        return Job(work, NewBench(self.module, self.compute.here, groups=groups), _spoken, constants, ahead)
+
+    def _alone(self, work: Callable[[LocalTask], Result], task: LocalTask, bench: Workbench, stop: Event) -> Result:
+        with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
+            try:
+                return work(replace(task, bench=bench, stop=stop))
+            except torch.OutOfMemoryError:
+                raise FedscopeError(
+                    f"{self.compute.device} has no memory left to train client {task.client} in round {task.round}; "
+                    "give a smaller --batch, or --device cpu"
+                ) from None
+
+
+@dataclass(frozen=True)
+class NewBench:
+    """Makes a worker's bench elsewhere, or with ``groups`` a place for those of groups of clients."""
+
+    module: nn.Module
+    compute: Compute
+    groups: bool = False
+
+    def __call__(self) -> Workbench | GroupBenches:
+        """The bench."""
+        return GroupBenches(self.module, self.compute) if self.groups else Workbench(self.module, self.compute)
+
+
+class GroupBenches:
+    """Benches by how many clients they are for."""
+
+    def __init__(self, module: nn.Module, compute: Compute) -> None:
+        self.one = Workbench(module, compute)
+        self._made: dict[int, CohortBench] = {}
+        self._module, self._compute = module, compute
+
+    def of(self, count: int) -> CohortBench:
+        """For so many clients."""
+        if count not in self._made:
+            self._made[count] = CohortBench(self._module, count, self._compute)
+        return self._made[count]
+
+
+@dataclass(frozen=True)
+class OfOne:
+    """What is done with one client's task, elsewhere."""
+
+    work: Callable[[LocalTask], Any]
+
+    def __call__(self, task: LocalTask, bench: Workbench, stop: Event) -> Any:
+        """What the work gives."""
+        return self.work(replace(task, bench=bench, stop=stop))
+
+
+@dataclass(frozen=True)
+class OfGroup:
+    """Local training of a group of clients in one pass, elsewhere: as :meth:`Engine.train` does it here."""
+
+    method: ClientMethod
+
+    def __call__(self, tasks: list[LocalTask], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
+        """The updates, in the order of the tasks."""
+        if len(tasks) < FEWEST:
+            return [self.method.train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
+        task = replace(CohortTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)
+        return updates_of(task, self.method.train(task))
+
+
+def _spoken(item: LocalTask | list[LocalTask]) -> str:
+    """``round 3, client 7``: what sentences call a task, or a group of them."""
+    tasks = item if isinstance(item, list) else [item]
+    which = "client" if len(tasks) == 1 else "clients"
+    return f"round {tasks[0].round}, {which} {listed([task.client for task in tasks], 6)}"
+
+
+class _Average:
+    """A running weighted sum of arrays by name, so that messages need not be in memory all at once."""
+
+    def __init__(self) -> None:
+        self.total: dict[str, np.ndarray] = {}
+        self.size = self.count = 0
+
+    def add(self, arrays: State, share: float) -> None:
+        """Add one client's, weighted."""
+        self.count += 1
+        self.size = sum(np.size(array) for array in arrays.values())
+        for name, array in arrays.items():
+            if name not in self.total:
+                self.total[name] = np.zeros(np.shape(array), np.float64)
+            self.total[name] += share * np.asarray(array, np.float64)
+
+
+class _Rows:
+    """C states of equal names, models among them, filled row by row, so that they are in memory once."""
+
+    def __init__(self, count: int, room: Room) -> None:
+        self.count, self.room = count, room
+        self.named: dict[str, Weights | np.ndarray] = {}
+
+    def put(self, k: int, state: ClientState) -> None:
+        """One client's."""
+        for name, value in state.items():
+            if isinstance(value, Weights):
+                if name not in self.named:
+                    empty = {key: self._empty(buffer) for key, buffer in value.buffers.items()}
+                    self.named[name] = Weights(value.layout, self._vectors(value.parameters), empty)
+                rows = self.named[name]
+                assert isinstance(rows, Weights)
+                rows.parameters[k] = value.parameters
+                for key, buffer in value.buffers.items():
+                    rows.buffers[key][k] = buffer
+            else:
+                if name not in self.named:
+                    self.named[name] = self._vectors(value) if np.ndim(value) == 1 else self._empty(value)
+                rows = self.named[name]
+                assert not isinstance(rows, Weights)
+                rows[k] = value
+
+    def _vectors(self, like: np.ndarray) -> np.ndarray:
+        return self.room.rows(self.count, like.size, like.dtype)
+
+    def _empty(self, like: np.ndarray) -> np.ndarray:
+        return np.empty((self.count, *np.shape(like)), np.asarray(like).dtype)

@@ -1,0 +1,85 @@
+"""Which engine trains a run's clients: a fixed rule, never a measurement, so that the same command gives the same
+numbers."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...checkpoints import FedscopeError, FedscopeWarning
+from ..rng import cohort_size
+from ..settings.registry import method_name
+from .engine import EngineName
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..config.config import Config
+    from ..data.dataset import Dataset
+
+#: ``auto`` trains clients in one pass where a cohort has so many and the model no more parameters (measured)
+FEWEST_CLIENTS, MOST_PARAMETERS = 8, 30_000
+
+
+def one_by_one(device: str) -> EngineName:
+    """The engine that trains one client a worker there: ``threads`` on CPUs, ``device`` on an accelerator."""
+    return "threads" if device.startswith("cpu") else "device"
+
+
+def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
+    """The engine of a run, ``auto`` resolved.
+
+    ``auto`` is ``cohort`` for cohorts of at least `FEWEST_CLIENTS` clients, client methods that take several clients at
+    once, and models of at most `MOST_PARAMETERS` parameters that have no convolutions and can be vectorised; else the
+    one that trains clients one by one on ``run.device``. Where ``cohort`` is asked for and the model cannot be
+    vectorised, it is that one, too, and a warning says so.
+
+    Args:
+        config: its ``run.device`` resolved.
+
+    Raises:
+        FedscopeError: an engine that does not go with the device, or cannot run the method.
+    """
+    from .vectorized_model import why_not_vectorised
+
+    asked, alone = config.run.engine, one_by_one(config.run.device)
+    if asked in ("threads", "device"):
+        if asked != alone:
+            raise FedscopeError(
+                f"run.engine = {asked!r} does not go with run.device = {config.run.device!r}; give --set "
+                "run.engine=auto"
+            )
+        return alone
+    if asked == "cohort" and not config.client.vectorised:
+        raise FedscopeError(
+            "run.engine = 'cohort' trains several clients in one pass, which client.method = "
+            f"{method_name(config.client)!r} cannot; give --set run.engine=auto"
+        )
+    if asked == "auto":
+        cohort = cohort_size(config.data.clients, config.run.participation)
+        if cohort < FEWEST_CLIENTS or not config.client.vectorised or not is_small(module):
+            return alone
+    if why := why_not_vectorised(module, data.samples("train")):
+        if asked == "cohort":
+            warnings.warn(
+                f"run.engine = 'cohort' cannot train {config.model.name} in one pass, because {why}; clients are "
+                f"trained one by one, as with run.engine={alone}",
+                FedscopeWarning,
+                stacklevel=3,
+            )
+        return alone
+    return "cohort"
+
+
+def with_engine(config: Config, module: nn.Module, data: Dataset) -> Config:
+    """The configuration with its engine resolved, as a run keeps it. Raises as :func:`engine_of`."""
+    return replace(config, run=replace(config.run, engine=engine_of(config, module, data)))
+
+
+def is_small(module: nn.Module) -> bool:
+    """Whether one pass for several models pays: convolutions would become grouped ones, which are slower."""
+    from torch.nn.modules.conv import _ConvNd
+
+    few = sum(parameter.numel() for parameter in module.parameters()) <= MOST_PARAMETERS
+    return few and not any(isinstance(layer, _ConvNd) for layer in module.modules())

@@ -1,0 +1,314 @@
+"""A client's local training: one loop, in flat parameter space, that every client method shares.
+
+The module's parameters are views of one vector ``w`` [P] and their gradients views of one vector ``g`` [P], so a
+method's correction is arithmetic on vectors (``g += c - c_i``), as it stands in the papers. The same code trains a
+whole cohort at once, with a row a client, see :mod:`fedscope.training.local.vectorized_training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...checkpoints import FedscopeError, Weights
+from ...evaluation.uint8_images import Inputs
+from ..rng import generator, torch_generator
+from .worker_model import Objective, Workbench, has_batch_statistics, mean_loss
+
+if TYPE_CHECKING:
+    from ..build import Facts
+    from ..methods.base import ClientMethod, ClientState, Pace, State
+
+Batch = tuple[Tensor, Tensor]
+
+#: Added to a task's draw. Mini-batch orders depend on the draw, and replays count it up from 1; dropout's other passes
+#: lie a million apart (see ``Workbench.begin``). A billion meets neither.
+BESIDE = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """One client's work in one round.
+
+    Attributes:
+        x, y: the training split, on the device; ``indices`` are the client's samples in it.
+        start: the model that was sent.
+        pace: this round's learning rate and epochs.
+        facts: of the federation's model.
+        draw: 1 for the recorded training, 2, 3, ... for replays with other mini-batch orders.
+        sent: what was sent beside the model, see :meth:`fedscope.training.methods.base.ClientMethod.share`.
+        surveyed: the cohort's average of what the clients' surveys gave.
+        state: what the client kept from its last participation, which was in round ``last``; empty and 0 before that.
+    """
+
+    round: int
+    client: int
+    x: Inputs
+    y: Tensor
+    indices: np.ndarray
+    start: Weights
+    pace: Pace
+    seed: int
+    facts: Facts
+    draw: int = 1
+    augment: str = "none"
+    sent: State = field(default_factory=dict)
+    surveyed: State = field(default_factory=dict)
+    state: ClientState = field(default_factory=dict)
+    last: int = 0
+    bench: Workbench | None = None
+    stop: Event | None = None
+
+    @property
+    def place(self) -> Workbench:
+        """The worker's bench; every task has one when it is worked on."""
+        assert self.bench is not None
+        return self.bench
+
+    @property
+    def objective(self) -> Objective:
+        """The mean loss of a batch."""
+        return mean_loss(self.facts.task)
+
+    @property
+    def samples(self) -> Any:
+        """n_i, how many samples the client has."""
+        return len(self.indices)
+
+    @property
+    def away(self) -> Any:
+        """Rounds since the client's last participation."""
+        return self.round - self.last
+
+    def kept(self, name: str) -> np.ndarray:
+        """The vector [P] that the client kept under a name; zeros before its first participation."""
+        vector = self.state[name] if name in self.state else self.facts.zeros()
+        assert isinstance(vector, np.ndarray)
+        return vector
+
+    def kept_model(self, name: str) -> Weights | None:
+        """The model that the client kept under a name; None before its first participation."""
+        model = self.state.get(name)
+        assert model is None or isinstance(model, Weights)
+        return model
+
+    def each(self, work: Callable[[LocalTask], Any]) -> Any:
+        """What ``work`` gives for the client alone: models, arrays, or tuples of them.
+
+        For what a method does before local training and cannot do for several clients at once.
+        """
+        return work(self)
+
+    def beside(self, start: Weights, epochs: int) -> LocalTask:
+        """The same client's work on a model of its own, from another start, with orders that nothing else has."""
+        return replace(self, start=start, pace=self.pace._replace(epochs=epochs), draw=self.draw + BESIDE)
+
+    def full_gradient(self, method: ClientMethod) -> Tensor:
+        """See :func:`full_gradient`."""
+        bench, count = self.place, self.facts.task.count
+        bench.begin(self, pass_=1)
+        total = torch.zeros_like(bench.g)
+        rows = torch.from_numpy(self.indices).to(self.x.device)
+        for block in torch.split(rows, batches_an_epoch(self, method)):
+            if self.stop is not None and self.stop.is_set():
+                raise Stopped
+            bench.loss(self.objective, self.x[block], self.y[block])
+            total.add_(bench.g, alpha=count(self.y[block]) / count(self.y[rows]))
+        return total.add_(bench.w, alpha=method.weight_decay)
+
+    def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
+        """See :func:`local_sgd`."""
+        bench = self.place
+        bench.begin(self)
+        w, g = bench.w, bench.g
+        velocity = torch.zeros_like(w) if method.momentum else None
+        total, done = 0.0, 0
+        unit_velocity, reach = 0.0, 0.0
+        each = len(batches_an_epoch(self, method))
+        planned = self.pace.epochs * each
+        for x, y in batches(self, method):
+            if steps.gradient is not None:
+                total += steps.gradient(x, y)
+            else:
+                total += bench.decayed(steps.objective or self.objective, x, y, method.weight_decay)
+            with torch.no_grad():
+                if method.clip:
+                    g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
+                if steps.correct is not None:
+                    steps.correct(w, g)
+                direction = g if velocity is None else velocity.mul_(method.momentum).add_(g)
+                eta = self.pace.lr if steps.rate is None else steps.rate(done, planned)
+                w.add_(direction, alpha=-eta)
+            unit_velocity = method.momentum * unit_velocity + 1
+            reach += eta * unit_velocity
+            done += 1
+            if steps.after_epoch is not None and done % each == 0:
+                steps.after_epoch(done // each)
+        return LocalUpdate(self.client, bench.read(), len(self.indices), done, total / max(done, 1), reach)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a method changes about the steps of :func:`local_sgd`, which says what each of them is."""
+
+    objective: Objective | None = None
+    gradient: Callable[[Tensor, Tensor], Any] | None = None
+    correct: Callable[[Tensor, Tensor], Any] | None = None
+    rate: Callable[[int, Any], Any] | None = None
+    after_epoch: Callable[[int], Any] | None = None
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """What a client returns.
+
+    Where several clients are trained at once, models and vectors have a row a client and numbers are columns [C, 1].
+
+    Attributes:
+        weights: its model; samples: n_i; steps: K_i; loss: mean training loss over the steps.
+        reach: how far a constant unit gradient would have carried it, see
+        :class:`fedscope.training.methods.base.Cohort`. message: what it sends beside the model: arrays by name.
+        state: what it keeps for its next participation.
+    """
+
+    client: int
+    weights: Weights
+    samples: Any
+    steps: Any
+    loss: Any
+    reach: Any
+    message: State = field(default_factory=dict)
+    state: ClientState = field(default_factory=dict)
+
+
+class Stopped(Exception):
+    """Local training was told to stop; the round is not recorded."""
+
+
+def batches_an_epoch(task: LocalTask, method: ClientMethod) -> list[int]:
+    """The sizes of an epoch's mini-batches; the last one may be smaller. Raises as :func:`batch_sizes`."""
+    joined = task.bench is not None and task.bench.batch_statistics
+    return batch_sizes(task.client, len(task.indices), method.batch, joined=joined)
+
+
+def batch_sizes(client: int, samples: int, batch: int, *, joined: bool) -> list[int]:
+    """A client's samples in mini-batches.
+
+    Args:
+        joined: whether a last batch of one sample joins the one before, because BatchNorm has no deviation of one.
+
+    Raises:
+        FedscopeError: batches of one sample that have no other to join.
+
+    >>> batch_sizes(0, 11, 5, joined=False), batch_sizes(0, 11, 5, joined=True)
+    ([5, 5, 1], [5, 6])
+    """
+    whole, rest = divmod(samples, batch)
+    sizes = [batch] * whole + [rest] * (rest > 0)
+    if joined and sizes[-1:] == [1]:
+        if len(sizes) == 1 or batch == 1:
+            raise FedscopeError(
+                f"client {client} has batches of one sample, which BatchNorm cannot normalise; give the client "
+                "more samples (fewer clients), a larger --batch, or use a model with GroupNorm"
+            )
+        sizes[-2:] = [sizes[-2] + 1]
+    return sizes
+
+
+def refuse_single_samples(module: nn.Module, samples: Sequence[int], batch: int) -> None:
+    """Refuse clients that a module could not be trained on, before the round in which the first of them is drawn.
+
+    Args:
+        samples: of each client.
+
+    Raises:
+        FedscopeError: as :func:`batch_sizes`.
+    """
+    if has_batch_statistics(module):
+        for client, own in enumerate(samples):
+            batch_sizes(client, own, batch, joined=True)
+
+
+def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
+    """The client's mini-batches of a round: every sample once an epoch, the last batch of an epoch may be smaller.
+
+    Orders depend on (run.seed, round, client, draw) alone.
+    """
+    order = generator(task.seed, "batches", round=task.round, client=task.client, draw=task.draw)
+    shifts = None
+    if task.augment != "none":
+        shifts = torch_generator(task.seed, "augment", round=task.round, client=task.client, draw=task.draw)
+    sizes = batches_an_epoch(task, method)
+    for _ in range(task.pace.epochs):
+        shuffled = torch.from_numpy(task.indices[order.permutation(len(task.indices))]).to(task.x.device)
+        for rows in torch.split(shuffled, sizes):
+            if task.stop is not None and task.stop.is_set():
+                raise Stopped
+            x = task.x[rows]
+            yield (crop_and_flip(x, shifts) if shifts is not None else x), task.y[rows]
+
+
+def full_gradient(task: LocalTask, method: ClientMethod) -> Tensor:
+    """The gradient of the client's whole objective at the model that was sent, weight decay included, [P].
+
+    The mean over all of the client's samples as they are (not augmented), in blocks of a batch.
+    """
+    return task.full_gradient(method)
+
+
+def crop_and_flip(x: Tensor, shifts: torch.Generator, padding: int = 4) -> Tensor:
+    """Random crops of the zero-padded images and random flips, [n, c, h, w]; the usual CIFAR augmentation.
+
+    out[i, :, a, b] = padded[i, :, r_i + a, k_i + b], mirrored in b where f_i, with r_i, k_i uniform in
+    {0, ..., 2 padding} and f_i a coin's throw, drawn for all images at once. Channels last in memory.
+    """
+    n, c, h, w = x.shape
+    rows = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(h)
+    columns = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(w)
+    flipped = torch.rand(n, 1, generator=shifts) < 0.5
+    columns = torch.where(flipped, columns.flip(1), columns)
+    height, width = h + 2 * padding, w + 2 * padding
+    padded = x.new_zeros(n, height, width, c)
+    padded[:, padding : padding + h, padding : padding + w] = x.permute(0, 2, 3, 1)
+    # one flat index of pixels: a third of the time of an index by image, row and column
+    pixels = (torch.arange(n)[:, None] * height + rows)[:, :, None] * width + columns[:, None, :]
+    picked = padded.view(-1, c).index_select(0, pixels.flatten().to(x.device))
+    return picked.view(n, h, w, c).permute(0, 3, 1, 2)
+
+
+def local_sgd(
+    task: LocalTask,
+    method: ClientMethod,
+    *,
+    objective: Objective | None = None,
+    gradient: Callable[[Tensor, Tensor], Any] | None = None,
+    correct: Callable[[Tensor, Tensor], Any] | None = None,
+    rate: Callable[[int, Any], Any] | None = None,
+    after_epoch: Callable[[int], Any] | None = None,
+) -> LocalUpdate:
+    """Mini-batch SGD from the model that was sent, as torch's ``SGD`` steps it.
+
+    g = gradient of the objective + weight_decay w, clipped to norm ``clip``, then corrected; v = momentum v + g;
+    w <- w - eta v, with v = 0 at the start of the round.
+
+    Args:
+        objective: what is minimised; the task's mean loss by default.
+        gradient: leaves a batch's gradient in the bench's ``g``, weight decay included, and the model as it was, and
+            returns the loss, given ``(x, y)``; by default that of ``objective``.
+        correct: changes ``g`` in place, given ``(w, g)``; after clipping.
+        rate: eta of local step k = 0, 1, ... of K, given ``(k, K)``; the round's constant rate by default.
+        after_epoch: called with the number of epochs that are done, after each.
+    """
+    return task.sgd(method, Steps(objective, gradient, correct, rate, after_epoch))
+
+
+def length(v: Tensor) -> Tensor:
+    """‖v‖: of a vector [P] a number, of a cohort's [C, P] a column [C, 1]."""
+    norm: Tensor = v.norm() if v.dim() == 1 else v.norm(dim=1, keepdim=True)
+    return norm

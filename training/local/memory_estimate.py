@@ -1,0 +1,72 @@
+"""How much of a cohort that is on the disk a server's step holds in memory, and whether there is so much."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, spoken_size
+from ..build import Facts
+from ..config.config import Config
+from ..methods.base import ServerMethod
+from ..rng import cohort_size
+from ..settings.registry import method_name
+from .cohort_storage import HELD, put_aside
+
+
+def held_by(server: ServerMethod, layout: Layout, count: int) -> int:
+    """Bytes of the models of ``count`` clients on the disk that a server's step holds at once.
+
+    Of columns a block, which does not grow and counts for nothing; of rows a model; of layers the largest one of all
+    clients, and up to as much again where most of its entries are of high dispersion.
+    """
+    if server.reads == "layers":
+        size = count * max((prod(entry.shape) for entry in layout.parameters), default=0)
+    else:
+        size = layout.size if server.reads == "rows" else 0
+    return size * layout.dtype.itemsize
+
+
+def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> None:
+    """Say how much memory a step from clients on the disk takes where that is much; of clients in memory nothing.
+
+    Args:
+        whose: the clients, for the sentence.
+
+    Raises:
+        FedscopeError: more than is free, where the system tells that.
+    """
+    if not put_aside(count, layout.size, layout.dtype) or (needed := held_by(server, layout, count)) <= HELD:
+        return
+    name, free = method_name(server), free_memory()
+    holds = f"--server {name} holds a layer of {whose} in memory, {spoken_size(needed)}"
+    if free is not None and needed > free:
+        raise FedscopeError(f"{holds}, but {spoken_size(free)} are free; free some, or give --server fma")
+    warnings.warn(holds, FedscopeWarning, stacklevel=2)
+
+
+def say_memory_of(config: Config, facts: Facts) -> None:
+    """The same of a training's rounds. Raises as :func:`say_memory`."""
+    count = cohort_size(config.data.clients, config.run.participation)
+    say_memory(config.server, facts.layout, count, f"all {count} clients of a round")
+
+
+def free_memory() -> int | None:
+    """Bytes that a process can still have, as Linux tells: of the machine, of the group that it is confined to, and
+    of its own limit (``ulimit -v``)."""
+    found: list[int] = []
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    with suppress(ImportError, OSError, ValueError, IndexError):  # of ulimit -v
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+
+        if (limit := getrlimit(RLIMIT_AS)[0]) != RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            found.append(max(0, limit - pages * os.sysconf("SC_PAGE_SIZE")))
+    return min(found, default=None)

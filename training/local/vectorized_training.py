@@ -1,0 +1,222 @@
+"""The local training of several clients at once: the loop of :mod:`~fedscope.training.local.local_training`, a row a
+client.
+
+What is a vector [P] there is a matrix [C, P] here, and what is a number is a column [C, 1], so that a method's code
+stays as it stands. Orders, batches and corrections are each client's own; a client with fewer steps than the others
+waits for them. Numbers differ from those of clients trained one by one by rounding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...checkpoints import Weights, stack
+from ..rng import generator, torch_generator
+from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, crop_and_flip, length
+from .vectorized_model import CohortBench
+
+if TYPE_CHECKING:
+    from ..methods.base import ClientMethod
+
+
+@dataclass(frozen=True)
+class CohortTask(LocalTask):
+    """Several clients' work in one round, as one task.
+
+    Attributes:
+        members: the clients' own tasks; what they share (round, pace, data, what was sent) is this one's, too.
+        start: the model that all were sent, [P], or each its own, [C, P].
+    """
+
+    members: tuple[LocalTask, ...] = ()
+
+    @classmethod
+    def of(cls, members: Sequence[LocalTask]) -> CohortTask:
+        """The members as one task; their round, pace and data are the same."""
+        first = members[0]
+        shared = {field.name: getattr(first, field.name) for field in fields(LocalTask)}
+        alike = all(member.start is first.start for member in members)
+        start = first.start if alike else stacked([member.start for member in members])
+        return cls(**{**shared, "start": start, "indices": np.empty(0, np.int64), "state": {}}, members=tuple(members))
+
+    @property
+    def samples(self) -> np.ndarray:
+        """n_i, [C, 1]."""
+        return np.array([[len(member.indices)] for member in self.members])
+
+    @property
+    def away(self) -> np.ndarray:
+        """Rounds since the clients' last participations, [C, 1]."""
+        return np.array([[member.away] for member in self.members])
+
+    def kept(self, name: str) -> np.ndarray:
+        """The clients' vectors, [C, P]."""
+        return np.stack([member.kept(name) for member in self.members])
+
+    def kept_model(self, name: str) -> Weights | None:
+        """The clients' models [C, P], with the one that was sent where a client has none; None where nobody has one."""
+        own = [member.kept_model(name) for member in self.members]
+        if all(model is None for model in own):
+            return None
+        pairs = zip(own, self.members, strict=True)
+        return stack([member.start if model is None else model for model, member in pairs])
+
+    def each(self, work: Callable[[LocalTask], Any]) -> Any:
+        """What ``work`` gives for every client alone, stacked: arrays and models with a row a client."""
+        bench = self._cohort_bench.alone
+        return stacked([work(replace(member, bench=bench, stop=self.stop)) for member in self.members])
+
+    def beside(self, start: Weights, epochs: int) -> CohortTask:
+        """As of one client; ``start`` is [P] or [C, P]."""
+        each = start.parameters.ndim == 2
+        members = tuple(member.beside(start.row(k) if each else start, epochs) for k, member in enumerate(self.members))
+        return replace(self, start=start, pace=members[0].pace, draw=members[0].draw, members=members)
+
+    @property
+    def _cohort_bench(self) -> CohortBench:
+        assert isinstance(self.bench, CohortBench)
+        return self.bench
+
+    def full_gradient(self, method: ClientMethod) -> Tensor:
+        """The gradients of the clients' whole objectives at the model that was sent, [C, P]."""
+        bench, count = self._cohort_bench, self.facts.task.count
+        bench.begin(self, pass_=1)
+        total = torch.zeros_like(bench.g)
+        sums = [count(self.y[torch.from_numpy(member.indices).to(self.y.device)]) for member in self.members]
+        for x, y, _ in self._batches(method, [[member.indices] for member in self.members]):
+            bench.loss(self.objective, x, y)
+            own = [count(values[real > 0]) for values, real in zip(y, bench.real, strict=True)]
+            shares = np.array([[part / whole] for part, whole in zip(own, sums, strict=True)])
+            total.add_(bench.g * bench.tensor(shares).to(bench.w.dtype))
+        return total.add_(bench.w, alpha=method.weight_decay)
+
+    def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
+        """Mini-batch SGD of all clients; an update with a row a client."""
+        assert steps.after_epoch is None, "clients' epochs end at different steps"
+        bench = self._cohort_bench
+        bench.begin(self)
+        w, g = bench.w, bench.g
+        velocity = torch.zeros_like(w) if method.momentum else None
+        planned = np.array([[self.pace.epochs * len(batches_an_epoch(own, method))] for own in self.members])
+        total = torch.zeros(len(w), dtype=torch.float64, device=w.device)
+        reach, unit_velocity = np.zeros(planned.shape), 0.0
+        for k, (x, y, active) in enumerate(self._batches(method, *self._orders())):
+            if steps.gradient is not None:
+                loss = steps.gradient(x, y)
+            else:
+                loss = bench.decayed(steps.objective or self.objective, x, y, method.weight_decay)
+            unit_velocity = method.momentum * unit_velocity + 1
+            eta = self.pace.lr if steps.rate is None else steps.rate(np.minimum(k, planned - 1), planned)
+            reach += np.where(active, eta * unit_velocity, 0.0)
+            with torch.no_grad():
+                if method.clip:
+                    g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
+                if steps.correct is not None:
+                    steps.correct(w, g)
+                direction = g if velocity is None else velocity.mul_(method.momentum).add_(g)
+                if active.all():
+                    total += loss
+                else:
+                    waits = ~bench.tensor(active)
+                    total += torch.where(waits[:, 0], 0.0, loss)
+                    direction = direction.masked_fill(waits, 0.0)
+                if isinstance(eta, np.ndarray):
+                    w.sub_(direction * bench.tensor(eta).to(w.dtype))
+                else:
+                    w.add_(direction, alpha=-eta)
+        mean = total.cpu().numpy() / planned[:, 0]
+        return LocalUpdate(self.client, bench.read(), self.samples, planned, mean, reach)
+
+    def _orders(self) -> tuple[list[list[np.ndarray]], list[torch.Generator | None]]:
+        """Each client's samples in the orders of its epochs, and where its augmentation is drawn from."""
+        orders: list[list[np.ndarray]] = []
+        shifts: list[torch.Generator | None] = []
+        for own in self.members:
+            order = generator(own.seed, "batches", round=own.round, client=own.client, draw=own.draw)
+            orders.append([own.indices[order.permutation(len(own.indices))] for _ in range(self.pace.epochs)])
+            shifts.append(
+                torch_generator(own.seed, "augment", round=own.round, client=own.client, draw=own.draw)
+                if self.augment != "none"
+                else None
+            )
+        return orders, shifts
+
+    def _batches(
+        self,
+        method: ClientMethod,
+        orders: Sequence[Sequence[np.ndarray]],
+        shifts: Sequence[torch.Generator | None] = (),
+    ) -> Iterator[tuple[Tensor, Tensor, np.ndarray]]:
+        """x [C, B, ...], y [C, B, ...] and which clients still have a batch, [C, 1].
+
+        Shorter batches are filled up with the client's own first sample, and the bench knows what is real.
+
+        Args:
+            orders: of each client its epochs, as rows of the data.
+        """
+        bench = self._cohort_bench
+        most = min(method.batch, max(len(member.indices) for member in self.members))
+        each = [-(-len(member.indices) // method.batch) for member in self.members]
+        steps = max(len(order) * own for order, own in zip(orders, each, strict=True))
+        index = np.empty((steps, len(orders), most), np.int64)
+        real = np.zeros(index.shape, np.float32)
+        for k, (order, own) in enumerate(zip(orders, each, strict=True)):
+            index[:, k] = self.members[k].indices[0]
+            for epoch, rows in enumerate(order):
+                whole, rest = divmod(len(rows), method.batch)
+                first = epoch * own
+                if whole:
+                    index[first : first + whole, k] = rows[: whole * method.batch].reshape(whole, most)
+                    real[first : first + whole, k] = 1
+                if rest:
+                    index[first + whole, k, :rest] = rows[whole * method.batch :]
+                    real[first + whole, k, :rest] = 1
+        places, marks = bench.tensor(index).flatten(1), bench.tensor(real).to(bench.w.dtype)
+        counts = real.sum(axis=2, dtype=np.int64)
+        for step in range(steps):
+            if self.stop is not None and self.stop.is_set():
+                raise Stopped
+            x, y = self.x[places[step]], self.y[places[step]]
+            x, y = (values.view(len(orders), most, *values.shape[1:]) for values in (x, y))
+            for k, draws in enumerate(shifts):
+                if draws is not None and (count := int(counts[step, k])):
+                    x[k, :count] = crop_and_flip(x[k, :count], draws)
+            bench.real = marks[step]
+            yield x, y, counts[step][:, None] > 0
+
+
+def stacked(values: Sequence[Any]) -> Any:
+    """Models, arrays, or tuples of them, one on top of the other."""
+    first = values[0]
+    if isinstance(first, tuple):
+        return tuple(stacked(part) for part in zip(*values, strict=True))
+    if isinstance(first, Weights):
+        return stack(values)
+    return np.stack(values)
+
+
+def updates_of(task: CohortTask, update: LocalUpdate) -> list[LocalUpdate]:
+    """The clients' own updates."""
+
+    def row(value: Any, k: int) -> Any:
+        return value.row(k) if isinstance(value, Weights) else value[k]
+
+    return [
+        LocalUpdate(
+            member.client,
+            update.weights.row(k),
+            int(np.asarray(update.samples)[k, 0]),
+            int(np.asarray(update.steps)[k, 0]),
+            float(np.asarray(update.loss)[k]),
+            float(np.asarray(update.reach)[k, 0]),
+            {name: row(value, k) for name, value in update.message.items()},
+            {name: row(value, k) for name, value in update.state.items()},
+        )
+        for k, member in enumerate(task.members)
+    ]

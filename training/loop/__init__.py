@@ -1,0 +1,1 @@
+"""Rounds: federation, server step, metrics, recording, state, branches."""

@@ -1,0 +1,170 @@
+"""``branch``: the same history, another method from there on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
+from ...checkpoints.runs.identity import identities_upto
+from ..build import config_of, data_of, module_of, partition_of
+from ..config.config import Config, merge
+from ..local.engine import Engine
+from ..local.engine_choice import with_engine
+from ..local.local_training import refuse_single_samples
+from ..local.memory_estimate import say_memory_of
+from ..profile import Profile
+from ..settings.registry import method_name
+from ..tasks import refuse_without_classes, trained_task
+from .federation import Federation, Unwatched, Watcher
+from .identity import identity_of
+from .initial_model import with_whole_path
+from .record_policy import disk_aside, disk_needed, refuse_small_disk
+from .run_history import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
+from .state import Position, RunMemory, position_after
+from .train import made_with, play, refuse_until, resolved
+from .verify_run import refuse_damaged
+
+
+def branch(
+    run: Run,
+    round: int,
+    changes: Mapping[str, Mapping[str, Any]],
+    out: Path | str,
+    *,
+    force: bool = False,
+    keep_going: bool = False,
+    watcher: Watcher | None = None,
+    workers: int | None = None,
+    engine: str | None = None,
+    task: Any = None,
+    until: int | None = None,
+    profile: Profile | None = None,
+) -> Run:
+    """Go on from a round of a recorded run in a run of its own, with other methods or settings.
+
+    The new run holds the history's rounds, so that its curves and analyses are whole. A method that stays goes on with
+    its state, exactly; one that changes starts as :func:`branch_notes` says.
+
+    Args:
+        changes: nested tables laid over the run's configuration.
+        task: the run's, where it is code of the user's own.
+        engine, until, profile: as in :func:`fedscope.training.train`.
+
+    Raises:
+        FedscopeError: changed data or model, no round left to play, an incomplete history, and all that ``train``
+            refuses.
+    """
+    out = Path(out)
+    refuse_occupied(out, force)
+    if real_path(out) == real_path(run.path):
+        raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
+    config = branched_config(run, round, changes)
+    refuse_until(until, round)
+    learnt = trained_task(config, task, str(run.path))
+    refuse_without_classes(config, learnt)
+    data, module = data_of(run, learnt), module_of(run)
+    config, compute = resolved(config, workers, config.data.name, engine)
+    split = partition_of(run)
+    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
+    config = with_engine(config, module, data)
+    work = Engine(module, compute, profile, config.run.engine)
+    federation = Federation.assemble(config, data, split, work)
+    refuse_gaps(run, round)
+    refuse_damaged(run, range(1, round + 1))
+    # All that the branch will read of its history is there, or it is refused before anything is made.
+    position = position_after(run, round, config, federation.facts)
+    _refuse_missing(run, position, config)
+    needed = disk_needed(config, federation.facts, after=round)
+    if not force:
+        refuse_small_disk(needed + disk_aside(config, federation.facts), out)
+    say_memory_of(config, federation.facts)
+    info = {
+        **{key: value for key, value in run.info.items() if key not in ("format", "version")},
+        **made_with(config, compute),
+        "branch": {
+            "run": str(real_path(run.path)),
+            "round": round,
+            "created": run.info.get("created", ""),
+            "history": history_upto(run, round),
+            "identities": identities_upto(run.info, round),
+        },
+    }
+    origin = run.identity or str(run.info.get("created", ""))
+    info["identity"] = identity_of(info, config, split, learnt, origin, str(round))
+    watcher = watcher or Unwatched()
+    with RunWriter.create(out, info, config.tables(), split, force=force):
+        copy_history(run, round, out)
+    with RunWriter.open(out) as writer:
+        watcher.begin(config.run.rounds, needed)
+        play(federation, position, writer, keep_going, watcher, until)
+    return Run.open(out)
+
+
+def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any]]) -> Config:
+    """The configuration of a branch.
+
+    Raises:
+        FedscopeError: another data set, partition or model; no round left to play.
+    """
+    run.require("partition.h5")
+    run.round(round)
+    before = config_of(run)
+    chosen = changes.get("run", {})
+    if "device" in chosen and "engine" not in chosen:
+        changes = merge(changes, {"run": {"engine": "auto"}})
+    config = with_whole_path(Config.read(merge(before.tables(), changes)))
+    if "engine" not in chosen and config.run.engine == "cohort" and not config.client.vectorised:
+        config = replace(config, run=replace(config.run, engine="auto"))  # the engine is kept where it can be
+    for section in ("data", "model"):
+        old, new = before.tables()[section], config.tables()[section]
+        for key in sorted(
+            {*old, *new}, key=lambda key: (key != "name", key)
+        ):  # what depends on the name comes after it
+            if old.get(key) != new.get(key):
+                raise FedscopeError(
+                    f"{section}.{key} = {new.get(key)!r} differs from {old.get(key)!r} of {run.path}: a branch keeps "
+                    "its history's data and model; train a new run instead"
+                )
+    if config.run.rounds <= round:
+        raise FedscopeError(
+            f"run.rounds = {config.run.rounds} leaves nothing to play after round {round}; give more, as in "
+            f"--rounds {round + 20}"
+        )
+    return config
+
+
+def branch_notes(run: Run, round: int, config: Config) -> list[str]:
+    """What the methods of a branch start from, where the history was made with others; a sentence each."""
+    before = config_at(run, round)
+    notes = []
+    for section in fresh_sections(run, round, config):
+        new, old = getattr(config, section), method_name(getattr(before, section))
+        if not new.about.keeps:
+            continue
+        how = "is worked out from the history's globals" if section == "average" else "starts with an empty state"
+        lacks = (
+            "in the history had other settings"
+            if old == method_name(new)
+            else f"the history, made with {old}, does not have"
+        )
+        notes.append(
+            f"the {section} method {method_name(new)} keeps {new.about.keeps}, which {lacks}: it {how} after round "
+            f"{round}"
+        )
+    return notes
+
+
+def _refuse_missing(run: Run, position: Position, config: Config) -> None:
+    """Refuse a history that lacks what later rounds of the branch will read.
+
+    Raises:
+        FedscopeError: names the round, and what is missing of it.
+    """
+    memory = RunMemory(run)
+    for t in range(max(1, position.round - config.average.reaches_back() + 1), position.round + 1):
+        memory.refuse_missing_row(t, mean=config.average.averages_first)
+    for t in sorted(set(position.last.values())):
+        memory.refuse_missing_states(t, [k for k, last in position.last.items() if last == t])

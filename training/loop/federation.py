@@ -1,0 +1,305 @@
+"""The round loop, written once for every method: cohort, local training, server step, average over rounds, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ...checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
+from ...evaluation.uint8_images import Inputs
+from ..build import Facts, facts_of
+from ..config.config import Config
+from ..data.dataset import Dataset
+from ..local.cohort_storage import MEMORY, Room
+from ..local.engine import Engine
+from ..local.local_training import LocalTask
+from ..methods.base import Cohort, Exchange, History, Judge, Pace, Served, State
+from ..profile import timed
+from ..rng import draw_cohort
+from ..settings.registry import method_name
+from .metrics import ALL_MEASURED, Domains, Meter, Parts, of_all
+from .personalized import OwnModels
+from .server_step import step
+from .server_validation import judge_of, warn_of_test_data
+from .state import Memory, Position, next_start
+
+
+class Watcher(Protocol):
+    """Who watches a training: progress bars, logs, tests."""
+
+    def begin(self, rounds: int, size: int) -> None:
+        """Training begins; its rounds will take about ``size`` bytes, uncompressed."""
+
+    def client(self, round: int, done: int, of: int) -> None:
+        """One more client of a round has trained."""
+
+    def round(self, record: RoundRecord, of: int) -> None:
+        """A round has been recorded, durably."""
+
+
+class Unwatched:
+    """Nobody watches."""
+
+    def begin(self, rounds: int, size: int) -> None: ...
+    def client(self, round: int, done: int, of: int) -> None: ...
+    def round(self, record: RoundRecord, of: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A federation ready to play rounds. :meth:`play` depends on its arguments, the memory and the configuration alone.
+
+    ``x`` and ``y`` are the training split on the engine's device, held once for all clients and workers; ``room`` is
+    where a round's clients lie until it is recorded.
+    """
+
+    config: Config
+    partition: Partition
+    engine: Engine
+    facts: Facts
+    meter: Meter | None
+    x: Inputs
+    y: torch.Tensor
+    judge: Judge | None = None
+    room: Room = MEMORY
+
+    @classmethod
+    def assemble(
+        cls, config: Config, data: Dataset, partition: Partition, engine: Engine, *, measured: bool = True
+    ) -> Federation:
+        """Put a federation together, its data moved to the engine's device once; replays are not ``measured``.
+
+        Raises:
+            FedscopeError: a method that needs to know the model's head, and a model in which none is known.
+        """
+        facts = facts_of(config, engine.module, data.classes, data.task)
+        train = data.samples("train")
+        x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
+        meter = None
+        if measured:
+            meter = Meter(
+                engine.module,
+                data.samples("test"),
+                client_samples=config.run.evaluate_clients,
+                seed=config.run.seed,
+                compute=engine.compute.exact,
+                own=None if partition.test is None else Parts.of(train, partition.test, engine, (x, y)),
+                domains=Domains.of(data, engine, averages=method_name(config.average) != "none"),
+            )
+        judge = None
+        if measured:
+            judge = judge_of(config.server, data, engine.module, partition, config.run.seed, engine.compute)
+            if judge is not None:
+                warn_of_test_data(config.server)
+        return cls(config, partition, engine, facts, meter, x, y, judge)
+
+    def pace(self, round: int) -> Pace:
+        """eta_t and epochs of round t: the client's schedule, then the average's exploration."""
+        client = self.config.client
+        return self.config.average.explore_pace(round, client.pace(round), client)
+
+    def cohort(self, round: int) -> np.ndarray:
+        """The ids of round t's clients, ascending."""
+        return draw_cohort(self.config.data.seed, round, self.config.data.clients, self.config.run.participation)
+
+    def tasks(
+        self,
+        round: int,
+        ids: Sequence[int] | np.ndarray,
+        start: Weights,
+        sent: State,
+        last: Mapping[int, int],
+        memory: Memory,
+        *,
+        draw: int = 1,
+        surveyed: bool = True,
+    ) -> list[LocalTask]:
+        """A round's work, client by client; ``draw`` 1 is the recorded one.
+
+        Where the method surveys the cohort before it trains, that happens here, unless nobody trains.
+        """
+        states = memory.client_states({int(k): last[int(k)] for k in ids if int(k) in last})
+        tasks = [
+            LocalTask(
+                round=round,
+                client=int(k),
+                x=self.x,
+                y=self.y,
+                indices=self.partition.clients[int(k)],
+                start=start,
+                pace=self.pace(round),
+                seed=self.config.run.seed,
+                facts=self.facts,
+                draw=draw,
+                augment=self.config.data.augment,
+                sent=sent,
+                state=states.get(int(k), {}),
+                last=last.get(int(k), 0),
+            )
+            for k in ids
+        ]
+        if self.config.client.surveys and surveyed:
+            found = self.engine.survey(self.config.client, tasks, self.weights(ids))
+            tasks = [replace(task, surveyed=found) for task in tasks]
+        return tasks
+
+    def weights(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """p of a cohort, [C]."""
+        return self.config.server.weights(np.array([len(self.partition.clients[int(k)]) for k in ids]))
+
+    def play(self, position: Position, memory: Memory, watcher: Watcher) -> tuple[RoundRecord, Position]:
+        """Play the round after ``position``: its full record, and where the federation stands then."""
+        config, t, began = self.config, position.round + 1, time.perf_counter()
+        ids = self.cohort(t)
+        sent = config.client.begin(position.start, self.facts) if position.sent is None else position.sent
+        p, profile = self.weights(ids), self.engine.profile
+        with timed(profile, "training", t):
+            tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
+            done = partial(watcher.client, t)
+            trained = self.engine.train(config.client, tasks, p, done, self.room)
+        clients, samples = trained.clients, trained.samples
+        cohort = Cohort(
+            round=t,
+            client_ids=ids,
+            samples=samples,
+            steps=trained.steps,
+            p=p,
+            clients=config.data.clients,
+            lr=self.pace(t).lr,
+            reach=trained.reach,
+            label_counts=self.partition.label_counts[ids],
+            judge=self.judge,
+        )
+        with timed(profile, "aggregation", t):
+            global_, averaged, served, average, row = self._serve(position, clients, cohort, memory)
+            server = served.state
+            shared = config.client.share(
+                sent,
+                Exchange(
+                    start=position.start,
+                    clients=clients,
+                    global_=global_,
+                    cohort=cohort,
+                    facts=self.facts,
+                    message=trained.message,
+                    surveyed=tasks[0].surveyed,
+                ),
+            )
+            start = next_start(config, t, global_, averaged, server)
+        metrics: dict[str, float | int | None] = {
+            "round": t,
+            "lr": self.pace(t).lr,
+            "participants": len(ids),
+            "train_loss": float(p @ trained.loss),
+        }
+        if served.p is not None:
+            metrics["soup_clients"] = int(np.count_nonzero(served.p))
+        everybody = None
+        with timed(profile, "evaluation", t):
+            if self.meter is not None:
+                own = OwnModels(self, t, global_ if averaged is None else averaged, trained.states, ids)
+                metrics |= dict.fromkeys(self.meter.columns, None)
+                if t % config.run.evaluate_every == 0 or t == config.run.rounds:
+                    metrics |= self.meter.measure(global_, averaged, clients, ids, own.of_cohort(tasks))
+                if config.run.evaluates_all():
+                    metrics |= dict.fromkeys(ALL_MEASURED, None)
+                if config.run.evaluates_all(t) and self.meter.own is not None:
+                    everybody = own.errors_of_all(self.meter.own, sent, position.last, memory)
+                    metrics |= of_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
+        model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
+        metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
+        metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
+        metrics["seconds"] = time.perf_counter() - began
+        state: dict[str, Any] = {**server}
+        state |= {name: part for name, part in (("sent", shared), ("average", average)) if part}
+        record = RoundRecord(
+            round=t,
+            start=position.start,
+            clients=clients,
+            global_=global_,
+            averaged=averaged,
+            client_ids=ids,
+            client_samples=samples,
+            client_steps=trained.steps,
+            client_loss=trained.loss,
+            weights=p,
+            state=state,
+            client_state=trained.states,
+            metrics=metrics,
+            all_client_test_error=everybody,
+        )
+        window = config.average.window_size()
+        rows = {**position.recent, t: row}
+        return record, Position(
+            round=t,
+            start=start,
+            recent={s: rows[s] for s in sorted(rows) if s > t - window},
+            server=server,
+            sent=shared,
+            average=average,
+            last={**position.last, **dict.fromkeys(ids.tolist() if trained.states else (), t)},
+        )
+
+    def _serve(
+        self, position: Position, clients: Weights, cohort: Cohort, memory: Memory
+    ) -> tuple[Weights, Weights | None, Served, Mapping[str, Any], Weights]:
+        """``global``, ``averaged``, the server's step, the average's state, and the row that later averages look back
+        at."""
+        config, t = self.config, cohort.round
+        first = config.average.averages_first
+
+        def row(s: int) -> Weights:
+            return position.recent[s] if s in position.recent else memory.row(s, mean=first)
+
+        history = History(row, self.facts)
+        kept = position.average
+        server = config.server.init(position.start.parameters) if position.server is None else position.server
+        if first:
+            mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
+            found = config.average.average(kept, t, mean, history)
+            if found.weights is None:  # as without the average, to the last bit
+                served = step(config.server, server, position.start, clients, cohort)
+                target = mean
+            else:
+                target = found.weights
+                served = config.server.step(server, position.start, stack([target]), _one(cohort))
+            global_ = Weights(clients.layout, served.parameters, target.buffers)
+            return global_, None, served, {**found.state, "clients_mean": mean}, mean
+        served = step(config.server, server, position.start, clients, cohort)
+        global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
+        found = config.average.average(kept, t, global_, history)
+        return global_, found.weights, served, found.state, global_
+
+
+def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:
+    """The clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone.
+
+    With the weights of a server that chooses among clients, of those that it has chosen.
+    """
+    no_parameters = np.empty((len(clients), 0), clients.layout.dtype)
+    only_buffers = Weights(clients.layout, no_parameters, clients.buffers)
+    p, largest = (cohort.p, cohort.samples) if served.p is None else (served.p, served.p)
+    return weighted_mean(only_buffers, p, integer_from=int(largest.argmax())).buffers
+
+
+def _one(cohort: Cohort) -> Cohort:
+    """The cohort as if it were one client, which has the mean model."""
+    return replace(
+        cohort,
+        client_ids=cohort.client_ids[:1],
+        samples=cohort.samples.sum(keepdims=True),
+        steps=cohort.steps.max(keepdims=True),
+        p=np.ones(1),
+        reach=np.atleast_1d(cohort.p @ cohort.reach),
+        label_counts=cohort.label_counts.sum(axis=0, keepdims=True),
+    )
+
+
+def _size(state: State) -> int:
+    return sum(np.size(array) for array in state.values())

@@ -1,0 +1,264 @@
+"""Where a run stands between two rounds, and what it remembers beyond the last one, read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
+from ...checkpoints.errors import listed
+from ..build import Facts
+from ..config.config import Config
+from ..local.cohort_storage import put_aside
+from ..methods.base import Averaged, ClientState, History, State
+from .run_history import began, fresh_sections
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a federation stands between two rounds: all that the next round depends on.
+
+    Attributes:
+        round: the last round that was played, 0 before the first.
+        start: the model that the next round sends out.
+        recent: the last rows that the average over rounds looks at each round, by round; older ones are in the memory.
+        server, sent, average: what the server keeps, what it sends beside the model, what the average keeps; None
+            before a method's first round.
+        last: the round of each client's last participation, for methods whose clients keep something; what they kept
+            is in the memory.
+    """
+
+    round: int
+    start: Weights
+    recent: Mapping[int, Weights] = field(default_factory=dict)
+    server: State | None = None
+    sent: State | None = None
+    average: Mapping[str, Any] = field(default_factory=dict)
+    last: Mapping[int, int] = field(default_factory=dict)
+
+
+class Memory(Protocol):
+    """Where a federation finds what it does not hold in memory."""
+
+    def row(self, round: int, *, mean: bool = False) -> Weights:
+        """A round's ``global``, or with ``mean`` its clients' mean before the server's step."""
+
+    def client_states(self, last: Mapping[int, int]) -> dict[int, ClientState]:
+        """What clients kept, given the round of each one's last participation."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The state after a round, by who keeps it."""
+
+    server: State
+    sent: State
+    average: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """The memory of a recorded run: its round files, and what is kept beside them."""
+
+    run: Run
+
+    def row(self, round: int, *, mean: bool = False) -> Weights:
+        """See :class:`Memory`.
+
+        Raises:
+            FedscopeError: the recording policy has left it out.
+        """
+        self.refuse_missing_row(round, mean=mean)
+        if not mean:
+            global_ = self.read(round, "global")
+            assert global_ is not None, "just made sure of"
+            return global_
+        places = self.run.files_of(round)
+        if place := next((place for place in places if place.has_mean), None):
+            found = place.state()["average"]["clients_mean"]
+            assert isinstance(found, Weights)
+            return found
+        # a history that another method made
+        place = next(place for place in places if place.has_clients)
+        return weighted_mean(place.clients(), place.weights, integer_from=int(place.client_samples.argmax()))
+
+    def refuse_missing_row(self, round: int, *, mean: bool = False) -> None:
+        """Make sure of a row without reading it. Raises as :meth:`row`."""
+        places = self.run.files_of(round)
+        if any(place.has_clients or place.has_mean if mean else "global" in place.models for place in places):
+            return
+        what = "clients' mean" if mean else "global model"
+        raise FedscopeError(
+            f"{self.run.path} does not hold the {what} of round {round}, which an average over rounds needs; train "
+            "with record.globals = 'all'"
+        )
+
+    def read(self, round: int, which: Literal["global", "averaged"]) -> Weights | None:
+        """A round's model, from whichever of its files has it; None where it was not made or recorded."""
+        return next((place.read(which) for place in self.run.files_of(round) if which in place.models), None)
+
+    def kept(self, round: int) -> Kept:
+        """The state after a round, of the server, of what is sent beside the model, and of the average."""
+        state: dict[str, Any] = {}
+        for place in self.run.files_of(round):
+            state = {**place.state(), **state}
+        sent, average = state.pop("sent", {}), state.pop("average", {})
+        return Kept(flat(state), flat(sent), average)
+
+    def client_states(self, last: Mapping[int, int]) -> dict[int, ClientState]:
+        """See :class:`Memory`.
+
+        Raises:
+            FedscopeError: a state that is in none of the run's files.
+        """
+        states: dict[int, ClientState] = {}
+        layout = self.run.layout
+        later = put_aside(len(last), layout.size, layout.dtype)
+        for round in sorted(set(last.values())):
+            ids = [k for k, t in last.items() if t == round]
+            place = self.refuse_missing_states(round, ids)
+            if later:
+                states |= {k: KeptState(place, k) for k in ids}
+                continue
+            rows = {name: place.client_state(name, ids) for name in place.client_states}
+            states |= {k: state_of(rows, i) for i, k in enumerate(ids)}
+        return states
+
+    def refuse_missing_states(self, round: int, ids: Sequence[int]) -> Round:
+        """The file that holds what clients kept of a round. Raises as :meth:`client_states`."""
+        for place in self.run.files_of(round):
+            if place.client_states:
+                return place
+        raise FedscopeError(
+            f"{self.run.path}: what client {ids[0]} kept of round {round} is in none of its files any more; train with "
+            "record.clients = 'all'"
+        )
+
+
+@dataclass(frozen=True)
+class KeptState(Mapping[str, "np.ndarray | Weights"]):
+    """What one client kept of a round, read whenever it is asked for, so that a cohort's is not in memory at once."""
+
+    place: Round
+    client: int
+
+    def __getitem__(self, name: str) -> np.ndarray | Weights:
+        if name not in self.place.client_states:
+            raise KeyError(name)
+        return state_of({name: self.place.client_state(name, [self.client])}, 0)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.place.client_states)
+
+    def __len__(self) -> int:
+        return len(self.place.client_states)
+
+
+def state_of(rows: Mapping[str, Weights | np.ndarray], i: int) -> ClientState:
+    """What one client keeps, of the rows of all."""
+    return {name: value.row(i) if isinstance(value, Weights) else value[i] for name, value in rows.items()}
+
+
+def flat(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Nested groups as one mapping: ``{"generator": {"fc1.weight": a}}`` is ``{"generator/fc1.weight": a}``."""
+    joined: dict[str, np.ndarray] = {}
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            joined |= {f"{name}/{key}": inner for key, inner in flat(value).items()}
+        else:
+            joined[name] = value
+    return joined
+
+
+def next_start(config: Config, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
+    """What round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``, looked ahead."""
+    from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
+    ahead = config.server.look_ahead(server, from_.parameters)
+    return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
+
+
+def position_after(run: Run, round: int, config: Config, facts: Facts) -> Position:
+    """Where a run stands after a round.
+
+    After the last round of a branch's history, a method that the history was not made with starts with an empty
+    state: the client's and the server's with the state of their first round, the average over rounds with the state
+    it would have had if it had averaged the history.
+
+    Raises:
+        FedscopeError: the round's ``global``, what a method keeps, or what an average over rounds looks back at, is in
+            none of its files.
+    """
+    memory = RunMemory(run)
+    first = config.average.averages_first
+    kept = memory.kept(round)
+    global_ = memory.read(round, "global")
+    if global_ is None:
+        raise FedscopeError(f"{run.path} cannot go on after round {round}: its global model is in none of its files")
+    fresh = fresh_sections(run, round, config)
+    average, averaged = kept.average, memory.read(round, "averaged")
+    if "average" in fresh:
+        caught_up = _caught_up(config, facts, memory, round)
+        average, averaged = dict(caught_up.state), None if first else caught_up.weights
+        if first:
+            average["clients_mean"] = memory.row(round, mean=True)
+    server = kept.server
+    if "server" in fresh:
+        restarts = averaged is not None and config.average.restarts(round + 1)
+        server = config.server.init((averaged if averaged is not None and restarts else global_).parameters)
+    window = config.average.window_size()
+    needed = {"server": (config.server.init(global_.parameters), server)}
+    if "client" not in fresh:
+        needed["client"] = (config.client.begin(global_, facts), kept.sent)
+    for shelf, (begun, found) in needed.items():
+        if lacking := sorted(set(begun) - set(found)):
+            raise FedscopeError(
+                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({listed(lacking)}) is "
+                "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
+            )
+    return Position(
+        round=round,
+        start=next_start(config, round, global_, averaged, server),
+        recent={t: memory.row(t, mean=first) for t in range(max(1, round - window + 1), round + 1)} if window else {},
+        server=server,
+        sent=None if "client" in fresh else kept.sent,
+        average=average,
+        last={} if "client" in fresh else last_participations(run, round, config),
+    )
+
+
+def last_participations(
+    run: Run, round: int, config: Config, known: dict[int, list[int]] | None = None
+) -> dict[int, int]:
+    """The round of each client's last participation up to a round, of those that the round's client method made.
+
+    Empty where clients keep nothing between rounds.
+
+    Args:
+        known: who took part, by round, of the rounds that have been read before; it is added to.
+    """
+    if not config.client.vectors_kept and not any(file.client_states for file in run.files_of(round)):
+        return {}
+    known = {} if known is None else known
+    since = began(run, "client", round)
+    last: dict[int, int] = {}
+    for t in run.rounds:
+        if since < t <= round:
+            if t not in known:
+                known[t] = run.round(t).client_ids.tolist()
+            last |= dict.fromkeys(known[t], t)
+    return last
+
+
+def _caught_up(config: Config, facts: Facts, memory: RunMemory, round: int) -> Averaged:
+    """The average over rounds after a history that another method made."""
+    first = config.average.averages_first
+
+    def row(t: int) -> Weights:
+        return memory.row(t, mean=first)
+
+    history = History(row, facts)
+    state = config.average.recover(round - 1, history)
+    return config.average.average(state, round, row(round), history)

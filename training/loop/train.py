@@ -1,0 +1,301 @@
+"""``train`` and ``resume``: a federation played to its end and recorded, interrupted at any moment, gone on with."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, FedscopeWarning, Run, RunWriter, refuse_occupied
+from ...evaluation.compute import Compute
+from ...results.base import versions
+from ..build import (
+    build_module,
+    config_of,
+    data_of,
+    data_to_train_on,
+    facts_of,
+    laid_out,
+    module_of,
+    partition_of,
+    refuse_tokens,
+)
+from ..config.config import Config
+from ..local.cohort_storage import Room
+from ..local.engine import Engine
+from ..local.engine_choice import engine_of, with_engine
+from ..local.local_training import refuse_single_samples
+from ..local.memory_estimate import say_memory_of
+from ..profile import ROUND, Profile, timed
+from ..tasks import learning, trained_task
+from .background_recorder import Recording
+from .federation import Federation, Unwatched, Watcher
+from .identity import identity_of
+from .initial_model import first_model, refuse_other_file, with_whole_path
+from .record_policy import disk_aside, disk_needed, refuse_small_disk
+from .run_history import branch_of, complete_history
+from .state import Position, RunMemory, position_after
+from .verify_run import refuse_contradictions, refuse_damaged
+
+
+def train(
+    config: Config,
+    out: Path | str,
+    *,
+    force: bool = False,
+    keep_going: bool = False,
+    watcher: Watcher | None = None,
+    workers: int | None = None,
+    engine: str | None = None,
+    task: Any = None,
+    until: int | None = None,
+    profile: Profile | None = None,
+) -> Run:
+    """Train a federation and record it in ``out``.
+
+    Args:
+        config: see :class:`fedscope.training.Config`; written into the run, resolved.
+        force: replace an existing run, and train although the disk is too small for what will be recorded.
+        keep_going: go on when a client's loss is no longer a number.
+        workers: worker threads, one a core by default; the results do not depend on it.
+        engine: ``ray``, ``ray:2`` or ``ray:ADDRESS``: clients are trained by the workers of a cluster, with the same
+            numbers; see :func:`fedscope.distributed.engines.cluster_named`.
+        task: what is learnt, where ``config.model`` does not say it, or names code of the user's own: a name, a
+            :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
+            resuming and analyses need it again.
+        until: stop after this round, with all that :func:`resume` and a branch need; by default the last one.
+        profile: where the rounds' times are left.
+
+    Raises:
+        FedscopeError: bad settings or data, an existing ``out``, a full disk, a client that diverges.
+        KeyboardInterrupt: passed on; every round that was complete is on disk, and :func:`resume` goes on.
+
+    >>> import tempfile, fedscope
+    >>> from fedscope.training import Config
+    >>> config = Config.read({"data": {"clients": 4}, "run": {"rounds": 2, "participation": 0.5}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fedscope.train(config, f"{folder}/fma").rounds
+    (1, 2)
+    """
+    out = Path(out)
+    refuse_until(until, 0)
+    config, learnt = learning(config, task)
+    data = data_to_train_on(
+        config.data.name, learnt
+    )  # a mistake in what was typed comes before what lies at a default place
+    refuse_occupied(out, force)  # looked at again when the run is created
+    if config.data.augment != "none" and len(data.shape) != 3:
+        raise FedscopeError(
+            f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
+            f"{list(data.shape)}; leave it out"
+        )
+    config, compute = resolved(config, workers, data.name, engine)
+    config = with_whole_path(replace(config, data=config.data.resolved()))
+    data, split = laid_out(config, data)
+    module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
+    config.model.architecture.refuse_samples(data)
+    refuse_tokens(config.model.name, module, data)
+    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
+    config = with_engine(config, module, data)
+    facts = facts_of(config, module, data.classes, learnt)
+    first = first_model(config, module, facts)
+    needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
+    if not force:
+        refuse_small_disk(needed + disk_aside(config, facts), out)
+    say_memory_of(config, facts)
+    info: dict[str, Any] = {
+        **made_with(config, compute),
+        "layout": facts.layout.to_json(),
+        "clients": config.data.clients,
+        "classes": data.classes,
+        "data": data.describe(),
+        **({} if first.source is None else {"weights": first.source}),
+    }
+    info["identity"] = identity_of(info, config, split, learnt)
+    watcher = watcher or Unwatched()
+    with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
+        watcher.begin(config.run.rounds, needed)
+        work = Engine(module, compute, profile, config.run.engine)
+        federation = Federation.assemble(config, data, split, work)
+        play(federation, Position(0, first.weights), writer, keep_going, watcher, until)
+    return Run.open(out)
+
+
+def resolved(config: Config, workers: int | None, data: str, engine: str | None = None) -> tuple[Config, Compute]:
+    """The configuration as a run keeps it, and what it computes on.
+
+    Raises:
+        FedscopeError: a device or a cluster that is not there.
+    """
+    compute = compute_of(config, workers, engine)
+    return config.on(compute.device, data), compute
+
+
+def compute_of(config: Config, workers: int | None, engine: str | None) -> Compute:
+    """What a run's clients are trained on.
+
+    Raises:
+        FedscopeError: a device or a cluster that is not there.
+    """
+    where = Compute(config.run.device, config.run.precision, workers)
+    if engine is None:
+        return where
+    from ...distributed.engines import cluster_named
+
+    return replace(where, cluster=cluster_named(engine))
+
+
+def made_with(config: Config, compute: Compute) -> dict[str, Any]:
+    """What ``run.json`` says of when and on what a run was made; of a cluster what is there at the start.
+
+    Raises:
+        FedscopeError: a cluster without workers.
+    """
+    import torch
+
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "versions": versions(),
+        "device": config.run.device,
+        "engine": config.run.engine,
+        "precision": config.run.precision,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": 1,
+        **({} if compute.cluster is None else {"cluster": compute.cluster.describe()}),
+    }
+
+
+def tell_of_another_processor(run: Run) -> None:
+    """Warn where a run has come to a processor whose products may differ in their last bits."""
+    import torch
+
+    before, here = run.info.get("capability"), torch.backends.cpu.get_cpu_capability()
+    if before not in (None, here):
+        warnings.warn(
+            f"{run.path} was made on a processor with {before}, and goes on with {here}: the last bits of its numbers "
+            "may be others than without the change",
+            FedscopeWarning,
+            stacklevel=3,
+        )
+
+
+def resume(
+    path: Path | str,
+    *,
+    keep_going: bool = False,
+    watcher: Watcher | None = None,
+    workers: int | None = None,
+    engine: str | None = None,
+    task: Any = None,
+    until: int | None = None,
+    profile: Profile | None = None,
+) -> Run:
+    """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
+
+    On a GPU that holds as far as the kernels are deterministic, which convolutions are asked to be.
+
+    Args:
+        task: the run's, where it is code of the user's own; see :func:`train`.
+        engine, until, profile: as in :func:`train`; on a cluster or not, whatever it was before.
+
+    Raises:
+        FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
+    """
+    run = Run.open(path)
+    config = config_of(run)
+    if run.rounds and run.rounds[-1] >= config.run.rounds:
+        raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
+    refuse_until(until, run.rounds[-1] if run.rounds else 0)
+    split = partition_of(run)
+    data = data_of(run, trained_task(config, task, str(run.path)))
+    module = module_of(run)
+    compute = compute_of(config, workers, engine)
+    tell_of_another_processor(run)
+    if compute.cluster is not None:
+        compute.cluster.begin()
+    kind = config.run.engine
+    work = Engine(module, compute, profile, kind if kind == "cohort" else engine_of(config, module, data))
+    if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
+        with RunWriter.open(run.path) as writer:
+            complete_history(writer.run, refuse_damaged)
+    with RunWriter.open(run.path) as writer:
+        run = Run.open(path)  # what was there before the lock was ours may have grown
+        federation = Federation.assemble(config, data, split, work)
+        if run.rounds:
+            position = position_after(run, run.rounds[-1], config, federation.facts)
+            refuse_contradictions(run, run.rounds[-1])
+        else:
+            first = first_model(config, module, federation.facts)
+            refuse_other_file(run, first.source)
+            position = Position(0, first.weights)
+        if position.round and not keep_going:
+            last = run.round(position.round)
+            refuse_divergence(
+                str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
+            )
+        play(federation, position, writer, keep_going, watcher or Unwatched(), until)
+    return Run.open(path)
+
+
+def refuse_until(until: int | None, done: int) -> None:
+    """Refuse a round to stop after that is there already.
+
+    Raises:
+        FedscopeError: names both.
+    """
+    if until is not None and until <= done:
+        raise FedscopeError(
+            f"--until {until} is to stop after a round that is there: {done} are recorded; give a later one"
+            if done
+            else f"--until {until} is not a round; they are counted from 1"
+        )
+
+
+def play(
+    federation: Federation,
+    position: Position,
+    writer: RunWriter,
+    keep_going: bool,
+    watcher: Watcher,
+    until: int | None = None,
+) -> None:
+    """Play and record all rounds after ``position``, or those up to ``until``.
+
+    Raises:
+        FedscopeError: a client diverges (and not ``keep_going``); a full disk.
+    """
+    config, engine = federation.config, federation.engine
+    federation = replace(federation, room=Room(writer.path))
+    beside = {"always": engine.compute.is_gpu, "never": engine.profile is not None}  # a profile's parts add up
+    with Recording(writer, config, RunMemory(writer.run), watcher, **beside) as recording:
+        while position.round < min(config.run.rounds, until or config.run.rounds):
+            number = position.round + 1
+            with timed(engine.profile, ROUND, number):
+                record, position = federation.play(position, recording, recording)
+                with timed(engine.profile, "recording", number):
+                    recording.add(record, position)
+            if not keep_going and not np.isfinite(record.client_loss).all():
+                recording.wait()  # the message says that it is recorded
+                lr = float(record.metrics["lr"] or 0)
+                refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
+            del record  # or the cohort would stay in memory beside the next ones
+
+
+def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray, lr: float) -> None:
+    """Stop where a client's loss is no number.
+
+    Raises:
+        FedscopeError: names the round, the clients and the remedy.
+    """
+    lost = ids[~np.isfinite(losses)].tolist()
+    if lost:
+        whose = f"client {lost[0]}" if len(lost) == 1 else f"clients {', '.join(map(str, lost[:5]))}"
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        raise FedscopeError(
+            f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
+            f"recorded in {run}; use a smaller --lr, or --resume {run} --keep-going"
+        )

@@ -1,0 +1,288 @@
+"""A run checked as a whole: its files, their checksums, and what must hold between them and between its models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+
+import numpy as np
+
+from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
+from ...checkpoints.io.hdf5_validation import DamagedError
+from ...checkpoints.recorder.kept_data import KEPT, read_kept
+from ...checkpoints.rounds.metrics import Rows, read_rows
+from ...checkpoints.rounds.verify import check_round
+from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
+from ..config.config import Config
+from ..methods.base import ServerMethod
+from ..settings.registry import method_name
+from .run_history import segments
+from .state import RunMemory, next_start
+from .verify_sketches import sketch_contradictions
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """What a check of a run found.
+
+    Attributes:
+        rounds: how many there are; checksums: how many were compared.
+        without: the rounds that have no checksums: recorded by another program, or by a fedscope before it wrote them.
+        faults: what is wrong: the file, relative to the run's folder, and a clause.
+        torn: a clause on what an import that was interrupted did not come to; "" elsewhere.
+    """
+
+    rounds: int
+    checksums: int
+    without: tuple[int, ...]
+    faults: tuple[tuple[str, str], ...]
+    torn: str = ""
+
+
+def check_run(path: Path | str, report: Callable[[int, int], None] | None = None) -> Soundness:
+    """Verify every checksum of every round's file, and that the run's files and models do not contradict each other.
+
+    Files are read anew, whatever this process has verified before; nothing is written.
+
+    Args:
+        report: called with how many of the rounds are done.
+
+    Raises:
+        FedscopeError: no run there.
+    """
+    path = Path(path)
+    if not (path / "run.json").exists():
+        Run.open(path)  # says what is there instead
+    try:
+        run = Run.open(path)
+    except FedscopeError as error:
+        return Soundness(0, 0, (), (("run.json", str(error)),))
+    try:
+        run.rounds  # noqa: B018 (refused where a file is called as no round's is)
+    except FedscopeError as error:
+        return Soundness(0, 0, (), (("rounds", str(error)),))
+    faults = list(_beside(run))
+    parts, broken = _parts(run)
+    faults += broken
+    sums, without = 0, []
+    for done, number in enumerate(run.rounds):
+        if report is not None:
+            report(done, len(run.rounds))
+        sound = True
+        for place in run.files_of(number):
+            name = str(place.path.relative_to(run.path))
+            checked = check_round(place)
+            if not place.path.exists():
+                continue  # a training run has just ceased to need it
+            faults += [(name, what) for what in checked.faults]
+            sound &= not checked.faults
+            sums += checked.checksums or 0
+            if checked.checksums is None and place.is_round and not checked.faults:
+                without.append(number)
+        if sound:
+            name = f"rounds/{number:05d}.h5"
+            faults += [(name, what) for what in _about_round(run, number, parts)]
+    if report is not None:
+        report(len(run.rounds), len(run.rounds))
+    return Soundness(len(run.rounds), sums, tuple(without), tuple(faults), torn_words(run))
+
+
+def torn_words(run: Run) -> str:
+    """A clause on the rounds that an interrupted import did not come to; "" where it has all, or is none."""
+    last = run.rounds[-1] if run.rounds else 0
+    if not run.is_foreign or run.planned is None or last >= run.planned:
+        return ""
+    lacks = f"rounds {last + 1} to {run.planned} lack" if last + 1 < run.planned else f"round {run.planned} lacks"
+    return (
+        f"it has {last} of {run.planned} rounds, because its import was interrupted or is at work; {lacks}, and the "
+        "same command goes on with it"
+    )
+
+
+def _parts(run: Run) -> tuple[list[tuple[float, Config]], list[tuple[str, str]]]:
+    """The configurations that made the rounds; none of a run from another program."""
+    if run.is_foreign and not (run.path / "config.toml").exists():
+        return [], []
+    try:
+        return segments(run), []
+    except FedscopeError as error:
+        return [], [("config.toml", str(error))]
+
+
+def _beside(run: Run) -> Iterator[tuple[str, str]]:
+    """What is wrong beside the rounds, each file by its own reader."""
+    for name in ("config", "partition"):
+        file = {"config": "config.toml", "partition": "partition.h5"}[name]
+        try:
+            if getattr(run, name) is None and not run.is_foreign:
+                yield file, "it is missing; restore it from a copy"
+        except FedscopeError as error:
+            yield file, str(error)
+    try:
+        read_kept(run.path, run.info)
+    except FedscopeError as error:
+        yield KEPT, str(error)
+    try:
+        table = read_rows(run.path / "metrics.csv", run.identity)
+    except FedscopeError as error:
+        yield "metrics.csv", str(error)
+        table = Rows({}, {}, 0, False)
+    if table.summed and table.strange:
+        which = "none of its rows was" if not table.own else f"{table.strange} of its rows were not"
+        yield "metrics.csv", f"{which} written for this run; delete it: what it lacks is taken from the rounds"
+    rows = table.own if table.summed else {**table.others, **table.own}
+    for number in run.rounds:
+        try:
+            recorded = run.round(number).metrics
+        except FedscopeError:
+            continue  # its check says why
+        for name, value in rows.get(number, {}).items():
+            there = recorded.get(name, value)
+            if there is not None and value != there and not (isnan(value) and isnan(there)):
+                yield (
+                    "metrics.csv",
+                    f"it says {name} = {value!r} of round {number}, but the round's file says {there!r}; delete it: "
+                    "what it lacks is taken from the rounds",
+                )
+    for number in run.lacking:
+        yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
+    for part in KEPT_PARTS:
+        for number in kept_rounds(run.path, part):
+            if number not in run.rounds:
+                yield f"kept/{part}/{number:05d}.h5", "it belongs to no round; train --resume removes it"
+
+
+def _about_round(run: Run, number: int, parts: list[tuple[float, Config]]) -> Iterator[str]:
+    """What does not hold between a sound round and the rest of the run."""
+    try:
+        place, partition = run.round(number), run.partition
+        if partition is not None:
+            for client, samples in zip(place.client_ids.tolist(), place.client_samples.tolist(), strict=True):
+                if samples != (has := len(partition.clients[client])):
+                    yield f"client {client} trained on {samples} samples, but partition.h5 gives it {has}"
+        if parts:
+            yield from contradictions(run, number, parts)
+    except DamagedError:
+        return  # of another file, which its own check has named
+    except FedscopeError as error:
+        yield str(error)
+
+
+# Of an average over rounds, against a sum in another order, as a share of its length: float32 rounds at 6e-8.
+_TOLERANCE = 1e-6
+
+
+def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) -> Iterator[str]:
+    """What does not hold of a round, a clause each:
+
+    - ``global`` = Σ_k p_k w_k, bit for bit, where the server is FMA and the clients were recorded (parameters only);
+    - ``start`` is what the round before left, bit for bit: its ``averaged`` where rounds restart from it, else its
+      ``global``, looked ahead by the server; not where a branch changed the method, and not in round 1;
+    - sketches are those of the recorded models, see
+      :func:`~fedscope.training.loop.verify_sketches.sketch_contradictions`;
+    - ``averaged`` is the mean of its window's ``global``s, up to rounding, where it is the mean of the last few.
+
+    What was not recorded is not compared. One model, or a block of the clients, is in memory at a time, besides two.
+
+    Args:
+        parts: :func:`~fedscope.training.loop.run_history.segments` of the run.
+    """
+    config = _at(parts, round)
+    place = run.round(round)
+    if method_name(config.server) == "fma" and place.has_clients and "global" in place.models:
+        other = _others_than_mean(place)
+        if other:
+            yield f"global is not the mean of its clients with the weights p ({other:,} parameters differ)"
+    yield from sketch_contradictions(place, is_mean=method_name(config.server) == "fma")
+    if round > 1 and "start" in place.models and config is _at(parts, round - 1):
+        left = _left(run, round - 1, config)
+        if left is not None and not _same(place.read("start"), left):
+            yield f"start is not the model that round {round - 1} left"
+    if "averaged" in place.models:
+        members = config.average.members(round)
+        away = _distance_to_mean(run, place, members) if 0 < len(members) <= config.average.window_size() + 1 else 0.0
+        if away > _TOLERANCE:
+            yield f"averaged is not the mean of global of rounds {members[0]} to {members[-1]} (off by {away:.1e})"
+
+
+def refuse_contradictions(run: Run, round: int) -> None:
+    """Refuse to go on from a round whose models contradict each other.
+
+    Raises:
+        FedscopeError: names the first of :func:`contradictions`.
+    """
+    for what in contradictions(run, round, segments(run)):
+        raise DamagedError(run.round(round).path, what)
+
+
+def refuse_damaged(run: Run, rounds: Sequence[int]) -> None:
+    """Refuse rounds that another run is to hold and are not what was written: each file's checksums, shapes and
+    identity, and of files that tell less than that, what must hold between their models, and between them and the next
+    round's.
+
+    Raises:
+        FedscopeError: names the first file, and what is wrong with it.
+    """
+    before = True
+    for number in rounds:
+        told = True
+        for place in run.files_of(number):
+            _ = place.models  # of another round or run, in its own words
+            checked = check_round(place)
+            if checked.faults and place.path.exists():  # or a training run has just ceased to need it
+                raise DamagedError(place.path, checked.faults[0])
+            told &= checked.checksums is not None and bool(checked.identity)
+        if not (told and before):
+            refuse_contradictions(run, number)
+        before = told
+
+
+def _at(parts: Sequence[tuple[float, Config]], round: int) -> Config:
+    return next(config for last, config in parts if round <= last)
+
+
+def _others_than_mean(round_: Round) -> int:
+    recorded, other = round_.read("global").parameters, 0
+    for block in read_columns(round_):
+        made = weighted_mean(Weights(round_.layout, block.values, {}), round_.weights).parameters
+        other += int((_bits(made) != _bits(recorded[block.where])).sum())
+    return other
+
+
+def _left(run: Run, round: int, config: Config) -> Weights | None:
+    """What a round left for the next to start from; None where that was not recorded."""
+    memory = RunMemory(run)
+    global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")
+    if global_ is None:
+        return None
+    if averaged is None and config.average.members(round) and not config.average.averages_first:
+        return None
+    looks_ahead = type(config.server).look_ahead is not ServerMethod.look_ahead
+    return next_start(config, round, global_, averaged, memory.kept(round).server if looks_ahead else {})
+
+
+def _same(one: Weights, other: Weights) -> bool:
+    mine, theirs = one.arrays(), other.arrays()
+    return all(np.array_equal(_bits(mine[name]), _bits(theirs[name])) for name in mine)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Numbers to compare bit for bit, in which every NaN is one: processors choose its bits."""
+    if values.dtype.kind != "f":
+        return values
+    return np.where(np.isnan(values), np.array(np.nan, values.dtype), values).view(f"u{values.dtype.itemsize}")
+
+
+def _distance_to_mean(run: Run, place: Round, members: Sequence[int]) -> float:
+    """‖averaged − mean‖ / ‖averaged‖ over the parameters; 0 where a member was not recorded or is not finite."""
+    if not all(t in run.rounds and "global" in run.round(t).models for t in members):
+        return 0.0
+    averaged = place.read("averaged").parameters.astype(np.float64)
+    total = np.zeros_like(averaged)
+    for t in members:
+        total += run.round(t).read("global").parameters
+    length = float(np.linalg.norm(averaged))
+    away = float(np.linalg.norm(averaged - total / len(members)))
+    return away / length if np.isfinite(away) and length else 0.0

@@ -1,0 +1,338 @@
+"""What a client, server or average method supplies. Any client x any server x any average composes.
+
+A method is a frozen dataclass of hyper-parameters with functions over explicit state; the round loop
+(:mod:`fedscope.training.loop.federation`) is written once and calls them. A file on a shelf (``clients/``,
+``servers/``, ``averages/``) names its class ``PROVIDES``.
+
+One round, in the order of the calls::
+
+    start = server.look_ahead(...)             what is sent is the last global, or the average over rounds
+    [client.survey(task)                       a pass before local training, where the method has one]
+    client.train(task) -> LocalUpdate          the client's model, its message, its state
+    server.step(...)   -> Served               global
+    client.share(...)  -> sent                 what is sent beside the model in the next round
+    average.average(...) -> Averaged           averaged
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from ...checkpoints import Weights
+from ..settings.settings import Settings, setting
+
+if TYPE_CHECKING:
+    from ..build import Facts
+    from ..config.config import Config
+    from ..local.local_training import LocalTask, LocalUpdate
+
+#: arrays by name; those of shape [P] are vectors in parameter space and are recorded parameter by parameter
+State = Mapping[str, np.ndarray]
+#: losses and errors [M] of models [M, P]
+Judge = Callable[[Weights], tuple[np.ndarray, np.ndarray]]
+#: what a client keeps: arrays, or whole models with their buffers
+ClientState = Mapping[str, np.ndarray | Weights]
+
+
+@dataclass(frozen=True)
+class About:
+    """A method's row of the feature table in ``docs/methods.md``.
+
+    Attributes:
+        name: as its paper writes it.
+        paper: authors, title in short, venue and year.
+        changes: what it changes against FMA, as a formula where one line holds it.
+        keeps: the state it keeps between rounds, and who keeps it; empty for none.
+        down, up: parameters that travel for one client in one round, in P (the model), H (its head), and what the
+            method names itself; the method's own part only. Empty where the method adds nothing.
+    """
+
+    name: str
+    paper: str
+    changes: str
+    keeps: str = ""
+    down: str = ""
+    up: str = ""
+
+
+class Pace(NamedTuple):
+    """How fast a round's clients move: learning rate eta_t and number of local epochs."""
+
+    lr: float
+    epochs: int
+
+
+@dataclass(frozen=True)
+class ClientMethod(Settings):
+    """What a client minimises and how it steps. These seven settings are common to all client methods.
+
+    Momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024). Their batch is 50; here it
+    is 20, because a client of the embedded digits has 29 samples, and with one full batch an epoch nothing is left to
+    shuffle, so that replays would show no variance.
+    """
+
+    section: ClassVar[str] = "client"
+    about: ClassVar[About]  #: its row of the feature table
+    needs_head: ClassVar[bool] = False  #: whether it needs to know which layer is the model's head
+    needs_classes: ClassVar[bool] = False  #: whether it is defined for classification alone
+    proximal: ClassVar[bool] = False  #: whether a term pulls towards another model: steps are not plain (momentum) SGD
+    changing_rate: ClassVar[bool] = False  #: whether the learning rate changes inside a round
+    own_start: ClassVar[bool] = False  #: whether clients start from another model than the one that was sent
+    surveys: ClassVar[bool] = False  #: whether :meth:`survey` is called before local training
+    message_weighting: ClassVar[Literal["p", "uniform"]] = "p"  #: how messages are averaged: with p, or with 1/C each
+    personal: ClassVar[bool] = False  #: whether clients use models of their own, see :meth:`personalise`
+    own_model: ClassVar[str] = ""  #: what they keep that model as, where they keep one
+    freezes_head: ClassVar[bool] = False  #: whether the head never changes
+    #: whether :meth:`train` also takes several clients at once, with a row a client where one has a vector; see
+    #: :mod:`fedscope.training.local.vectorized_training`. A class with functions of its own says so itself
+    vectorised: ClassVar[bool] = False
+    vectors_kept: ClassVar[int] = 0  #: how many vectors [P] a client keeps between participations, for a run's room
+
+    epochs: int = setting(5, "local epochs per round", least=1)
+    batch: int = setting(20, "mini-batch size; a client with fewer samples has one batch of all", least=1)
+    lr: float = setting(0.05, "learning rate of round 1 (eta_0)", above=0)
+    lr_decay: float = setting(0.0, "decay per round: eta_t = eta_0 (1 - d)^(t-1)", least=0, below=1)
+    momentum: float = setting(0.9, "momentum of the local steps, fresh each round", least=0, below=1)
+    weight_decay: float = setting(1e-3, "L2 penalty added to the gradient", least=0)
+    clip: float = setting(0.0, "largest norm of the mini-batch gradient; 0: no clipping", least=0)
+
+    def __init_subclass__(cls) -> None:
+        own = {name: value for name, value in vars(cls).items() if not name.startswith("__")}
+        if "vectorised" not in own and any(callable(value) for value in own.values()):
+            cls.vectorised = False
+
+    def settle(self, config: Config) -> Self:
+        """Fill in what depends on the rest of the configuration, once, and refuse what does not go with it.
+
+        Raises:
+            FedscopeError: a combination that makes no sense, with the reason.
+        """
+        return self
+
+    def pace(self, round: int) -> Pace:
+        """eta_t = eta_0 (1 - d)^(t-1) and the number of epochs of round t."""
+        return Pace(self.lr * (1 - self.lr_decay) ** (round - 1), self.epochs)
+
+    def begin(self, w: Weights, facts: Facts) -> State:
+        """What is sent beside the model in the method's first round; ``w`` is the model at that time."""
+        return {}
+
+    def survey(self, task: LocalTask) -> State:
+        """A pass over the client's data at the model that was sent, before anybody trains.
+
+        The cohort's average of what it returns is sent to the same clients as ``task.surveyed``.
+        """
+        return {}
+
+    def train(self, task: LocalTask) -> LocalUpdate:
+        """Train one client from the model it was sent: E epochs over its samples, see the class."""
+        raise NotImplementedError
+
+    def share(self, sent: State, exchange: Exchange) -> State:
+        """What is sent beside the model in the next round."""
+        return sent
+
+    def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
+        """The model that a client would use itself after a round; only asked where ``personal``.
+
+        By default the one that it keeps, and before its first participation the one that everybody has.
+
+        Args:
+            task: with ``start`` the model that the round has made for everybody.
+            kept: the client's state after the round.
+        """
+        own = kept.get(self.own_model, task.start)
+        assert isinstance(own, Weights)
+        return own
+
+    def model_size(self, facts: Facts) -> int:
+        """How many parameters of the model travel each way: P."""
+        return facts.layout.size
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """What a server sees of a round besides the models: who took part, with how much, and the weights p.
+
+    Attributes:
+        client_ids, samples, steps: [C]; p: [C], sums to 1.
+        clients: N; lr: eta_t.
+        reach: [C], how far a constant unit gradient would have carried a client: sum_k eta_k without momentum,
+            sum_k eta_k (1 - beta^k)/(1 - beta) with it, so that (w - theta_i)/reach_i is a mean of i's gradients.
+        label_counts: [C, classes], of each client's training samples.
+        judge: losses and errors [M] of models [M, P] on the samples that the server names, see
+            :attr:`ServerMethod.judges_on`; None where it names none.
+    """
+
+    round: int
+    client_ids: np.ndarray
+    samples: np.ndarray
+    steps: np.ndarray
+    p: np.ndarray
+    clients: int = 0
+    lr: float = 0.0
+    reach: np.ndarray = field(default_factory=lambda: np.empty(0))
+    label_counts: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.int64))
+    judge: Judge | None = None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A round as seen once its clients are back and the server has stepped.
+
+    Attributes:
+        start: what was sent; clients: the models [C, P] that came back; global_: what the server made of them.
+        message: the clients' messages, averaged as the method's ``message_weighting`` says; float64.
+        surveyed: what :meth:`ClientMethod.survey` gave, averaged with p; float64.
+    """
+
+    start: Weights
+    clients: Weights
+    global_: Weights
+    cohort: Cohort
+    facts: Facts
+    message: State = field(default_factory=dict)
+    surveyed: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server step's outcome: the next global parameters [P] and the state to keep.
+
+    Attributes:
+        p: [C], the weights of the mean that the parameters are, where these are not the cohort's: buffers are averaged
+            with them, and a client with weight 0 has no part in the model.
+    """
+
+    parameters: np.ndarray
+    state: State = field(default_factory=dict)
+    p: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class ServerMethod(Settings):
+    """How client rows [C, P] become the next row."""
+
+    section: ClassVar[str] = "server"
+    about: ClassVar[About]  #: its row of the feature table
+    #: whether it steps along the clients' mean update alone, so that an average over rounds may come first
+    optimiser: ClassVar[bool] = False
+    #: whether what it makes depends on the clients' models alone, not on the model that they were sent
+    forgets_start: ClassVar[bool] = False
+    #: whether it reads how many steps clients took, which a run of another program need not say
+    counts_steps: ClassVar[bool] = False
+    #: whether it reads how many clients there are in all, alike
+    counts_clients: ClassVar[bool] = False
+    #: how it goes through clients that are on the disk: ``columns`` where a parameter of the result depends on that
+    #: parameter of the clients, of ``start`` and of the state alone, so that blocks of columns do; ``layers`` where it
+    #: holds a layer of all clients; ``rows`` where it goes through whole models, one at a time, perhaps many times
+    reads: ClassVar[Literal["columns", "layers", "rows"]] = "columns"
+
+    weighting: Literal["samples", "uniform"] = setting("samples", "weights p: proportional to n_i, or equal")
+
+    def settle(self, config: Config) -> Self:
+        """As :meth:`ClientMethod.settle`; the configuration's client is settled by then."""
+        return self
+
+    @property
+    def judges_on(self) -> tuple[str, int | None] | None:
+        """The split on which it compares models, and how many of its samples (None: all); None where it does not."""
+        return None
+
+    def init(self, w: np.ndarray) -> State:
+        """The state before its first round; ``w`` [P] is the model at that time."""
+        return {}
+
+    def weights(self, samples: np.ndarray) -> np.ndarray:
+        """p [C]: n_i / sum n, or 1/C."""
+        if self.weighting == "uniform":
+            return np.full(len(samples), 1 / len(samples))
+        return np.asarray(samples / samples.sum(), dtype=np.float64)
+
+    def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        """One server step from the clients' models after local training, see the class; in float64, rounded once."""
+        raise NotImplementedError
+
+    def look_ahead(self, state: State, w: np.ndarray) -> np.ndarray:
+        """What is sent in place of the model ``w`` [P] that the next round would start from."""
+        return w
+
+
+@dataclass(frozen=True)
+class History:
+    """The rows that an average over rounds can look back at: ``global``s, by round."""
+
+    row: Callable[[int], Weights]  #: round t's, for 1 <= t < the current round
+    facts: Facts  #: of the model
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """An average over rounds' outcome: ``averaged``, or None before it exists, and the state to keep."""
+
+    weights: Weights | None
+    state: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AverageMethod(Settings):
+    """What is averaged over rounds, and whether the next round starts from it."""
+
+    section: ClassVar[str] = "average"
+    about: ClassVar[About]  #: its row of the feature table
+
+    @property
+    def needs_head(self) -> bool:
+        """Whether it needs to know which layer is the model's head."""
+        return False
+
+    @property
+    def averages_first(self) -> bool:
+        """Whether the clients' means are averaged, before the server steps towards that average."""
+        return False
+
+    @property
+    def models_kept(self) -> int:
+        """How much room its state takes in a round's file, in models."""
+        return 0
+
+    def settle(self, config: Config) -> Self:
+        """As :meth:`ClientMethod.settle`; the configuration's client and server are settled by then."""
+        return self
+
+    def explore_pace(self, round: int, pace: Pace, client: ClientMethod) -> Pace:
+        """The pace of round t; by default the client's own."""
+        return pace
+
+    def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
+        """``averaged`` of round t from its ``global`` and those before it."""
+        return Averaged(None)
+
+    def members(self, round: int) -> tuple[int, ...]:
+        """The rounds whose ``global``s the ``averaged`` of round t is the plain mean of, ascending; () where there is
+        no ``averaged`` or it is no such mean."""
+        return ()
+
+    def restarts(self, round: int) -> bool:
+        """Whether round t starts from the previous round's ``averaged``."""
+        return False
+
+    def begins(self) -> int | None:
+        """The first round of which anything recorded differs from a run without an average; None: there is none."""
+        return 1
+
+    def window_size(self) -> int:
+        """How many of the last rows :meth:`average` reads each round; they are held in memory."""
+        return 0
+
+    def reaches_back(self) -> int:
+        """How many rounds back :meth:`average` may look: what a resume must find."""
+        return self.window_size()
+
+    def recover(self, round: int, history: History) -> State:
+        """The state after a round that another method averaged, from the history alone; for branches."""
+        return {}

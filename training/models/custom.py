@@ -1,0 +1,80 @@
+"""Architectures of the user's own code, named ``module:factory`` as servers and task queues name theirs."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...checkpoints import FedscopeError, FedscopeWarning
+from ..import_string import Call, kind
+from ..settings.settings import setting
+from .base import Architecture
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Factory(Architecture):
+    """``mypkg.nets:resnet20``: what ``resnet20()`` of the module ``mypkg.nets`` returns, a class being called likewise.
+
+    ``mypkg.nets:resnet(20, width=1.5)`` gives it arguments, which are literals. The module is found in the current
+    folder, then in the environment. The factory knows shapes and classes by itself; whether they are the data's is seen
+    by the evaluator.
+
+    Raises:
+        FedscopeError: no way to write a factory; an argument that is no literal.
+
+    >>> Factory(path="torch.nn:Linear(64, 10, bias=False)").build((64,), 10)
+    Linear(in_features=64, out_features=10, bias=False)
+    """
+
+    path: str = setting("", "module:factory")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Call.parse("--model", self.path)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The module, freshly made; ``shape`` and ``classes`` are the factory's own business.
+
+        One in half precision is taken in float32, which a :class:`FedscopeWarning` says.
+
+        Raises:
+            FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it, no
+                ``nn.Module``, one whose parameters have no shape yet, or are no real numbers.
+        """
+        from torch import nn
+
+        from ...evaluation.validation import refuse_unreadable
+
+        call = Call.parse("--model", self.path)
+        made = call()
+        place = f"--model {self.path}: {call.spoken}"
+        if not isinstance(made, nn.Module):
+            raise FedscopeError(f"{place} returned {kind(made)}, not a torch.nn.Module; return the model itself")
+        refuse_unreadable(made, f"{place} returned a module whose ")
+        return in_float32(made, f"{place} returned a model")
+
+
+def in_float32(module: nn.Module, what: str) -> nn.Module:
+    """A module with parameters in half precision in float32 instead, which a :class:`FedscopeWarning` says.
+
+    Args:
+        what: begins the sentence.
+    """
+    import torch
+
+    from ...evaluation.copies import copied
+
+    halves = {value.dtype for value in module.parameters()} & {torch.float16, torch.bfloat16}
+    if not halves:
+        return module
+    names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))
+    warnings.warn(
+        f"{what} in {names}, which is taken in float32 (--precision bf16 measures in less)",
+        FedscopeWarning,
+        stacklevel=2,
+    )
+    return copied(module).float()

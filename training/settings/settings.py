@@ -1,0 +1,153 @@
+"""Settings as frozen dataclasses that check themselves: the type and range of every key stand where it is declared."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+
+from ...checkpoints import FedscopeError, nearest
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    off: str | None = None,
+    before: Any = MISSING,
+) -> Any:
+    """Declare one key: its default, one line of documentation and its range (``least`` <= x, ``above`` < x, ...).
+
+    Args:
+        off: with ``above=0``, where 0 would switch the method off: what to choose instead, as in ``--client sgd``.
+        before: what a configuration means that was recorded before the key existed, see :func:`Settings.recorded`.
+    """
+    limits = {"least": least, "above": above, "most": most, "below": below}
+    return field(default=default, metadata={"doc": doc, "off": off, "before": before, **limits})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of every section of a configuration: checked when constructed, from Python and from TOML alike."""
+
+    section: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        hints = _hints(kind)
+        for key in fields(self):
+            place = f"{self.section}.{key.name}"
+            value = _of_type(getattr(self, key.name), hints[key.name], place)
+            _in_range(value, key.metadata, place)
+            object.__setattr__(self, key.name, value)
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Self:
+        """Build from a TOML table; unknown keys are refused with the nearest known one."""
+        known = [key.name for key in fields(cls)]
+        for name in raw:
+            if name not in known:
+                owner = f" of {cls.__name__}" if cls.section in ("client", "server", "average", "model") else ""
+                raise FedscopeError(
+                    f"{cls.section}.{name} is not a setting{owner}{nearest(name, known)}; "
+                    f"[{cls.section}] has {', '.join(known) or 'none'}"
+                )
+        return cls(**raw)
+
+    @classmethod
+    def recorded(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """A resolved table as a run keeps it, with the keys that came later set to what it meant without them."""
+        known = {key.name: key.metadata.get("before", MISSING) for key in fields(cls)}
+        later = {name: value for name, value in known.items() if value is not MISSING and name not in table}
+        return {**table, **later}
+
+    def table(self) -> dict[str, Any]:
+        """The settings as a TOML table; keys without a value (``None``) are left out."""
+        table = {key.name: getattr(self, key.name) for key in fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in table.items()
+            if value is not None
+        }
+
+
+@cache  # half of what it takes to read a configuration, and the same for every one of a class
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+#: more than any setting is, and less than int64 holds
+LARGEST = 10**18
+
+
+def _of_type(value: Any, hint: Any, place: str) -> Any:
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(part, int) and not -LARGEST <= part <= LARGEST:
+            raise FedscopeError(f"{place} is a number of more than 18 digits; no setting takes one")
+    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    for option in options:
+        matched, converted = _match(value, option)
+        if matched:
+            return converted
+    # a word where one of several words is asked for
+    choice = isinstance(value, str) and any(get_origin(option) is Literal for option in options)
+    wrong = "is not a choice" if choice else "has the wrong type"
+    raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_spoken, options))}")
+
+
+def _match(value: Any, hint: Any) -> tuple[bool, Any]:
+    if hint is type(None):
+        return value is None, value
+    if get_origin(hint) is Literal:
+        return value in get_args(hint), value
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            matches = [_match(part, item) for part in value]
+            return all(ok for ok, _ in matches), tuple(part for _, part in matches)
+        return False, value
+    if hint is float:  # TOML writes 1 where 1.0 is meant; a boolean is an int to Python but never a rate
+        ok = isinstance(value, int | float) and not isinstance(value, bool)
+        return ok, float(value) if ok else value
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool), value
+    return isinstance(value, hint), value
+
+
+def _spoken(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return f"a list, each {_spoken(get_args(hint)[0])}"
+    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false", type(None): "nothing"}[
+        hint
+    ]
+
+
+def _in_range(value: Any, limits: Mapping[str, Any], place: str) -> None:
+    for part in value if isinstance(value, tuple) else (value,):
+        if not isinstance(part, int | float) or isinstance(part, bool):
+            continue
+        if not math.isfinite(part):
+            raise FedscopeError(f"{place} = {part} is not a finite number")
+        if part == 0 and limits.get("off"):
+            raise FedscopeError(
+                f"{place} = 0 would switch the method off; give a number greater than 0, or {limits['off']}"
+            )
+        for name, words, holds in (
+            ("least", "at least", operator.ge),
+            ("above", "greater than", operator.gt),
+            ("most", "at most", operator.le),
+            ("below", "less than", operator.lt),
+        ):
+            limit = limits.get(name)
+            if limit is not None and not holds(part, limit):
+                raise FedscopeError(f"{place} = {part:g} is out of range: it must be {words} {limit:g}")
