@@ -6,8 +6,8 @@ from .checkpoints import Model as Model
 from .checkpoints import Round as Round
 from .checkpoints import Run as Run
 from .checkpoints import load_model as load_model
-from .checkpoints.recorder.flower.record import partition_mod as partition_mod
-from .checkpoints.recorder.flower.record import record as record
+from .checkpoints.recorder.flower.recording import partition_mod as partition_mod
+from .checkpoints.recorder.flower.recording import record as record
 from .checkpoints.recorder.recorder import Recorder as Recorder
 from .decomposition import Decomposition as Decomposition
 from .decomposition import Synergy as Synergy

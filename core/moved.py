@@ -9,13 +9,14 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 #: packages, old and new place below ``fedscope``; what lies in them moves with them
 PACKAGES = {
+    "questions": "analysis",
     "asking": "analysis",
     "checkpoints.results": "results",
     "decomposition.cohort": "decomposition.draws",
@@ -68,7 +69,7 @@ MODULES = {
     "checkpoints.recorded_rows": "checkpoints.rounds.recorded_matrix",
     "checkpoints.recorder.checkpoint_files": "checkpoints.recorder.match_files",
     "checkpoints.recorder.file_reader": "checkpoints.recorder.read_files",
-    "checkpoints.recorder.flower": "checkpoints.recorder.flower.record",
+    "checkpoints.recorder.flower": "checkpoints.recorder.flower.recording",
     "checkpoints.recorder.flower_mod": "checkpoints.recorder.flower.client_mod",
     "checkpoints.recorder.flower_replies": "checkpoints.recorder.flower.replies",
     "checkpoints.recorder.flower_strategies": "checkpoints.recorder.flower.strategies",
@@ -131,7 +132,6 @@ MODULES = {
     "landscape.planes.orthonormal_axes": "landscape.planes.basis.orthonormal_axes",
     "landscape.planes.preview": "landscape.planes.drawing.preview",
     "landscape.planes.scales": "landscape.planes.drawing.color_scales",
-    "landscape.planes.surface": "landscape.planes.drawing.fill",
     "landscape.planes.surveying": "landscape.planes.surface.evaluate",
     "landscape.sentences": "landscape.planes.summary",
     "landscape.vision": "distributed.torchvision_import",
@@ -270,16 +270,32 @@ def new_place(name: str) -> str | None:
     ('fedscope.training.build', 'fedscope.training.methods.clients.fedprox')
     >>> new_place("fedscope.training.nothing")
     """
+    found = _new_place(name)
+    return found and found[0]
+
+
+def _new_place(name: str) -> tuple[str, str] | None:
+    """The same, and the path that has moved."""
     root, _, path = name.partition(".")
     if root != __package__:
         return None
     if place := MODULES.get(path):
-        return f"{root}.{place}"
+        return f"{root}.{place}", path
     parts = path.split(".")
     for k in range(len(parts), 0, -1):
-        if place := PACKAGES.get(".".join(parts[:k])):
-            return ".".join([root, place, *parts[k:]])
+        old = ".".join(parts[:k])
+        if place := PACKAGES.get(old):
+            return ".".join([root, place, *parts[k:]]), old
     return None
+
+
+#: packages of today, some of which have the path of an old one
+_TODAY = {
+    ".".join(parts[:k])
+    for place in (*PACKAGES.values(), *MODULES.values())
+    for parts in [place.split(".")]
+    for k in range(1, len(parts) + 1)
+}
 
 
 class _Loader:
@@ -300,14 +316,15 @@ class _Loader:
 
 
 class Moved:
-    """Asked last, when no module of a name was found."""
+    """Asked first: below an old package Python would else find the new one's files, and load them a second time."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """How a module is loaded that has moved; None for all others."""
-        place = new_place(name)
-        if place is None or place == name:
+        found = _new_place(name)
+        if found is None or (found[1] in _TODAY and PathFinder.find_spec(name, path) is not None):
             return None
+        place = found[0]
         warnings.warn(f"{name} is now {place}; its old name goes in the next version", DeprecationWarning, stacklevel=2)
         return ModuleSpec(name, _Loader(place), is_package=hasattr(import_module(place), "__path__"))  # type: ignore[arg-type]
 
@@ -352,4 +369,4 @@ def _forwarded(package: str, name: str, place: str) -> Any:
 def install() -> None:
     """Have old names found, once."""
     if Moved not in sys.meta_path:
-        sys.meta_path.append(Moved)
+        sys.meta_path.insert(0, Moved)

@@ -39,7 +39,7 @@ def sketch(layout: Layout, start: np.ndarray, clients: np.ndarray, k: int) -> np
         start: [P]; clients: [C, P].
         k: numbers a client.
 
-    >>> from .weights import Entry
+    >>> from fedscope.checkpoints import Entry
     >>> layout = Layout((Entry("w", (3000,), "float32", "parameter"),))
     >>> start, moved = np.zeros(3000, np.float32), np.ones((1, 3000), np.float32)
     >>> found = sketch(layout, start, moved, 1024)
@@ -65,7 +65,7 @@ def sketch_whole(layout: Layout, models: Sequence[Model], k: int) -> np.ndarray:
 
     In float64, because the way between two models is short beside both.
 
-    >>> from .weights import Entry
+    >>> from fedscope.checkpoints import Entry
     >>> layout = Layout((Entry("w", (50,), "float32", "parameter"),))
     >>> start, moved = np.linspace(1, 2, 50), np.linspace(1, 3, 50)
     >>> one, other = sketch_whole(layout, [reader(layout, start), reader(layout, moved)], 16)

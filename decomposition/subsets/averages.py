@@ -108,7 +108,7 @@ def average_subsets(
 
     >>> import torch
     >>> from fedscope.checkpoints import Layout
-    >>> from fedscope.landscape import Samples
+    >>> from fedscope import Samples
     >>> module = torch.nn.Linear(1, 2, bias=False)
     >>> samples = Samples(torch.ones(1, 1), torch.tensor([0]), 2, "toy", "test", np.arange(1))
     >>> clients = Weights(Layout.of(module), np.array([[3, 0], [0, 1], [0, 1]], np.float32), {})

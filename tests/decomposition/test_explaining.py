@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau, norm, t
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
+from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.explanation.claims import explain
 from fedscope.decomposition.explanation.context_measures import Against, Comparison, compare_models
 from fedscope.decomposition.explanation.dominant_factor import greatest_part
@@ -31,6 +31,7 @@ from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import shown
 from fedscope.evaluation.compute import Compute
 from fedscope.evaluation.samples import Samples
+from fedscope.training.curves.run_curve import ErrorCurve
 
 ROUNDS = (1, 20, 30, 40, 50, 60)
 SPLIT = ("heter_bias", "train_bias", "bias_cross")

@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 from random_models import Table
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.decomposition import CohortDraws, Decomposition, ErrorCurve, RoundFactors, RunFactors, decompose_round
+from fedscope.decomposition import (
+    CohortDraws,
+    Decomposition,
+    RoundFactors,
+    RunFactors,
+    decompose_round,
+)
 from fedscope.decomposition.factors.cross_entropy import closure_error, decompose_loss
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS_OF, MEASURED_OF
 from fedscope.evaluation.compute import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
+from fedscope.training.curves.run_curve import ErrorCurve
 
 LOSSES = ("cross-entropy", "zero-one")
 BOTH = pytest.mark.parametrize("loss", LOSSES)

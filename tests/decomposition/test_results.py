@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.decomposition import ClientRow, Decomposition, ErrorCurve, FactorRow, RoundFactors, RunFactors
+from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS, MEASURED
 from fedscope.plotting.ticks import spread
+from fedscope.training.curves.run_curve import ErrorCurve
 
 # As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.
 ROUNDS = (1, 10, 20, 40, 60)

@@ -2,4 +2,4 @@
 
 from ....moved import attributes_of
 
-__getattr__ = attributes_of(__name__, "record")
+__getattr__ = attributes_of(__name__, "recording")
