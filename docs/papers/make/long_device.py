@@ -107,7 +107,7 @@ def misses_minimum(long: Long) -> Outcome:
     def missed(round_: int, folder: Path) -> float:
         plane = loaded("Plane", folder / f"fig1.round-{round_}")
         mean = models(plane)[1]
-        return (mean.loss - float(plane.loss.min())) / float(mean.loss)
+        return float((mean.loss - plane.loss.min()) / mean.loss)
 
     def judge(rounds: Sequence[int], bound: float) -> Outcome:
         return claim.above([claim.over_seeds(f"round {t}", partial(missed, t)) for t in rounds], bound, percent=True)

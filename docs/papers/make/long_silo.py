@@ -11,7 +11,8 @@ from pathlib import Path
 
 from long_device import beat_each
 from long_kept import OVER, SAID, Bound, Claim, Long, error, loaded
-from outcomes import Number, Outcome, over_seeds, pooled
+from outcomes import Outcome, over_seeds, pooled
+from verdicts import Number
 
 #: the two runs, without and with a decay
 PLAIN, DECAY = "silo", "silo-decay"
@@ -76,7 +77,7 @@ def factor(name: str, round_: int, folder: Path) -> float:
     (own,) = loaded("Explanation", folder / "fig2").decomposition.runs
     of = next(one for one in own.rounds if one.round == round_)
     rows = {row.estimate: row.value for row in of.rows if row.factor == name}
-    return float(rows.get("unbiased", rows.get("measured", rows.get("plugin"))))
+    return float(next(rows[one] for one in ("unbiased", "measured", "plugin") if one in rows))
 
 
 def bias(round_: int, folder: Path) -> float:
