@@ -120,14 +120,15 @@ def globals_nearer(long: Long) -> Outcome:
     claim = at_the_end(
         long,
         "The mean of the last three global models is nearer to the minimum of their plane than each of them.",
-        f"1 minus its distance to the plane's lowest point over that of the nearest global model is above 0 ({OVER}).",
+        "The nearest global model's distance to the plane's lowest point minus its own, as a share of their mean "
+        f"distance, is above 0 ({OVER}).",
     )
 
     def nearer(folder: Path) -> float:
         with (folder / "fig1.globals.basin.csv").open(encoding="utf-8", newline="") as file:
             far = {row["model"]: float(row["distance"]) for row in csv.DictReader(file)}
         mean, _ = far.pop("mean"), far.pop("minimum")
-        return 1 - mean / min(far.values())
+        return (min(far.values()) - mean) * len(far) / math.fsum(far.values())
 
     return claim.judged(lambda *_: claim.above([claim.over_seeds("last round", nearer)], percent=True))
 
