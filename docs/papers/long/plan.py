@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from outcomes import Cost
 from work import Asked, Trained
 
 #: globals that IMA's average takes, and one more
@@ -36,9 +38,11 @@ class Scale:
     Attributes:
         data: words of ``train`` for IMA's and FedAvg's federations; wima: of WIMA's.
         rounds: of IMA's federations; starts: of its branches, the later first; long: rounds of WIMA's.
-        decomposed: rounds of Figures 2 to 4; seeds: of every federation.
+        decomposed: rounds of Figures 2, 3 and 4 right; subsets: of Figure 4 left; planes: of Figure 8 across silos,
+            which has 200 rounds in the paper; all are among the first.
+        seeds: of every federation.
         limit: samples of slow questions; seen: of planes, as words; grid: points of a plane along each side.
-        windows: WIMA's, of Table 4.
+        every: how often WIMA's models are tested; windows: of Table 4, over the last `means` measured rounds.
     """
 
     data: str = "--data npz:../../../cifar10.npz"
@@ -46,12 +50,16 @@ class Scale:
     rounds: int = 400
     starts: tuple[int, int] = (300, 200)
     long: int = 1000
-    decomposed: tuple[int, ...] = (1, 10, 20, 40, 75, 100, 200, 300, 400)
+    every: int = 10
+    decomposed: tuple[int, ...] = (1, 10, 20, 40, 75, 100, 150, 200, 250, 300, 350, 400)
+    subsets: tuple[int, ...] = (1, 40, 75, 200, 400)
+    planes: tuple[int, ...] = (10, 100, 200)
     seeds: tuple[int, ...] = (0, 1, 2)
     limit: str = "--limit 2000"
     seen: str = "--adaptive --limit 5000"
     grid: int = 41
     windows: tuple[int, ...] = (5, 10, 50, 100, 200)
+    means: int = 10
 
     @property
     def shown(self) -> tuple[int, int, int]:
@@ -73,12 +81,16 @@ QUICK = Scale(
     rounds=12,
     starts=(9, 8),
     long=10,
-    decomposed=(1, 12),
+    decomposed=(1, 2, 6, 8, 10, 12),
+    subsets=(1, 12),
+    planes=(1, 6, 12),
     seeds=(0, 1),
     limit="--limit 200",
     seen="--limit 200",
     grid=5,
+    every=1,
     windows=(2, 4),
+    means=3,
 )
 
 
@@ -140,44 +152,55 @@ def across_silos(scale: Scale, seed: int) -> tuple[Unit, ...]:
             + (f" --set client.lr_decay={decay:g}" if decay else ""),
             scale.rounds,
         )
-        asked = (
+        asked = [
             Asked("fig2", f"explain {name} --rounds {rounds} --draws local:4 {scale.limit}", (name,)),
-            Asked("fig4-subsets", f"subsets {name} --rounds {rounds} {scale.limit}", (name,)),
+            Asked("fig4-subsets", f"subsets {name} --rounds {_listed(scale.subsets)} {scale.limit}", (name,)),
             Asked("fig4-cka", f"cka {name} --rounds {rounds} --panel error {scale.limit}", (name,)),
-            Asked(
-                "fig8",
-                f"plane {name} --rounds {_listed(_last(scale.decomposed))} --grid {scale.grid} {scale.seen}",
-                (name,),
-            ),
-        )
-        words = f"IMA, Figures 2 to 4 and 8 across silos, decay {decay:g}, seed {seed}"
-        made.append(Unit(place, place, words, (run,), asked, 2.0))
+        ]
+        if not decay:  # as in the paper
+            words = f"plane {name} --rounds {_listed(scale.planes)} --grid {scale.grid} {scale.seen}"
+            asked.append(Asked("fig8", words, (name,)))
+        words = f"IMA, Figures 2 to 4{'' if decay else ' and 8'} across silos, decay {decay:g}, seed {seed}"
+        made.append(Unit(place, place, words, (run,), tuple(asked), 2.0))
     return tuple(made)
 
 
 def averaged(scale: Scale, seed: int) -> tuple[Unit, ...]:
-    """WIMA's federation: FedAvg at two levels of skew, with every tenth global model and all of the last window."""
+    """WIMA's federation: FedAvg at two levels of skew, with the global models that the windows of its end need. WIMA's
+    own mean is formed meanwhile, with the paper's window, and stands in the metrics."""
     made = []
     late, widest = scale.long, max(scale.windows)
     for name, recipe in (("a0", "wima/table2-cifar10-a0"), ("a0.05", "wima/table2-cifar10-a0.05")):
         place = f"wima-{name}-{seed}"
-        kept = sorted({late - k for k in range(min(late, widest + 10))} | set(range(1, late + 1, 10)))
+        measured = [late - k * scale.every for k in range(scale.means)][::-1]
+        kept = late - max(1, measured[0] - widest + 1) + 1
         run = Trained(
             "fedavg",
             f"--recipe {recipe} {scale.wima} --method fma {_seeded(seed)} --rounds {late} "
-            f"--set run.evaluate_clients=0 --set record.clients=none --set record.globals=[{_listed(kept)}] "
-            f"--set run.evaluate_every={10 if late > 100 else 1}",
+            f"--set run.evaluate_clients=0 --set record.clients=none --set record.globals=last:{kept} "
+            f"--set run.evaluate_every={scale.every}",
             late,
         )
         asked = (
             Asked(
                 "table4",
-                f"wima fedavg --windows {_listed(scale.windows)} --rounds {late}",
+                f"wima fedavg --windows {_listed(scale.windows)} --rounds {_listed(measured)}",
                 ("fedavg",),
             ),
         )
         made.append(Unit(place, place, f"WIMA, Figure 1 and Table 4, {name}, seed {seed}", (run,), asked, 4.0))
     return tuple(made)
+
+
+def costs(scale: Scale) -> dict[str, Cost]:
+    """Of one seed of each kind of unit, by the unit's name without it."""
+    (first, *_) = scale.seeds
+    return {
+        re.sub(rf"-{first}(-ima)?$", r"\1", unit.name): Cost(
+            len(scale.seeds), max(run.rounds for run in unit.runs), unit.hours
+        )
+        for unit in of_seed(units(scale), first)
+    }
 
 
 def of_seed(found: Sequence[Unit], seed: int) -> tuple[Unit, ...]:
@@ -198,8 +221,3 @@ def _seeded(seed: int) -> str:
 
 def _listed(values: Sequence[int]) -> str:
     return ",".join(map(str, values))
-
-
-def _last(rounds: Sequence[int]) -> tuple[int, ...]:
-    """An early, a middle and the last of several rounds."""
-    return tuple(sorted({rounds[len(rounds) // 4], rounds[-(len(rounds) // 4) - 1], rounds[-1]}))

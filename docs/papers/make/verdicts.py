@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 REPRODUCED, NOT, SMALL = "reproduced", "not reproduced", "too small to say"
@@ -17,12 +17,14 @@ class Number:
 
     Attributes:
         where: what it is of, as ``round 75``; low, high: NaN where no interval exists.
+        seeds: the values of which it is the mean, where the interval is over seeds.
     """
 
     where: str
     value: float
     low: float = math.nan
     high: float = math.nan
+    seeds: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)

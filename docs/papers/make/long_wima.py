@@ -1,0 +1,154 @@
+"""WIMA's Figure 1 and Table 4, FedAvg alone, at 1,000 of the paper's 10,000 rounds: claims, and the rules by which they
+are judged. Written before any of these runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from long_kept import OVER, Claim, Long, last, loaded, metrics
+from outcomes import Outcome
+
+#: the units, and their level of skew; measured rounds of an end
+LEVELS, LAST = {"wima-a0": "alpha 0", "wima-a0.05": "alpha 0.05"}, 10
+RUN, SIZE = "fedavg", "CIFAR-10, FedAvg, 1,000 of 10,000 rounds"
+#: windows of Table 4 that the paper tells apart: too short, best, too long
+SHORT, BEST, LONG = 5, 100, 200
+LEVEL = "The global model must have learnt in the last round."
+
+
+def wima(long: Long) -> dict[str, list[Outcome]]:
+    """By figure or table."""
+    return {
+        "fig1": [smoother(long)],
+        "table2": [gains(long)],
+        "table4": [any_window(long), longer(long), too_long(long)],
+    }
+
+
+def claim_of(long: Long, said: str, rule: str, places: Sequence[str], *, ours: bool = False) -> Claim:
+    """A claim about the ends of runs; those that have not learnt there say nothing, and one level may be finished
+    before the other."""
+    places = [place for place in places if long.of(place)] or places
+    runs = {place: long.of(place) for place in places}
+    ends = {max(_measured(folder)) for own in runs.values() for folder in own.values()}
+    cost = long.cost(places[0])
+    if len(places) > 1:
+        hours = math.fsum(long.cost(place).hours for place in places)
+        cost = type(cost)(cost.seeds, len(places) * cost.rounds, hours)
+    return _Level(said, f"{rule} {LEVEL}", runs, tuple(ends) if len(ends) == 1 else (), cost, ours)
+
+
+class _Level(Claim):
+    """All runs have the same name; what the claim keeps apart are units."""
+
+    def learnt(self, needed: float) -> tuple[int, ...]:
+        every = [own[seed] for own in self.runs.values() for seed in self.seeds]
+        return tuple(t for t in self.rounds if all(_measured(one)[t] <= needed for one in every))
+
+
+def _measured(folder: Path) -> dict[int, float]:
+    own = metrics(folder / f"{RUN}.metrics.csv")
+    return {t: row["test_error"] for t, row in own.items() if not math.isnan(row["test_error"])}
+
+
+def smoother(long: Long) -> Outcome:
+    """Figure 1."""
+    claim = claim_of(
+        long,
+        f"WIMA's curves are smoother ({SIZE}, of all methods and levels that the paper shows two levels).",
+        "Over the last half of the measured rounds the changes of the accuracy from one to the next deviate less with "
+        f"WIMA: the logarithm of the ratio, without over with, is above 0 ({OVER}).",
+        tuple(LEVELS),
+    )
+
+    def ratio(folder: Path) -> float:
+        import numpy as np
+
+        half = (len(_measured(folder)) + 1) // 2
+        plain, mean = (
+            np.diff(list(last(folder, RUN, column, half).values())).std(ddof=1)
+            for column in ("test_error", "averaged_test_error")
+        )
+        return math.log(float(plain) / float(mean)) if plain and mean else 0.0
+
+    return claim.judged(lambda *_: claim.above([claim.over_seeds(LEVELS[one], ratio, one) for one in claim.runs]))
+
+
+def gains(long: Long) -> Outcome:
+    """Table 2, two of its cells."""
+    claim = claim_of(
+        long,
+        f"Accuracy gains from WIMA ({SIZE}: one of 11 methods, two of 7 columns).",
+        f"Over the last {LAST} measured rounds the test error without WIMA minus that with it is above 0 ({OVER}).",
+        tuple(LEVELS),
+    )
+
+    def gain(folder: Path) -> float:
+        plain, mean = (last(folder, RUN, column, LAST) for column in ("test_error", "averaged_test_error"))
+        return math.fsum(plain.values()) / len(plain) - math.fsum(mean.values()) / len(mean)
+
+    return claim.judged(
+        lambda *_: claim.above([claim.over_seeds(LEVELS[one], gain, one) for one in claim.runs], percent=True)
+    )
+
+
+def errors(folder: Path) -> Mapping[int, float]:
+    """Table 4: by window the mean test error over the measured rounds; of window 1 the global model's."""
+    found: dict[int, list[float]] = {}
+    for one in loaded("WindowMeans", folder / "table4").rounds:
+        for row in one.rows:
+            found.setdefault(row.window, []).append(row.error)
+    return {window: math.fsum(own) / len(own) for window, own in found.items()}
+
+
+def any_window(long: Long) -> Outcome:
+    """Table 4."""
+    claim = claim_of(
+        long,
+        f"A mean over any of the windows is better than FedAvg's model ({SIZE}, alpha 0).",
+        f"For each window the global model's test error minus the mean's is above 0 ({OVER}).",
+        ("wima-a0",),
+    )
+
+    def gain(window: int, folder: Path) -> float:
+        return errors(folder)[1] - errors(folder)[window]
+
+    def judge(*_: object) -> Outcome:
+        windows = [w for w in errors(next(iter(claim.folders.values()))) if w > 1]
+        return claim.above([claim.over_seeds(f"W {w}", partial(gain, w)) for w in windows], percent=True)
+
+    return claim.judged(judge)
+
+
+def longer(long: Long) -> Outcome:
+    """Table 4."""
+    return _windows(long, f"A window of {BEST} is better than one of {SHORT}", BEST, SHORT)
+
+
+def too_long(long: Long) -> Outcome:
+    """Table 4."""
+    return _windows(long, f"A window of {LONG} is too long: one of {BEST} is better", BEST, LONG)
+
+
+def _windows(long: Long, said: str, better: int, worse: int) -> Outcome:
+    claim = claim_of(
+        long,
+        f"{said} ({SIZE}, alpha 0).",
+        f"The test error of W {worse} minus that of W {better} is above 0 ({OVER}).",
+        ("wima-a0",),
+    )
+
+    def gain(folder: Path) -> float:
+        own = errors(folder)
+        return own[worse] - own[better]
+
+    def judge(*_: object) -> Outcome:
+        windows = errors(next(iter(claim.folders.values())))
+        if not {better, worse} <= windows.keys():
+            return claim.untested(f"windows of {better} and {worse} were not asked")
+        return claim.above([claim.over_seeds(f"W {worse} minus W {better}", gain)], percent=True)
+
+    return claim.judged(judge)

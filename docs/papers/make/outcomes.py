@@ -1,0 +1,271 @@
+"""What becomes of a claim: five outcomes, as functions of numbers with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from verdicts import Number
+
+REPRODUCED, CONTRADICTED, MIXED = "reproduced", "contradicted", "mixed"
+UNDECIDED, UNTESTED = "undecided", "not tested at this size"
+#: outcomes that numbers have decided
+DECIDED = (REPRODUCED, CONTRADICTED, MIXED)
+#: chance with which a test must find an effect of the measured size, and the most seeds that are worth a number
+POWER, MOST = 0.8, 1000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one more seed costs.
+
+    Attributes:
+        seeds: that the plan has; rounds: of each; hours: of each, measured where a seed is finished, else estimated.
+    """
+
+    seeds: int
+    rounds: int
+    hours: float
+
+    @property
+    def said(self) -> str:
+        """In a sentence."""
+        return f"{self.rounds:,} rounds and about {self.hours:.2g} hours each"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a claim.
+
+    Attributes:
+        claim: what the paper says, in our words, narrowed to what was run; rule: by which it is judged.
+        kind: one of the five; why: which way and how often, or what would decide; numbers: measured.
+        percent: how numbers are shown; ours: the claim is ours, not the paper's.
+        curve: over a bound of ours, its values and the outcome at each.
+    """
+
+    claim: str
+    rule: str
+    kind: str
+    why: str
+    numbers: tuple[Number, ...]
+    percent: bool = False
+    ours: bool = False
+    curve: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def depends(self) -> bool:
+        """Whether a bound of ours turns it."""
+        return len({kind for _, kind in self.curve} & set(DECIDED)) > 1
+
+
+def over_seeds(where: str, values: Mapping[Any, float]) -> Number:
+    """The mean over seeds with Student's 95 % interval; without one where there is a single seed.
+
+    >>> over_seeds("x", {0: 1.0, 1: 2.0, 2: 3.0})
+    Number(where='x', value=2.0, low=-0.48..., high=4.48...)
+    """
+    import numpy as np
+    from scipy.stats import t
+
+    own = np.array([values[seed] for seed in values], float)
+    mean, reach = float(own.mean()), math.nan
+    if len(own) > 1:
+        reach = float(t.ppf(0.975, len(own) - 1) * own.std(ddof=1) / math.sqrt(len(own)))
+    return Number(where, mean, mean - reach, mean + reach, tuple(map(float, own)))
+
+
+def pooled(where: str, cases: Mapping[Any, Mapping[Any, float]]) -> Number:
+    """The effect in general: by seed the mean over cases, as methods or rounds, and over seeds its interval.
+
+    Raises:
+        ValueError: a case lacks a seed that another has.
+    """
+    seeds = list(next(iter(cases.values())))
+    if any(set(own) != set(seeds) for own in cases.values()):
+        raise ValueError(f"{where}: not every case has the seeds {seeds}")
+    return over_seeds(where, {seed: math.fsum(own[seed] for own in cases.values()) / len(cases) for seed in seeds})
+
+
+def side(number: Number, low: float, high: float) -> int:
+    """1 where the whole interval lies between two bounds, -1 where all of it lies outside on one side, else 0.
+
+    >>> [side(Number("x", 2, *ends), 0, math.inf) for ends in ((1, 3), (-1, 3), (-3, -1), (math.nan, math.nan), (0, 3))]
+    [1, 0, -1, 0, 0]
+    """
+    if number.low > low and number.high < high:
+        return 1
+    return -1 if number.high < low or number.low > high else 0
+
+
+def above(
+    claim: str,
+    rule: str,
+    numbers: Sequence[Number],
+    cost: Cost | None = None,
+    *,
+    bound: float = 0.0,
+    percent: bool = False,
+    ours: bool = False,
+) -> Outcome:
+    """A claim that each number lies above a bound."""
+    return inside(claim, rule, numbers, bound, math.inf, cost, percent=percent, ours=ours)
+
+
+def inside(
+    claim: str,
+    rule: str,
+    numbers: Sequence[Number],
+    low: float,
+    high: float,
+    cost: Cost | None = None,
+    *,
+    percent: bool = False,
+    ours: bool = False,
+) -> Outcome:
+    """A claim that each number lies between two bounds.
+
+    Reproduced where every interval does. Contradicted where one lies outside and none inside, since the claim is of all
+    of them. Mixed where some lie inside and some outside. Else undecided.
+    """
+    if not numbers:
+        return untested(claim, rule, "nothing was measured for it", cost, ours=ours)
+    sides = [side(one, low, high) for one in numbers]
+    yes, no = sides.count(1), sides.count(-1)
+    if yes == len(sides):
+        kind, why = REPRODUCED, ""
+    elif no and yes:
+        kind, why = MIXED, counted(yes, no, len(sides))
+    elif no:
+        kind, why = CONTRADICTED, counted(yes, no, len(sides)) if len(sides) > 1 else ""
+    else:
+        open_ = [one for one, own in zip(numbers, sides, strict=True) if not own]
+        said = counted(yes, no, len(sides)) if len(sides) > 1 else ""
+        kind, why = UNDECIDED, _joined(said, would_decide(open_, low, high, cost))
+    return Outcome(claim, rule, kind, why, tuple(numbers), percent, ours)
+
+
+def in_general(
+    claim: str,
+    rule: str,
+    effect: Number,
+    parts: Sequence[Number],
+    cost: Cost | None = None,
+    *,
+    low: float = 0.0,
+    high: float = math.inf,
+    percent: bool = False,
+    ours: bool = False,
+) -> Outcome:
+    """A claim of methods or rounds in general: the pooled effect decides, unless a part lies apart on the other side.
+
+    Args:
+        effect: over all of them; parts: of each.
+    """
+    sides = [side(one, low, high) for one in parts]
+    yes, no, own = sides.count(1), sides.count(-1), side(effect, low, high)
+    numbers = (effect, *parts)
+    if (own >= 0 and no and (yes or own)) or (own < 0 and yes):
+        return Outcome(claim, rule, MIXED, counted(yes, no, len(sides)), numbers, percent, ours)
+    if own:
+        return Outcome(claim, rule, REPRODUCED if own > 0 else CONTRADICTED, "", numbers, percent, ours)
+    why = _joined(counted(yes, no, len(sides)), would_decide([effect], low, high, cost))
+    return Outcome(claim, rule, UNDECIDED, why, numbers, percent, ours)
+
+
+def at_least(
+    claim: str, rule: str, numbers: Sequence[Number], margin: float, cost: Cost | None = None, *, percent: bool = False
+) -> Outcome:
+    """A claim of at least as good: no interval reaches below minus a margin."""
+    return inside(claim, rule, numbers, -margin, math.inf, cost, percent=percent)
+
+
+def untested(claim: str, rule: str, why: str, cost: Cost | None = None, *, ours: bool = False) -> Outcome:
+    """A claim that nothing here bears on; says what would."""
+    need = f"{cost.seeds} seeds of {cost.said} would be a first test" if cost else ""
+    return Outcome(claim, rule, UNTESTED, _joined(why, need), (), ours=ours)
+
+
+def over_bound(words: str, nominal: float, bounds: Sequence[float], judge: Callable[[float], Outcome]) -> Outcome:
+    """The outcome at our bound, with the curve over it; mixed, and said so, where the bound turns it.
+
+    Args:
+        words: what the bound is, with ``{}`` for its value; nominal: the bound that was chosen, one of the others.
+    """
+    found = {bound: judge(bound) for bound in bounds}
+    curve = tuple((words.format(f"{bound:g}"), own.kind) for bound, own in found.items())
+    own = replace(found[nominal], curve=curve)
+    if own.depends:
+        return replace(own, kind=MIXED, why="it depends on a bound of ours")
+    return own
+
+
+def counted(yes: int, no: int, count: int) -> str:
+    """How often which way.
+
+    >>> counted(3, 1, 6), counted(0, 1, 1)
+    ('as claimed in 3 of 6, the other way in 1 and not apart in 2', 'as claimed in 0 of 1, the other way in 1')
+    """
+    parts = [f"as claimed in {yes} of {count}", *([f"the other way in {no}"] if no else [])]
+    parts += [f"not apart in {count - yes - no}"] if count - yes - no else []
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 2 else ", ".join(parts)
+
+
+def would_decide(numbers: Sequence[Number], low: float, high: float, cost: Cost | None) -> str:
+    """How many seeds would set these apart from the bounds, or how much more of what their interval is over."""
+    if not all(one.seeds for one in numbers):
+        return _more([one for one in numbers if not one.seeds], low, high)
+    if any(len(one.seeds) < 2 for one in numbers):
+        planned = f"; {cost.seeds} are planned, of {cost.said}" if cost and cost.seeds > 1 else ""
+        return f"a single seed has no interval over seeds{planned}"
+    needed = [seeds_needed(one, nearest(one, low, high)) for one in numbers]
+    if any(one is None for one in needed):
+        return f"more than {MOST:,} seeds would be needed: the effect, if any, is too small beside its spread"
+    each = f", of {cost.said}" if cost else ""
+    return f"{max(one for one in needed if one)} seeds would decide at this effect and spread{each}"
+
+
+def _more(numbers: Sequence[Number], low: float, high: float) -> str:
+    """Of intervals that are not over seeds: they shrink with the root of what they are over."""
+    times = 1.0
+    for one in numbers:
+        gap, reach = abs(one.value - nearest(one, low, high)), (one.high - one.low) / 2
+        if math.isnan(reach):
+            return "one seed has no interval; three would give one"
+        times = max(times, (reach / gap) ** 2 if gap else math.inf)
+    if times > MOST:
+        return f"more than {MOST:,} times as much would be needed: the effect, if any, is too small beside its interval"
+    return f"about {math.ceil(times)} times as much of what the interval is over would decide at this effect"
+
+
+def nearest(number: Number, low: float, high: float) -> float:
+    """The bound that a number must be set apart from."""
+    ends = [bound for bound in (low, high) if math.isfinite(bound)]
+    return min(ends, key=lambda bound: abs(number.value - bound))
+
+
+def seeds_needed(number: Number, bound: float) -> int | None:
+    """The least seeds with which a two-sided test at 5 % finds this effect with this spread four times in five.
+
+    >>> seeds_needed(over_seeds("x", {0: 0.0, 1: 1.0, 2: 2.0}), 0.0)
+    10
+    """
+    import numpy as np
+    from scipy.stats import nct, t
+
+    spread, effect = float(np.std(number.seeds, ddof=1)), abs(number.value - bound)
+    if not effect:
+        return None
+    if not spread:
+        return 2
+    for n in range(2, MOST + 1):
+        edge, shift = t.ppf(0.975, n - 1), effect / spread * math.sqrt(n)
+        if nct.sf(edge, n - 1, shift) + nct.cdf(-edge, n - 1, shift) >= POWER:
+            return n
+    return None
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
