@@ -27,13 +27,13 @@ from .rounds.columns import Columns as Columns
 from .rounds.columns import Piece as Piece
 from .rounds.columns import read_columns as read_columns
 from .rounds.columns import read_pieces as read_pieces
+from .rounds.disk_matrix import RecordedRows as RecordedRows
 from .rounds.disk_matrix import RowsOnDisk as RowsOnDisk
 from .rounds.disk_matrix import ScratchRows as ScratchRows
 from .rounds.disk_matrix import as_array as as_array
 from .rounds.disk_matrix import on_disk as on_disk
+from .rounds.disk_matrix import recorded_rows as recorded_rows
 from .rounds.metrics import COLUMNS as COLUMNS
-from .rounds.recorded_matrix import RecordedRows as RecordedRows
-from .rounds.recorded_matrix import recorded_rows as recorded_rows
 from .rounds.retention import Policy as Policy
 from .rounds.retention import size_on_disk as size_on_disk
 from .rounds.round import Round as Round

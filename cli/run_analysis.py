@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..analysis.execution import Work
 from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
 from ..checkpoints.errors import listed
-from ..checkpoints.io.own_files import ELSEWHERE, refuse_linked, refuse_strange
+from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..results import claimed, plain, shown
 from .options import Output
 from .printing import say, say_json, say_lines

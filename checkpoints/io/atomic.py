@@ -14,7 +14,7 @@ from typing import Self
 
 from ..errors import DiskFullError, FedscopeError
 from .locks import BESIDE, TAKING, Held, HeldError, hold
-from .own_files import ELSEWHERE, refuse_strange
+from .safe_write import ELSEWHERE, refuse_strange
 
 LOCK_NAME = ".writer"
 #: all that a writer's lock may leave in a folder

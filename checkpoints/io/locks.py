@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import FedscopeError, FedscopeWarning
-from .own_files import open_own
 from .processes import Process
+from .safe_write import open_own
 
 #: what file systems without locks answer: NFS without its lock daemon, Lustre without ``-o flock``, FUSE, 9p
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
@@ -83,7 +83,7 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
 
     Raises:
         HeldError: another process has it.
-        FedscopeError: something else lies there, see :func:`~fedscope.checkpoints.io.own_files.open_own`; the file
+        FedscopeError: something else lies there, see :func:`~fedscope.checkpoints.io.safe_write.open_own`; the file
             system refuses the lock for another reason than that it has none.
         OSError: no such folder, no right to write there.
     """

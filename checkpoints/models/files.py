@@ -40,8 +40,8 @@ def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -
     The file's content says what it is, and its ending only where that says nothing. A checkpoint that holds more than
     tensors (``{"state_dict": ..., "epoch": ...}``, as Lightning's ``.ckpt``) is searched for the one ``state_dict`` in
     it; ``FILE:KEY`` names another. Names, tied tensors, constants and counters are those of
-    :func:`~fedscope.checkpoints.models.fitting.fit_names`. Values are cast to the layout's dtypes; float16 and bfloat16
-    become float32 without one.
+    :func:`~fedscope.checkpoints.models.match_names.fit_names`. Values are cast to the layout's dtypes; float16 and
+    bfloat16 become float32 without one.
 
     Args:
         path: of a file; of the folder of one model, or of the ``.index.json`` of its parts; and ``FILE:KEY``.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FedscopeError, listed, nearest
 from .expected import ExpectedModel
-from .fitting import fit_names, is_constant, prefixes
+from .match_names import fit_names, is_constant, prefixes
 from .weights import Entry, is_extra
 from .wrappers import plain_name
 
@@ -207,7 +207,7 @@ def fit(
 
     Args:
         stored: dtypes by name, as the file has them.
-        expected: model, whose names :func:`~fedscope.checkpoints.models.fitting.fit_names` finds; None leaves the
+        expected: model, whose names :func:`~fedscope.checkpoints.models.match_names.fit_names` finds; None leaves the
             names as they are.
 
     Returns:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..io.array_sums import ARRAYS
+from ..io.array_digest import ARRAYS
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import FedscopeError, listed
 from ..models.adapters import other_ranks
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
-from ..models.fitting import COUNTERS, fit_names, is_constant
+from ..models.match_names import COUNTERS, fit_names, is_constant
 from ..models.state_dicts import find_state_dict
 from ..models.weights import BFLOAT16, Entry, Layout, is_extra, tensors_of
 from ..models.wrappers import BEFORE, cleared_name, unwrapped
@@ -97,7 +97,7 @@ class GivenModel:
         names do not go with them.
 
         Raises:
-            FedscopeError: as :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+            FedscopeError: as :func:`~fedscope.checkpoints.models.match_names.fit_names`.
         """
         found = fit_names(place, self.arrays, self.dtypes, expected)
         if not found.whole or found.is_same:

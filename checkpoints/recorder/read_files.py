@@ -53,7 +53,7 @@ class FileReader:
     What stands in them is kept in its precision. Without an architecture the first file that is read says what the
     others must look like, and of its names the prefixes of DataParallel and torch.compile are taken off; ``model.``
     stays, which is part of many architectures' own names. With one, its names count. Tied tensors, constants and
-    counters are those of :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+    counters are those of :func:`~fedscope.checkpoints.models.match_names.fit_names`.
 
     Attributes:
         notes: what was changed, and in which files.

@@ -15,10 +15,10 @@ from ..models.weights import BFLOAT16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import GivenModel, numbers_of
+from .inputs import counts_of
 from .match_files import CheckpointFiles
 from .read_files import Architecture, FileReader
 from .recorder import Recorder
-from .sample_counts import counts_of
 
 #: what ``run.json`` calls the program that recorded such a run
 SOURCE = "fedscope import"
@@ -49,7 +49,7 @@ def record_files(
 
     Args:
         architecture: what the models should look like.
-        samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
+        samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         named: its method, seed and settings, as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.

@@ -23,18 +23,17 @@ from ..models.adapters import about_adapters, refuse_other_scale, scale_of_modul
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.metrics import COLUMNS, FURTHER
+from ..rounds.run_identity import drawn_identity
 from ..runs.folders import fill_run, lock_for_new_run
-from ..runs.identity import drawn_identity
 from ..runs.partition import Partition
 from ..runs.run import Run
 from ..runs.writer import RunWriter
 from .coerce_models import GivenModel, architecture, difference, given_model, numbers_of
 from .identify_server import Rule, ServerCheck, ServerStep
 from .in_memory_round import round_image
-from .kept_data import given_data, is_own_code
-from .named_data import refuse_changed
-from .named_method import named_method
+from .inputs import named_method, refuse_changed
 from .retention import Keeping
+from .stored_data import given_data, is_own_code
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1

@@ -9,8 +9,7 @@ import numpy as np
 
 from ..errors import FedscopeError
 from ..models.weights import Layout
-from ..rounds.retention import Policy
-from ..rounds.sampled_clients import drawn
+from ..rounds.retention import Policy, drawn
 from ..rounds.sketches import Model, refuse_size, sketch_updates, sketch_whole
 from .coerce_models import GivenModel, numbers_of
 

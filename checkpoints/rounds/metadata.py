@@ -12,9 +12,9 @@ import numpy as np
 from ..errors import listed
 from ..io.hdf5 import attribute
 from ..io.hdf5_validation import Gate
-from ..runs.identity import NAME, read_identity, refuse_other_run
 from .metrics import from_json
 from .reader import RoundFile
+from .run_identity import NAME, read_identity, refuse_other_run
 from .writer import SAMPLED, SAMPLED_IDS
 
 #: the kinds of numbers of each column, and the type it is read as

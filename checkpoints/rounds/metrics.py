@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..io.atomic import write_durably
-from ..io.own_files import append, refuse_strange
+from ..io.safe_write import append, refuse_strange
 from ..io.untrusted import RESULT, read_text
 
 #: ``metrics.csv``, for sentences

@@ -16,6 +16,8 @@ KNOWN = '"all", "none", "every:N", "last:N" or a list of rounds, as "1,20,last"'
 SAMPLE = '"sample:m" (m clients of every round), '
 #: in :attr:`Policy.rounds`, the last round of the run
 LAST = 0
+#: the bit that no key of a sketch has, nor any other stream of this package
+_OWN = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,25 @@ class Policy:
                 return round > rounds_total - self.count
             case "rounds":
                 return round in self.rounds or (LAST in self.rounds and round == rounds_total)
+
+
+def drawn(clients: int, count: int, *, seed: int, round: int) -> np.ndarray:
+    """The places of the clients of a round that are kept, ascending: [m], or all of [C] where m is not less.
+
+    Every client gets a number of 64 bits, drawn from (seed, round), and the m least ones are kept, so that every subset
+    of m is equally likely. The stream is its own: whether and how many are kept changes no number of the training, and
+    a resumed run draws as it would have. Keeping more in another run keeps these too.
+
+    Args:
+        clients: C, of the round.
+        count: m.
+        seed: ``data.seed``, which draws cohorts too, so that runs of other methods keep the same clients.
+
+    >>> [drawn(clients, count, seed=0, round=1).tolist() for clients, count in ((10, 3), (10, 4), (2, 3))]
+    [[0, 2, 7], [0, 2, 5, 7], [0, 1]]
+    """
+    draws = np.random.Philox(key=np.array([seed % 2**64, _OWN | round], np.uint64)).random_raw(clients)
+    return np.sort(np.argsort(draws, kind="stable")[:count])
 
 
 def size_on_disk(

@@ -10,11 +10,11 @@ import numpy as np
 from ..errors import FedscopeError
 from ..io import checksums
 from ..io.hdf5_validation import DamagedError
-from ..runs.identity import read_identity
 from .metadata import read_head, read_names, read_sketch, read_whole_sketch
 from .models import open_entry, read_client_state, read_state
 from .reader import RoundFile, open_round
 from .round import Round
+from .run_identity import read_identity
 from .writer import CLIENTS, MODELS, SAMPLED
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..io.checksums import Sums
 from ..io.hdf5 import writing
 from ..models.weights import Layout, Weights
-from ..runs import identity as run_identity
+from . import run_identity
 from .metrics import Metrics, to_json
 
 FORMAT, VERSION = "fedscope-round", 1

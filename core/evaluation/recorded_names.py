@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import Layout
 from ..checkpoints.models.expected import ExpectedModel
-from ..checkpoints.models.fitting import fit_names
+from ..checkpoints.models.match_names import fit_names
 
 
 class ByNames(nn.Module):
@@ -61,7 +61,7 @@ class ByNames(nn.Module):
 def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
     """The module itself where its names are those of a run, or do not go with them; else one that has them.
 
-    What is put right is what :func:`~fedscope.checkpoints.models.fitting.fit_names` does of files: prefixes and
+    What is put right is what :func:`~fedscope.checkpoints.models.match_names.fit_names` does of files: prefixes and
     wrappers' parts of names, the second name of a tied tensor, constants and counters.
 
     Args:

@@ -18,7 +18,7 @@ import xxhash
 from ..checkpoints.errors import FedscopeError, FedscopeWarning
 from ..checkpoints.io.atomic import shortened, write_durably
 from ..checkpoints.io.locks import Held, HeldError, hold
-from ..checkpoints.io.own_files import open_own, refuse_strange
+from ..checkpoints.io.safe_write import open_own, refuse_strange
 from ..checkpoints.io.untrusted import regular
 
 if TYPE_CHECKING:

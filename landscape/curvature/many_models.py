@@ -15,7 +15,7 @@ from ...evaluation.compute import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.resumable import Progress, fingerprint, provenance_of
 from ...evaluation.samples import Samples
-from ...evaluation.trained import frozen_count, trained_parameters, trains_nothing
+from ...evaluation.trainable_parameters import frozen_count, trained_parameters, trains_nothing
 from ...evaluation.validation import fits_module
 from ...results.resume import Partial
 from .derivatives import Derivatives

@@ -73,8 +73,8 @@ def import_models(
     ...     run.round(1).client_ids, run.round(1).read("global").parameters
     (array([0, 1, 2]), array([1., 1.], dtype=float32))
     """
+    from ...checkpoints.recorder.inputs import named_method
     from ...checkpoints.recorder.match_files import find_files
-    from ...checkpoints.recorder.named_method import named_method
     from ...checkpoints.recorder.record_files import record_files
 
     named = named_method(method, seed, settings)

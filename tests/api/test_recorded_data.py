@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorder import kept_data
+from fedscope.checkpoints.recorder import stored_data
 from fedscope.checkpoints.runs.recorded_error import NAME, Outcome, kept_outcomes
 from fedscope.cli.main import run as fedscope_command
 from fedscope.training.inputs import recorded_error as asking
@@ -399,7 +399,7 @@ def test_a_data_set_of_fedscope_is_kept_as_networks_take_it(here: Path) -> None:
 
 def test_large_arrays_are_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = drawn()
-    monkeypatch.setattr(kept_data, "LARGE", 1000)
+    monkeypatch.setattr(stored_data, "LARGE", 1000)
     with pytest.warns(FedscopeWarning, match=r"keeps the arrays of data= in recorded-data.npz, 8 kB; keep_data=False"):
         Recorder("run", data=(train, test)).close()
     with warnings.catch_warnings():

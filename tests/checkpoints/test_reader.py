@@ -33,7 +33,7 @@ from fedscope.checkpoints import (
 )
 from fedscope.checkpoints.models.expected import ExpectedModel
 from fedscope.checkpoints.models.files import _kind, file_and_key, read_model
-from fedscope.checkpoints.models.fitting import fit_names
+from fedscope.checkpoints.models.match_names import fit_names
 from fedscope.checkpoints.runs.addresses import distinct_labels
 from fedscope.cli.main import run
 

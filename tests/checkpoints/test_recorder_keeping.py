@@ -16,7 +16,7 @@ from fedscope.checkpoints import Entry, FedscopeError, Layout, Run
 from fedscope.checkpoints.recorder.coerce_models import given_model
 from fedscope.checkpoints.recorder.retention import Keeping
 from fedscope.checkpoints.rounds import sketches as module
-from fedscope.checkpoints.rounds.sampled_clients import drawn
+from fedscope.checkpoints.rounds.retention import drawn
 from fedscope.checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from in_memory import contents
 
 from fedscope.checkpoints import FedscopeError, Policy, Run, load_model, mean
-from fedscope.checkpoints.rounds.retention import size_on_disk
-from fedscope.checkpoints.rounds.sampled_clients import drawn
+from fedscope.checkpoints.rounds.retention import drawn, size_on_disk
 from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, merge, preset, resume, train

@@ -14,7 +14,7 @@ from signal import SIGINT
 from typing import IO, Self, cast
 
 from ...checkpoints import FedscopeError, WriterLock, real_path, regular
-from ...checkpoints.io.own_files import append, refuse_strange
+from ...checkpoints.io.safe_write import append, refuse_strange
 from .names import LOG
 
 #: seconds that a child has to end by itself

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
-from ...checkpoints.rounds.sampled_clients import drawn
+from ...checkpoints.rounds.retention import drawn
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ..build import Facts
 from ..config.config import Config

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
 from ...checkpoints.io.hdf5_validation import DamagedError
-from ...checkpoints.recorder.kept_data import KEPT, read_kept
+from ...checkpoints.recorder.stored_data import KEPT, read_kept
 from ...checkpoints.rounds.metrics import Rows, read_rows
 from ...checkpoints.rounds.verify import check_round
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds

@@ -17,11 +17,11 @@ import numpy as np
 
 from ..errors import FedscopeError, FedscopeWarning, spoken_size
 from ..io.archives import npz_names, read_npz
-from ..io.array_sums import ARRAYS, digest, splits_in
+from ..io.array_digest import ARRAYS, digest, splits_in
 from ..io.atomic import write_durably
 from ..runs.info import refuse_broken_seal
 from .coerce_arrays import given_arrays
-from .named_data import named_data, path_of
+from .inputs import named_data, path_of
 
 #: what a run calls arrays that it was given, and where it keeps them
 NAME, KEPT = "arrays", "recorded-data.npz"
