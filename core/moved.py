@@ -231,7 +231,7 @@ MODULES = {
     "training.words": "training.settings.values",
     "training.workbench": "training.local.worker_model",
 }
-#: names that packages handed on, and the modules that have them
+#: names that packages handed on, and the modules that have them, ``MODULE:NAME`` where under another name
 NAMES = {
     "landscape": {
         "Compute": "evaluation.compute",
@@ -262,11 +262,12 @@ NAMES = {
         "Replayer": "decomposition.draws.replay",
     },
     "checkpoints": {
+        "Entry": "checkpoints.models.weights:TensorEntry",
         "Variable": "results.arrays",
         "read_netcdf": "results.arrays",
         "write_netcdf": "results.arrays",
         "versions": "results.base",
-        "Partial": "results.resume",
+        "Partial": "results.resume:ResumeStore",
     },
 }
 
@@ -366,11 +367,13 @@ def names_of(package: str, known: Callable[[str], Any] | None = None) -> Callabl
 
 
 def _forwarded(package: str, name: str, place: str) -> Any:
+    module, _, now = place.partition(":")
+    now = now or name
     try:
-        found = getattr(import_module(place), name)
+        found = getattr(import_module(module), now)
     except AttributeError:
         raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
-    warnings.warn(f"{package}.{name} is now {place}.{name}", DeprecationWarning, stacklevel=3)
+    warnings.warn(f"{package}.{name} is now {module}.{now}", DeprecationWarning, stacklevel=3)
     return found
 
 

@@ -52,7 +52,7 @@ class HeldError(Exception):
 
 
 @dataclass
-class Held:
+class HeldLock:
     """The right, until it is given back.
 
     Attributes:
@@ -73,7 +73,7 @@ class Held:
         os.close(self.descriptor)
 
 
-def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> Held:
+def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> HeldLock:
     """The right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
 
     Args:
@@ -101,9 +101,9 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
             return held
 
 
-def _tried(path: Path, what: str, beside: Path) -> Held | None:
+def _tried(path: Path, what: str, beside: Path) -> HeldLock | None:
     """None where whoever had the right has removed the file meanwhile."""
-    held = Held(open_own(path, what))
+    held = HeldLock(open_own(path, what))
     try:
         try:
             fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,6 @@ from strange_places import HARD, KINDS, LINK, VICTIM, at_once, put, untouched
 
 from fedscope import Recorder
 from fedscope.checkpoints import (
-    Entry,
     FedscopeError,
     FedscopeWarning,
     Layout,
@@ -24,6 +23,7 @@ from fedscope.checkpoints import (
     RoundRecord,
     Run,
     RunWriter,
+    TensorEntry,
     Weights,
     WriterLock,
     write_durably,
@@ -38,11 +38,11 @@ from fedscope.checkpoints.io.safe_write import (
 )
 from fedscope.checkpoints.rounds.metrics import append_row
 from fedscope.results.arrays import write_netcdf
-from fedscope.results.resume import Partial, claimed
+from fedscope.results.resume import ResumeStore, lock_result
 from fedscope.results.tables import write_csv, write_info
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"),))
+LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"),))
 INFO = {"layout": LAYOUT.to_json(), "source": "a test"}
 IDS = np.arange(2)
 
@@ -87,12 +87,12 @@ def _record_anew(run: Path) -> None:
 
 
 def _claim(run: Path) -> None:
-    with claimed(run / "a.nc.partial", []):
+    with lock_result(run / "a.nc.partial", []):
         pass
 
 
 def _store(run: Path) -> None:
-    with Partial(run / "a.partial", {"grid": 3}) as store:
+    with ResumeStore(run / "a.partial", {"grid": 3}) as store:
         store.add("1", 0.5)
 
 

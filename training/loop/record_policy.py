@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
-from ...checkpoints.rounds.retention import drawn
+from ...checkpoints.rounds.retention import draw_kept_clients
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ..build import Facts
 from ..config.config import Config
@@ -48,7 +48,7 @@ def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
     count = config.record.policies()[0].sampled
     if record.clients is None or not 0 < count < len(record.client_ids):
         return None
-    return drawn(len(record.client_ids), count, seed=config.data.seed, round=record.round)
+    return draw_kept_clients(len(record.client_ids), count, seed=config.data.seed, round=record.round)
 
 
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
