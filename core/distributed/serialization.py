@@ -31,14 +31,14 @@ class Parcel:
 
     Attributes:
         content: the object without its large arrays, pickled.
-        beside: references to these, in the order in which ``content`` counts them.
+        arrays: references to these, in the order in which ``content`` counts them.
     """
 
     content: bytes
-    beside: tuple[Any, ...]
+    arrays: tuple[Any, ...]
 
 
-class Packing:
+class Serializer:
     """Packs objects; an array that several of them hold, as every client of a round holds its start, is stored once.
 
     An array is known by being the same object, so none may change while a parcel that holds it is under way.
@@ -49,12 +49,12 @@ class Packing:
             made inside others nor classes of the program that is run.
 
     >>> arrays = []
-    >>> packing = Packing(lambda array: arrays.append(array) or len(arrays) - 1)
+    >>> serializer = Serializer(lambda array: arrays.append(array) or len(arrays) - 1)
     >>> start = np.zeros(20_000, np.float32)
-    >>> with packing.held("client 3", {"start": start}) as one, packing.held("client 5", [start, start]) as other:
-    ...     one.beside, other.beside, len(one.content) < 300
+    >>> with serializer.held("client 3", {"start": start}) as one, serializer.held("client 5", [start, start]) as other:
+    ...     one.arrays, other.arrays, len(one.content) < 300
     ((0,), (0,), True)
-    >>> opened(one.content, [arrays[i] for i in one.beside])["start"].shape
+    >>> unpack(one.content, [arrays[i] for i in one.arrays])["start"].shape
     (20000,)
     """
 
@@ -136,15 +136,15 @@ class Packing:
             self.release(name)
 
 
-def opened(content: bytes, beside: Sequence[Any]) -> Any:
+def unpack(content: bytes, arrays: Sequence[Any]) -> Any:
     """The object of a parcel, with the arrays that its references stand for. What was stored is read only."""
     unpickler = _Unpickler(io.BytesIO(content))
-    unpickler.beside = beside
+    unpickler.arrays = arrays
     return unpickler.load()
 
 
 class _Unpickler(pickle.Unpickler):
-    beside: Sequence[Any]
+    arrays: Sequence[Any]
 
     def find_class(self, module: str, name: str) -> Any:
         whole, _, part = module.partition(".")
@@ -154,7 +154,7 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: _Place) -> Any:
         number, strides = pid
-        stored = self.beside[number]
+        stored = self.arrays[number]
         return stored if strides is None else torch.from_numpy(stored).as_strided(*strides)
 
 

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from ..checkpoints import FedscopeError, FedscopeWarning
-from .serialization import opened
+from .serialization import unpack
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ CONTEXTS = 4
 
 
 @dataclass(frozen=True)
-class Job(Generic[Item, Result]):
+class MapJob(Generic[Item, Result]):
     """Work on many items.
 
     Attributes:
@@ -43,7 +43,7 @@ class Job(Generic[Item, Result]):
 
 
 @dataclass(frozen=True)
-class Facts:
+class WorkerInfo:
     """What numbers depend on, of a process; and where it is.
 
     Attributes:
@@ -59,7 +59,7 @@ class Facts:
     place: str
 
     @classmethod
-    def here(cls) -> Facts:
+    def here(cls) -> WorkerInfo:
         """Of this process."""
         import platform
 
@@ -77,7 +77,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskResult:
     """What came of one item.
 
     Attributes:
@@ -127,7 +127,7 @@ def _keep_freed_memory() -> None:
         mallopt(option, value)
 
 
-class Desk:
+class ClusterWorker:
     """A worker's place, with the contexts of the jobs that it knows.
 
     Args:
@@ -138,20 +138,20 @@ class Desk:
         self._dumps = dumps
         self._known: OrderedDict[str, Any] = OrderedDict()
 
-    def facts(self) -> Facts:
+    def info(self) -> WorkerInfo:
         """Of this worker."""
-        return Facts.here()
+        return WorkerInfo.here()
 
-    def learn(self, context: str, content: bytes, beside: Sequence[Any]) -> Outcome:
+    def set_context(self, context: str, content: bytes, arrays: Sequence[Any]) -> TaskResult:
         """Make a context; the last :data:`CONTEXTS` that were learnt are kept, on which who asks relies."""
         made: list[Any] = []
-        outcome = self._done(lambda: made.append(opened(content, beside)()))
+        outcome = self._done(lambda: made.append(unpack(content, arrays)()))
         self._known[context] = made[0] if made else outcome
         while len(self._known) > CONTEXTS:
             self._known.popitem(last=False)
         return outcome
 
-    def work(self, context: str, content: bytes, beside: Sequence[Any]) -> list[Outcome]:
+    def work(self, context: str, content: bytes, arrays: Sequence[Any]) -> list[TaskResult]:
         """What comes of a task with some items, in their order; an error ends them.
 
         Args:
@@ -159,17 +159,17 @@ class Desk:
             content: the task and the items.
         """
         own = self._known[context] if context else None
-        if isinstance(own, Outcome):  # the error with which it could not be made
+        if isinstance(own, TaskResult):  # the error with which it could not be made
             return [own]
-        task, items = opened(content, beside)
-        outcomes: list[Outcome] = []
+        task, items = unpack(content, arrays)
+        outcomes: list[TaskResult] = []
         for item in items:
             outcomes.append(self._done(partial(task, item, own, Event())))
             if outcomes[-1].failed:
                 break
         return outcomes
 
-    def _done(self, work: Callable[[], Any]) -> Outcome:
+    def _done(self, work: Callable[[], Any]) -> TaskResult:
         began = perf_counter()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", FedscopeWarning)
@@ -178,7 +178,7 @@ class Desk:
             except Exception as error:
                 found, failed = self._error(error), True
         said = tuple(str(one.message) for one in told if issubclass(one.category, FedscopeWarning))
-        return Outcome(found, failed, perf_counter() - began, said)
+        return TaskResult(found, failed, perf_counter() - began, said)
 
     def _error(self, error: Exception) -> bytes:
         """The error, pickled; what cannot be is said in its words."""

@@ -16,7 +16,7 @@ from ..checkpoints import FedscopeError
 from ..distributed.cores import cores
 
 if TYPE_CHECKING:
-    from ..distributed.scheduler import Team
+    from ..distributed.scheduler import WorkerPool
 
 PRECISIONS = ("float32", "tf32", "bf16")
 # How many results of each worker may wait for the one that the caller waits for: they stand in memory.
@@ -47,7 +47,7 @@ class Compute:
     device: str = "cpu"
     precision: str = "float32"
     workers: int | None = None
-    cluster: Team | None = field(default=None, repr=False, compare=False)
+    cluster: WorkerPool | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
-from ..distributed.worker import Job
+from ..distributed.worker import MapJob
 from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
 from .model_replica import Replica
-from .module_copy import copied
+from .module_copy import copy_module
 from .samples import Samples
 from .tasks import Tally
 from .uint8_images import Inputs, in_batches
@@ -123,8 +123,8 @@ class Evaluator:
         if elsewhere is None:
             results = self._run(partial(self.measured, form, spanning), groups)
         else:
-            place = Elsewhere(self, form, spanning)
-            results = elsewhere.run(Job(_elsewhere, place, _spoken, list(self.parts)), groups)
+            place = RemoteEvaluation(self, form, spanning)
+            results = elsewhere.run(MapJob(_evaluate_remotely, place, _spoken, list(self.parts)), groups)
         with closing(results):
             for result in results:
                 yield from result
@@ -150,7 +150,8 @@ class Evaluator:
     def __reduce__(self) -> tuple[Any, ...]:
         """It is made anew elsewhere, without the cluster."""
         # a copy, because a tensor with a history, as weight_norm keeps, does not travel
-        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (copied(self._new.args[0]), self.parts)
+        module = copy_module(self._new.args[0])
+        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (module, self.parts)
 
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
         """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
@@ -261,7 +262,7 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteEvaluation:
     """A worker's evaluator on a cluster, and what it measures."""
 
     evaluator: Evaluator
@@ -273,7 +274,9 @@ class Elsewhere:
         return partial(self.evaluator.measured, self.form, self.spanning), []
 
 
-def _elsewhere(group: list[int], place: tuple[Callable[..., list[Measured]], list[Replica]], stop: Event) -> Any:
+def _evaluate_remotely(
+    group: list[int], place: tuple[Callable[..., list[Measured]], list[Replica]], stop: Event
+) -> Any:
     measured, replicas = place
     return measured(group, replicas, stop)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..checkpoints import Layout, Weights
-from .module_copy import copied
+from .module_copy import copy_module
 
 # Points combined at a time; always so many, for the last bit of a product may change with its shape.
 GROUP = 8
@@ -56,7 +56,7 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
     >>> first_layer(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(5, 2, 2))
     FirstLayer(layer='1', behind=())
     """
-    trial = copied(module).eval().requires_grad_(False)
+    trial = copy_module(module).eval().requires_grad_(False)
     calls: list[tuple[str, Any, Any]] = []
 
     def note(name: str) -> Callable[..., None]:
@@ -146,7 +146,7 @@ class Spanned:
     """
 
     def __init__(self, module: nn.Module, first: FirstLayer, bases: Sequence[Weights]) -> None:
-        self._module, self._first = copied(module).eval().requires_grad_(False), first
+        self._module, self._first = copy_module(module).eval().requires_grad_(False), first
         self._layer, *self._behind = first.parts(self._module)
         slices = Layout.of(module).slices
         own = [slices[f"{first.layer}.{name}".lstrip(".")] for name, _ in self._layer.named_parameters()]
@@ -228,7 +228,7 @@ def _given(module: nn.Module, layer: str, x: Tensor) -> Tensor:
 
 
 def _depends_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor) -> bool:
-    broken = copied(trial)
+    broken = copy_module(trial)
     for values in broken.state_dict().values():
         if values.is_floating_point():
             values.fill_(float("nan"))
@@ -237,7 +237,7 @@ def _depends_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor
 
 def _may_be_replaced(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tensor, expected: Tensor) -> bool:
     h = nn.Sequential(*found.parts(trial))(given)
-    broken = copied(trial)
+    broken = copy_module(trial)
     for parameter in broken.get_submodule(found.layer).parameters():
         parameter.fill_(float("nan"))
     try:

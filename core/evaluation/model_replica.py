@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from ..checkpoints import Layout, Weights
 from .compute import CPU, Compute
 from .first_layer_cache import Entrance, FirstLayer
-from .module_copy import copied
+from .module_copy import copy_module
 from .normalization import re_estimate
-from .uint8_images import Inputs, Pixels
+from .uint8_images import Inputs, Uint8Images
 
 # So many parameters are combined at a time: their float64 sum stays in cache, whatever the size of the model.
 CHUNK = 65_536
@@ -37,7 +37,7 @@ class FlatModule:
         self.compute, self.original = compute, module
         self.layout = Layout.of(module)
         self.device = torch.device(self.compute.device)
-        self.module = copied(module).to(self.device)
+        self.module = copy_module(module).to(self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = reduce(torch.promote_types, [named[name].dtype for name in self.layout.slices])
         self.w = torch.zeros(self.layout.size, dtype=dtype, device=self.device)
@@ -67,7 +67,7 @@ class FlatModule:
         Bytes are standardised here where there is room for all, else a batch at a time.
         """
         dtype = self.w.dtype if x.is_floating_point() else None
-        if isinstance(x, Pixels):
+        if isinstance(x, Uint8Images):
             return x.to(self.device, dtype).held()
         x = x.to(device=self.device, dtype=dtype)
         return channels_last(x) if x.dim() == 4 else x

@@ -20,7 +20,7 @@ from ..checkpoints import FedscopeError
 _STAND_IN = "_fedscope_stand_in"
 
 
-def copied(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module) -> nn.Module:
     """A copy of a module that shares no weights with it.
 
     torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
@@ -31,7 +31,7 @@ def copied(module: nn.Module) -> nn.Module:
         FedscopeError: it cannot be copied all the same; says why.
 
     >>> normed = torch.nn.utils.weight_norm(nn.Linear(2, 1))
-    >>> sorted(copied(normed).state_dict())
+    >>> sorted(copy_module(normed).state_dict())
     ['bias', 'weight_g', 'weight_v']
     """
     memo: dict[int, Any] = {}

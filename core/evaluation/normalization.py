@@ -140,7 +140,7 @@ class Points:
     coefficients: Callable[[int], Sequence[float]]
     normalization: Normalization
 
-    def form(self, i: int, replica: Replica) -> None:
+    def interpolate_into(self, i: int, replica: Replica) -> None:
         """Write point i into a worker's replica."""
         replica.combine(self.bases, self.coefficients(i), buffers=self.normalization.policy == "interpolate")
         self._re_estimate(replica)

@@ -50,7 +50,7 @@ def coarse_to_fine(shape: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class OtherStore:
     """A store of points that another process has measured.
 
     Attributes:
@@ -61,7 +61,7 @@ class Elsewhere:
     other_processor: bool = False
 
 
-class Visits:
+class ResumableEvaluation:
     """The points of an analysis measured so far: kept in a file, so that the same call goes on from there.
 
     Attributes:
@@ -89,7 +89,7 @@ class Visits:
         partial: Path | None = None,
         expected: float | None = None,
         costs: np.ndarray | None = None,
-        watch: Callable[[Visits], None] | None = None,
+        watch: Callable[[ResumableEvaluation], None] | None = None,
     ) -> None:
         self._evaluator, self._form, self._watch = evaluator, form, watch
         self._store, self._fingerprint = ResumeStore(partial, fingerprint), fingerprint
@@ -101,7 +101,7 @@ class Visits:
         self._take_over(self._store)
         self._tell()
 
-    def take(self, elsewhere: Sequence[Elsewhere]) -> None:
+    def take(self, elsewhere: Sequence[OtherStore]) -> None:
         """Take over points that other processes have measured.
 
         A store of another analysis is left out, with a warning. What a module answers may differ between processors in

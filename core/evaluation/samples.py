@@ -20,7 +20,7 @@ class Samples:
 
     Attributes:
         x: inputs as the module takes them, float32 [n, ...], or whole numbers (tokens); images that are kept as
-            bytes as :class:`~fedscope.evaluation.uint8_images.Pixels`.
+            bytes as :class:`~fedscope.evaluation.uint8_images.Uint8Images`.
         y: targets as the task takes them, see :meth:`Task.check`. Of a classification labels, int64 [n],
             0 <= y < classes; whole numbers of other types are made int64.
         classes: number of classes, also those that no sample of this split has; of a regression the numbers in a

@@ -14,7 +14,7 @@ from torch import Tensor
 HELD = 1 << 28
 
 
-class Pixels:
+class Uint8Images:
     """Inputs kept as bytes, a quarter of their room, and standardised when they are read, in float32:
 
         x = (byte / 255 − mean_c) / deviation_c
@@ -27,7 +27,7 @@ class Pixels:
         means, deviations: float32, one a channel; of rows one in all.
         dtype: of what is read.
 
-    >>> x = Pixels(torch.tensor([[[0], [255]]], dtype=torch.uint8)[None], np.float32([0.5]), np.float32([0.5]))
+    >>> x = Uint8Images(torch.tensor([[[0], [255]]], dtype=torch.uint8)[None], np.float32([0.5]), np.float32([0.5]))
     >>> x.shape, x[:1].flatten().tolist()
     (torch.Size([1, 1, 1, 2]), [-1.0, 1.0])
     """
@@ -86,12 +86,12 @@ class Pixels:
             x = x.view(-1, *self._image).permute(0, 3, 1, 2)
         return x.to(self.dtype)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Pixels:
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Uint8Images:
         """The same bytes on a device, read as another type."""
         stored = self.stored if device is None else self.stored.to(device)
-        return Pixels(stored, self.means, self.deviations, dtype or self.dtype)
+        return Uint8Images(stored, self.means, self.deviations, dtype or self.dtype)
 
-    def held(self) -> Pixels | Tensor:
+    def held(self) -> Uint8Images | Tensor:
         """All samples standardised, where they take no more than ``HELD``; else these."""
         return self[:] if self.nbytes <= HELD else self
 
@@ -101,7 +101,7 @@ class Pixels:
 
 
 #: what a loss is measured on
-Inputs = Tensor | Pixels
+Inputs = Tensor | Uint8Images
 
 
 def in_batches(x: Inputs, size: int) -> Iterator[Tensor]:

@@ -16,7 +16,7 @@ from ...evaluation.model_replica import Replica
 from ...evaluation.normalization import Normalization, Points
 from ...evaluation.resumable import (
     Progress,
-    Visits,
+    ResumableEvaluation,
     coarse_to_fine,
     fingerprint,
     precision_errors,
@@ -93,7 +93,7 @@ def line(
         if point in at:
             points.load(ends[at.index(point)], replica)
         else:
-            points.form(point, replica)
+            points.interpolate_into(point, replica)
 
     identity = fingerprint(
         "line",
@@ -105,7 +105,7 @@ def line(
         **({"models_last": len(own)} if own else {}),
     )
     count = len(order) + len(own)
-    visits = Visits(evaluator, form, count, progress=progress, partial=partial, fingerprint=identity)
+    visits = ResumableEvaluation(evaluator, form, count, progress=progress, partial=partial, fingerprint=identity)
     visits.measure([*order, *own])
     loss, error = curves = [values[0, : len(order)].reshape(shape) for values in (visits.loss, visits.error)]
     own_loss, own_error = (

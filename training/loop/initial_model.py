@@ -20,7 +20,7 @@ from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read
 from ...checkpoints.models.folders import parts_of
 from ...checkpoints.models.state_dicts import hint
 from ...checkpoints.runs.info import sha256_of
-from ...evaluation.module_copy import copied
+from ...evaluation.module_copy import copy_module
 from ..build import Facts, initial_model
 from ..config.config import Config
 
@@ -74,7 +74,7 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     if fresh:
         notes.append(_about_head(arrays, facts))
     body = {name: array for name, array in arrays.items() if name not in fresh}
-    loaded = copied(module)
+    loaded = copy_module(module)
     for name, array in body.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FedscopeError(f"{place}: {name} is not finite; give another file")

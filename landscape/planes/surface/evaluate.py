@@ -17,9 +17,9 @@ from ....evaluation.first_layer_groups import Spanning, replaceable_layer
 from ....evaluation.model_replica import Replica
 from ....evaluation.normalization import Normalization, Points
 from ....evaluation.resumable import (
-    Elsewhere,
+    OtherStore,
     Progress,
-    Visits,
+    ResumableEvaluation,
     fingerprint,
     precision_errors,
     provenance_of,
@@ -81,7 +81,7 @@ class Options(TypedDict, total=False):
     preview: Callable[[SoFar], None] | None
     partial: Path | None
     block: tuple[int, int] | None
-    elsewhere: Sequence[Elsewhere]
+    elsewhere: Sequence[OtherStore]
 
 
 def plane(
@@ -163,9 +163,9 @@ def survey(
             own = models[i - len(exact)].weights
             replica.load(own.parameters, own.buffers)
         else:
-            points.form((i - first) % size, replica)
+            points.interpolate_into((i - first) % size, replica)
 
-    def told(visits: Visits, s: int) -> tuple[PlaneModel, ...]:
+    def told(visits: ResumableEvaluation, s: int) -> tuple[PlaneModel, ...]:
         alike, own = slice(len(exact)), slice(first - len(exact), first)
         measured = np.stack([values[s, at] for at in (alike, own) for values in (visits.loss, visits.error)]).T.tolist()
         return tuple(
@@ -178,7 +178,7 @@ def survey(
             for (model, role), place, (loss, error, own_loss, own_error) in zip(exact, places, measured, strict=True)
         )
 
-    def so_far(visits: Visits) -> Plane | None:
+    def so_far(visits: ResumableEvaluation) -> Plane | None:
         loss, error, done = (part[..., first : first + size].reshape(-1, len(b), len(a)) for part in visits.arrays)
         step = finest(done[0])
         if step is None:
@@ -194,7 +194,7 @@ def survey(
         surface = (a[::step], b[::step], loss[0][grid], error[0][grid])
         return Plane(*surface, told(visits, 0), span.cos_uv, normalization.policy, attrs)
 
-    def watch(visits: Visits) -> None:
+    def watch(visits: ResumableEvaluation) -> None:
         options["preview"](lambda: so_far(visits))  # type: ignore[misc]
 
     share, size = options.get("adaptive"), len(a) * len(b)
@@ -202,7 +202,7 @@ def survey(
     rough = _fewer(module, evaluator, share, (len(b), len(a)))
     if rough is not None:
         count += size  # the same points on a part of the samples
-    visits = Visits(
+    visits = ResumableEvaluation(
         evaluator,
         form,
         count,

@@ -20,7 +20,7 @@ import xxhash
 
 from ....checkpoints import FedscopeError, FedscopeWarning, expanded, reading, spoken_size
 from ....evaluation.tasks import Task
-from ....evaluation.uint8_images import Pixels
+from ....evaluation.uint8_images import Uint8Images
 from ..dataset import SPLITS, Dataset, Groups, Known
 from ..standardize import standardised
 
@@ -75,7 +75,7 @@ def decoded_once(
         try:
             work.write(data, arrays, state)
             work.put(place)
-            return made(*_read(place, state)) if isinstance(data.x_train, Pixels) else data
+            return made(*_read(place, state)) if isinstance(data.x_train, Uint8Images) else data
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             warnings.warn(
@@ -197,7 +197,7 @@ class _Work:
             raise OSError(EACCES, "it cannot be written to")
         for split in SPLITS:
             x = data.x_train if split == "train" else data.x_test
-            stored = x.stored.numpy() if isinstance(x, Pixels) else arrays[f"x_{split}"]
+            stored = x.stored.numpy() if isinstance(x, Uint8Images) else arrays[f"x_{split}"]
             room = self._rooms.get(f"x_{split}")
             if room is None or not np.shares_memory(stored, room):
                 (self._folder / f"x_{split}.npy").unlink(missing_ok=True)  # not below what is mapped of it
