@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import estimates
+from long_pages import Group, Settled, groups, settled
+from outcomes import Outcome
 from paper import Figure, Left, Paper
-from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict, said
+from verdicts import Number, said
 
-#: what ``explain`` says of a claim, in this page's words
-WORDS = {"supported": REPRODUCED, "contradicted": NOT, "undecided": SMALL}
-
-
+#: below the list of outcomes
+MEANT = "[What the outcomes mean](findings.md#all-outcomes)."
 #: of a paper that we have no text of
 NOTES = "These are notes on the paper by a third party. A slip may be theirs; whether the paper says so we do not know."
+#: numbers of a claim that are all shown
+MOST = 12
 #: of a picture: pages are read on a screen, and the repository stays small
 MOST_BYTES = 200_000
 
@@ -83,19 +85,14 @@ def draw(figure: Any, path: Path) -> None:
 def written(paper: Paper, results: Path) -> str:
     """The page in Markdown."""
     commands = commands_of(results)
-    judged = {figure.name: list(figure.judged(results)) for figure in paper.figures}
-    stated = {figure.name: list(figure.stated(results)) for figure in paper.figures}
-    rows = ["| figure | claim | verdict |", "| --- | --- | --- |"]
-    for figure in paper.figures:
-        rows += [f"| {figure.name} | {one.claim} | {one.verdict} |" for one in judged[figure.name]]
-        rows += [f"| {figure.name} | {one.title} ({one.run}) | {WORDS[one.verdict]} |" for one in stated[figure.name]]
+    long = groups(results.parent / "long", paper.name)
+    claims = {figure.name: claims_of(paper, figure, results, long) for figure in paper.figures}
     runs = [f"- `{one.command}`" for one in paper.runs]
-    parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs]), "\n".join(rows)]
+    parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs]), *_tables(claims), MEANT]
     for figure in paper.figures:
         parts += [f"## {figure.heading}", figure.setup, *_shown(paper, figure, results)]
         parts += ["```sh\n" + "\n".join(commands[name] for name in figure.answers) + "\n```"]
-        parts += [_judged(one) for one in judged[figure.name]]
-        parts += [_stated(one) for one in stated[figure.name]]
+        parts += _claims(figure, claims[figure.name], long)
     if paper.contradictions:
         whose = "our notes contradict themselves" if paper.from_notes else "the paper contradicts itself"
         parts += [f"## Where {whose}", *([NOTES] if paper.from_notes else [])]
@@ -114,19 +111,79 @@ def _shown(paper: Paper, figure: Figure, results: Path) -> list[str]:
     return [*picture, figure.table(results)] if figure.table is not None else picture
 
 
-def _judged(verdict: Verdict) -> str:
-    numbers = "; ".join(_number(one, verdict) for one in verdict.numbers)
-    return f"**{verdict.claim}** {verdict.rule} *{verdict.verdict[0].upper()}{verdict.verdict[1:]}*: {numbers}."
+def claims_of(paper: Paper, figure: Figure, results: Path, long: Sequence[Group]) -> list[Settled]:
+    """The claims of a figure, each once."""
+    return settled(figure.judged(results), figure.name, paper.name, long)
 
 
-def _number(one: Number, verdict: Verdict) -> str:
-    shown = partial(said, percent=verdict.percent)
-    interval = "" if math.isnan(one.low) else f" ({shown(one.low)} to {shown(one.high)})"
-    return f"{one.where} {shown(one.value)}{interval}"
+def _tables(claims: Mapping[str, Sequence[Settled]]) -> list[str]:
+    """The list of outcomes: the paper's claims, and ours apart."""
+    parts = []
+    for ours, head in ((False, "claim"), (True, "claim of ours")):
+        rows = [
+            f"| {name} | {one.outcome.claim} | {shown(one.outcome)} |"
+            for name, own in claims.items()
+            for one in own
+            if one.outcome.ours is ours
+        ]
+        if rows:
+            parts.append("\n".join([f"| figure | {head} | outcome |", "| --- | --- | --- |", *rows]))
+    return parts
 
 
-def _stated(statement: Any) -> str:
-    """A claim that ``fedscope explain`` judges, with its rule in ``docs/howto/explain.md``."""
-    words = WORDS[statement.verdict]
-    paper = f" The paper: {statement.paper}" if statement.paper else ""
-    return f"**{statement.title}** ({statement.run}).{paper} *{words[0].upper()}{words[1:]}*: {statement.sentence}"
+def shown(outcome: Outcome) -> str:
+    """An outcome in one or a few words."""
+    return f"{outcome.kind}: depends on the bound" if outcome.depends else outcome.kind
+
+
+def _claims(figure: Figure, claims: Sequence[Settled], long: Sequence[Group]) -> list[str]:
+    """What became of a figure's claims, those of long runs first, group by group."""
+    parts = []
+    for group in long:
+        own = group.outcomes.get(figure.name, ())
+        if own:
+            parts += [f"**The long runs.** {group.said}", *map(_judged, own)]
+    if parts and any(not one.long or one.short for one in claims):
+        parts.append("**The short runs.**" + (" Where long runs have tested a claim, theirs counts."))
+    return parts + [_judged(one.short or one.outcome) for one in claims if one.short or not one.long]
+
+
+def _judged(one: Outcome) -> str:
+    """A claim: its outcome first, then its rule and what was measured."""
+    said = shown(one)
+    ours = " Our claim, not the paper's." if one.ours else ""
+    parts = [f"**{one.claim}**{ours} *{said[0].upper()}{said[1:]}*{f': {one.why}' if one.why else ''}."]
+    parts += [f"Rule: {one.rule}"] if one.rule else []
+    if one.changed:
+        parts[-1] += f" *Written or changed after its results were seen; before, {one.changed}.*"
+    parts += [f"Measured: {_numbers(one)}."] if one.numbers else []
+    if len({kind for _, kind in one.curve}) > 1:
+        parts.append(f"Over the bound ({one.bound}): {_curve(one.curve)}.")
+    return "\n".join([parts[0], "", *(f"- {part}" for part in parts[1:])]) if len(parts) > 1 else parts[0]
+
+
+def _curve(curve: Sequence[tuple[str, str]]) -> str:
+    """Its values, those beside each other with one outcome together.
+
+    >>> _curve((("0.1", "contradicted"), ("0.2", "contradicted"), ("0.25", "reproduced")))
+    '0.1, 0.2 contradicted; 0.25 reproduced'
+    """
+    from itertools import groupby
+
+    runs = [(kind, [value for value, _ in own]) for kind, own in groupby(curve, key=lambda item: item[1])]
+    return "; ".join(f"{', '.join(values)} {kind}" for kind, values in runs)
+
+
+def _numbers(one: Outcome) -> str:
+    """What was measured; of many numbers the least and the greatest."""
+    if len(one.numbers) <= MOST:
+        return "; ".join(_number(number, one) for number in one.numbers)
+    ends = (pick(one.numbers, key=lambda number: number.value) for pick in (min, max))
+    least, greatest = (_number(number, one) for number in ends)
+    return f"{len(one.numbers)} numbers, the least {least}, the greatest {greatest}"
+
+
+def _number(one: Number, verdict: Outcome) -> str:
+    words = partial(said, percent=verdict.percent)
+    interval = "" if math.isnan(one.low) else f" ({words(one.low)} to {words(one.high)})"
+    return f"{one.where.removesuffix(':')} {words(one.value)}{interval}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verdicts import Verdict
+from outcomes import Outcome
 from work import Asked, Swept, Trained
 
 
@@ -24,7 +24,7 @@ class Figure:
         name: of its picture and in the list of verdicts, as ``fig1``; heading: above it; setup: a sentence.
         answers: names of the `Asked` that it is made of.
         picture: draws it; table: writes it as Markdown; a figure has one of both, or both.
-        judged: the verdicts on its claims; stated: the statements of ``fedscope explain`` that it is about.
+        judged: what became of its claims.
     """
 
     name: str
@@ -33,8 +33,7 @@ class Figure:
     answers: tuple[str, ...]
     picture: Callable[[Path], Any] | None = None
     table: Callable[[Path], str] | None = None
-    judged: Callable[[Path], Sequence[Verdict]] = nothing
-    stated: Callable[[Path], Sequence[Any]] = nothing
+    judged: Callable[[Path], Sequence[Outcome]] = nothing
 
 
 @dataclass(frozen=True)
