@@ -11,6 +11,7 @@ from typing import Any
 import ima_methods
 import ima_rules as rules
 import ima_silo_rules as silos
+import long_figures
 from ima_left import READINGS, contradictions, left
 from kept import drawn, federation, listed
 from paper import Figure, Paper
@@ -182,7 +183,9 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             device,
             ("fig1", "fig1-subsets"),
             partial(drawn_planes, names=[("fig1", "", scale.rounds)]),
+            partial(rules.left_out, rounds=of_device),
             judged=partial(rules.planes, rounds=of_device),
+            long=partial(long_figures.planes, place="device", name="fig1"),
         ),
         Figure(
             "fig2",
@@ -191,6 +194,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig2",),
             partial(drawn_factors, ("factors", "error")),
             judged=silos.biases,
+            long=partial(long_figures.factors, panels=("factors", "error")),
         ),
         Figure(
             "fig3",
@@ -199,6 +203,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig2",),
             partial(drawn_factors, ("distance", "error")),
             judged=silos.distances,
+            long=partial(long_figures.factors, panels=("distance", "error")),
         ),
         Figure(
             "fig4a",
@@ -207,6 +212,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig4-subsets", "fig2"),
             partial(drawn, "Subsets", "fig4-subsets"),
             judged=silos.numbers_of_clients,
+            long=long_figures.subsets,
         ),
         Figure(
             "fig4b",
@@ -215,6 +221,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig4-cka", "fig2"),
             drawn_similarity,
             judged=silos.similarities,
+            long=long_figures.similarities,
         ),
         Figure(
             "fig5b",
@@ -223,6 +230,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig5b",),
             partial(drawn, "Line", "fig5b"),
             judged=rules.inner,
+            long=partial(long_figures.lines, place="device", name="fig5b"),
         ),
         Figure(
             "fig5c",
@@ -231,6 +239,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig5c",),
             partial(drawn, "Line", "fig5c"),
             judged=rules.centre,
+            long=partial(long_figures.lines, place="device-{}-ima", name="fig5c"),
         ),
         Figure(
             "fig8",
@@ -240,6 +249,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             partial(drawn_planes, names=cohorts),
             partial(rules.misses, device=of_device, silo=of_silo),
             partial(rules.cohorts, silo=of_silo),
+            long=partial(long_figures.planes, place="silo", name="fig8"),
         ),
         Figure(
             "fig10",

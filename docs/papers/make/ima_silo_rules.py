@@ -68,7 +68,8 @@ class Silos:
         rows = {row.estimate: row for row in of.rows if row.factor == name}
         row = next(rows[one] for one in ("unbiased", "measured", "plugin") if one in rows)
         reach = math.hypot(t.ppf(0.975, of.count - 1) * (row.stderr_draws or 0.0), 1.96 * (row.stderr_samples or 0.0))
-        return Number(f"{BOTH[run]}, round {round_}", row.value, row.value - reach, row.value + reach)
+        value = float(row.value or 0.0)
+        return Number(f"{BOTH[run]}, round {round_}", value, value - reach, value + reach)
 
     def error(self, run: str, round_: int) -> float:
         """A late test error: the mean over the rounds near it."""

@@ -19,10 +19,12 @@ class Group:
     """Finished units of one identity.
 
     Attributes:
-        said: which they are, and what they took; outcomes: by figure, those that are tested.
+        said: which they are, and what they took; folders: of the units, by name.
+        outcomes: by figure, those that are tested.
     """
 
     said: str
+    folders: Mapping[str, Path]
     outcomes: Mapping[str, Sequence[Outcome]]
 
 
@@ -58,7 +60,7 @@ def groups(kept: Path, paper: str) -> list[Group]:
                 + (f" ({processors})" if processors else "")
                 + f"; finished: {', '.join(sorted(folders))}; {hours:.1f} hours on one core in all."
             )
-            found.append(Group(said, tested))
+            found.append(Group(said, folders, tested))
     return found
 
 
@@ -78,8 +80,10 @@ def planned(paper: str) -> Mapping[str, Sequence[Outcome]]:
 
 
 def settled(short: Sequence[Outcome], figure: str, paper: str, found: Sequence[Group]) -> list[Settled]:
-    """The claims of a figure, each once: the long runs' outcome where they have tested it, else the short ones'."""
-    first = {one.key: one for one in (found[0].outcomes.get(figure, ()) if found else ())}
+    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, else the
+    short ones'."""
+    own = found[0].outcomes.get(figure, ()) if found else ()
+    first = {one.key: one for one in own if any(len(number.seeds) > 1 for number in one.numbers)}
     known = {one.key for one in short if one.key}
     made = [
         Settled(first[one.key], long=True, short=one) if one.key in first else Settled(one, long=False) for one in short

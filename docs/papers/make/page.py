@@ -31,9 +31,12 @@ def make(paper: Paper, results: Path, pages: Path) -> None:
     known = answered(paper, results)
     pictures = pages / paper.name
     pictures.mkdir(parents=True, exist_ok=True)
+    long = groups(results.parent / "long", paper.name)
     for figure in known.figures:
         if figure.picture is not None:
             draw(figure.picture(results), pictures / f"{figure.name}.png")
+        if long and (drawn := figure.long(long[0].folders)) is not None:
+            draw(drawn[1], pictures / f"{figure.name}-long.png")
     (pages / f"{paper.name}.md").write_text(written(known, results), encoding="utf-8")
 
 
@@ -90,9 +93,11 @@ def written(paper: Paper, results: Path) -> str:
     runs = [f"- `{one.command}`" for one in paper.runs]
     parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs]), *_tables(claims), MEANT]
     for figure in paper.figures:
-        parts += [f"## {figure.heading}", figure.setup, *_shown(paper, figure, results)]
+        own = _long(paper, figure, long)
+        parts += [f"## {figure.heading}", *own, *(["### The short runs"] if own else [])]
+        parts += [figure.setup, *_shown(paper, figure, results)]
         parts += ["```sh\n" + "\n".join(commands[name] for name in figure.answers) + "\n```"]
-        parts += _claims(figure, claims[figure.name], long)
+        parts += _claims(figure, claims[figure.name])
     if paper.contradictions:
         whose = "our notes contradict themselves" if paper.from_notes else "the paper contradicts itself"
         parts += [f"## Where {whose}", *([NOTES] if paper.from_notes else [])]
@@ -108,7 +113,8 @@ def written(paper: Paper, results: Path) -> str:
 
 def _shown(paper: Paper, figure: Figure, results: Path) -> list[str]:
     picture = [f"![{figure.heading}]({paper.name}/{figure.name}.png)"] if figure.picture is not None else []
-    return [*picture, figure.table(results)] if figure.table is not None else picture
+    table = figure.table(results) if figure.table is not None else ""
+    return [*picture, table] if table else picture
 
 
 def claims_of(paper: Paper, figure: Figure, results: Path, long: Sequence[Group]) -> list[Settled]:
@@ -136,16 +142,27 @@ def shown(outcome: Outcome) -> str:
     return f"{outcome.kind}: depends on the bound" if outcome.depends else outcome.kind
 
 
-def _claims(figure: Figure, claims: Sequence[Settled], long: Sequence[Group]) -> list[str]:
-    """What became of a figure's claims, those of long runs first, group by group."""
+def _long(paper: Paper, figure: Figure, long: Sequence[Group]) -> list[str]:
+    """What the long runs say of a figure, one commit, data file and machine after the other, never averaged."""
     parts = []
-    for group in long:
+    for i, group in enumerate(long):
         own = group.outcomes.get(figure.name, ())
-        if own:
-            parts += [f"**The long runs.** {group.said}", *map(_judged, own)]
-    if parts and any(not one.long or one.short for one in claims):
-        parts.append("**The short runs.**" + (" Where long runs have tested a claim, theirs counts."))
-    return parts + [_judged(one.short or one.outcome) for one in claims if one.short or not one.long]
+        drawn = None if i else figure.long(group.folders)
+        if own or drawn is not None:
+            parts += ["### The long runs", group.said]
+        if drawn is not None:
+            words = f"{figure.heading}, long runs, seed {drawn[0]}"
+            parts.append(f"![{words}]({paper.name}/{figure.name}-long.png)")
+        parts += map(_judged, own)
+    return parts
+
+
+def _claims(figure: Figure, claims: Sequence[Settled]) -> list[str]:
+    """What the short runs say of a figure's claims."""
+    parts = [_judged(one.short or one.outcome) for one in claims if one.short or not one.long]
+    if parts and any(one.long for one in claims):
+        parts.insert(0, "Where long runs have tested a claim with several seeds, theirs counts.")
+    return parts
 
 
 def _judged(one: Outcome) -> str:

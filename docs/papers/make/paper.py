@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,10 @@ def nothing(_results: Path) -> list[Any]:
     return []
 
 
+def none(_folders: Mapping[str, Path]) -> None:
+    """Of a figure that long runs do not have."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure or a table of a paper, made again. Each function takes the folder of the paper's results.
@@ -25,6 +29,7 @@ class Figure:
         answers: names of the `Asked` that it is made of.
         picture: draws it; table: writes it as Markdown; a figure has one of both, or both.
         judged: what became of its claims.
+        long: draws it from the folders of the long runs' units, with the seed; None where these are not finished.
     """
 
     name: str
@@ -34,6 +39,7 @@ class Figure:
     picture: Callable[[Path], Any] | None = None
     table: Callable[[Path], str] | None = None
     judged: Callable[[Path], Sequence[Outcome]] = nothing
+    long: Callable[[Mapping[str, Path]], tuple[int, Any] | None] = none
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import long_figures
 import wima_rules as rules
 from paper import Figure, Left, Paper
 from work import Asked, Trained
@@ -184,6 +185,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig1",),
             partial(drawn_curves, name="fig1"),
             judged=rules.smoother,
+            long=long_figures.curves,
         ),
         Figure(
             "fig2",
@@ -230,6 +232,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             drawn_windows,
             rules.windows_table,
             partial(rules.windows, compared=scale.compared),
+            long=long_figures.windows,
         ),
         Figure(
             "table5",
