@@ -20,7 +20,7 @@ class FedscopeError(Exception):
 
 
 class FedscopeWarning(UserWarning):
-    """What a user should know though the work goes on, in one sentence."""
+    """A warning in one sentence: something that a user should know though the work goes on."""
 
     def __str__(self) -> str:
         return sentence(super().__str__())
@@ -86,10 +86,10 @@ def spans(numbers: Iterable[int]) -> str:
     return listed("-".join(map(str, part)) for part in parts)
 
 
-def spoken_size(size: float) -> str:
+def format_size(size: float) -> str:
     """A number of bytes in words.
 
-    >>> spoken_size(840_000), spoken_size(52.4e6), spoken_size(9e11)
+    >>> format_size(840_000), format_size(52.4e6), format_size(9e11)
     ('840 kB', '52 MB', '900 GB')
     """
     units = ("B", "kB", "MB", "GB", "TB")

@@ -1,4 +1,4 @@
-"""The sum of a data set's arrays, by which it is known wherever it lies."""
+"""The digest of a data set's arrays, by which it is known wherever it lies."""
 
 from __future__ import annotations
 

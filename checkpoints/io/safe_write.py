@@ -1,4 +1,4 @@
-"""Files that are written, locked or appended to in folders that somebody else may have made.
+"""Writing, locking and appending to files in folders that somebody else may have made.
 
 A run from an archive may hold links, named pipes and folders where fedscope's own files belong. Nothing is ever written
 through them: what is opened for writing is a regular file with one name, and what is put in a place replaces nothing

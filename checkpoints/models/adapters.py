@@ -68,7 +68,7 @@ def factors_in(names: Iterable[str]) -> list[str]:
 
 
 def about_adapters(names: Iterable[str]) -> str:
-    """What to know before adapters are averaged or compared; "" for other models."""
+    """Warn of averaging or comparing adapters; "" for other models."""
     kinds = factors_in(names)
     if not kinds:
         return ""
@@ -163,11 +163,11 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
             mine, theirs = f"{mine.get(where)} at {where}", f"{theirs.get(where)}"
         spoken = "rank" if name == "r" else name
         raise FedscopeError(
-            f"{one} is an adapter with {spoken} {_spoken(mine)}, {other} one with {_spoken(theirs)}: their products "
+            f"{one} is an adapter with {spoken} {_format(mine)}, {other} one with {_format(theirs)}: their products "
             "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
             "into their base, or leave one out"
         )
 
 
-def _spoken(value: Any) -> str:
+def _format(value: Any) -> str:
     return "none" if value in (None, {}) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -25,7 +25,7 @@ EXTRA = "_extra_state"
 
 
 def is_extra(name: str) -> bool:
-    """Whether an entry of a ``state_dict`` is a module's extra state.
+    """Check whether an entry of a ``state_dict`` is a module's extra state.
 
     >>> is_extra("encoder._extra_state"), is_extra("encoder.weight")
     (True, False)
@@ -101,12 +101,12 @@ class Layout:
 
     @cached_property
     def parameters(self) -> tuple[TensorEntry, ...]:
-        """What is trained."""
+        """The entries that are trained."""
         return tuple(entry for entry in self.entries if entry.kind == "parameter")
 
     @cached_property
     def buffers(self) -> tuple[TensorEntry, ...]:
-        """What is kept besides (running statistics)."""
+        """The entries that are kept but not trained (running statistics)."""
         return tuple(entry for entry in self.entries if entry.kind == "buffer")
 
     @cached_property
@@ -116,12 +116,12 @@ class Layout:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Of the flat vector: the parameters' common dtype (float32 for a model without parameters)."""
+        """The dtype of the flat vector: the parameters' common one (float32 for a model without parameters)."""
         return np.result_type(*(entry.dtype for entry in self.parameters)) if self.parameters else np.dtype("float32")
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Where each parameter lies in the flat vector."""
+        """The place of each parameter in the flat vector."""
         slices, start = {}, 0
         for entry in self.parameters:
             slices[entry.name] = slice(start, start + prod(entry.shape))
@@ -130,7 +130,7 @@ class Layout:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of all entries, in order."""
+        """The names of all entries, in order."""
         return _Names(entry.name for entry in self.entries)
 
     @cached_property
@@ -139,7 +139,7 @@ class Layout:
         return {entry.name: entry for entry in self.entries}
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As ``run.json`` holds it."""
+        """Make the entries of ``run.json``."""
         return [
             {"name": entry.name, "shape": list(entry.shape), "dtype": entry.stored or entry.dtype, "kind": entry.kind}
             for entry in self.entries

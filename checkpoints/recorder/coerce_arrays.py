@@ -22,7 +22,7 @@ _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of
 
 
 def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
-    """The arrays by name, of the types that they have.
+    """Read data in any of these forms: the arrays by name, of the types that they have.
 
     Args:
         place: begins sentences.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..io.untrusted import RESULT, expanded, read_text, real_path
+from ..io.untrusted import RESULT, expand_home, read_text, real_path
 from ..runs.info import sha256_of
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
 
 def path_of(name: str) -> Path | None:
     """Where the file of ``npz:PATH`` lies; None of other names."""
-    return expanded(name.removeprefix(_FILE)) if name.startswith(_FILE) else None
+    return expand_home(name.removeprefix(_FILE)) if name.startswith(_FILE) else None
 
 
 def counts_of(given: Any, rounds: Sequence[RoundFiles]) -> list[dict[int, int] | None]:
-    """n_k of each round's clients; None where none were given.
+    """Read n_k of each round's clients; None where none were given.
 
     Args:
         given: numbers in the order of the clients, as a list or as ``10,20,30``; by the client's number; or a ``.csv``

@@ -1,4 +1,5 @@
-"""Which model files are whose: of a list, of a folder, or of a pattern with rounds and clients in it."""
+"""Matching model files with rounds and clients: of a list, of a folder, or of a pattern with rounds and clients in
+it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class RoundFiles:
 
     @property
     def count(self) -> int:
-        """How many files these are."""
+        """The number of files."""
         return len(self.clients) + (self.start is not None) + (self.global_ is not None)
 
 
@@ -91,7 +92,7 @@ def find_files(files: Sequence[str], start: str | None = None, global_: str | No
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a path has ``{...}`` in it, and is not the name of a file.
+    """Check whether a path has ``{...}`` in it, and is not the name of a file.
 
     >>> is_pattern("client-{client}.pt"), is_pattern("client-3.pt")
     (True, False)
@@ -113,7 +114,7 @@ def natural(name: str) -> list[str | int]:
 
 def _in_order(files: Sequence[str], start: str | None, global_: str | None, notes: list[str]) -> list[Path]:
     """The clients' files, without those that are the start or the global model too."""
-    paths = [path for text in files for path in _expanded(text)]
+    paths = [path for text in files for path in _expand(text)]
     known: dict[Path, Path] = {}
     for path in paths:
         if known.setdefault(real_path(path), path) is not path:
@@ -126,7 +127,7 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
     return list(known.values())
 
 
-def _expanded(text: str) -> list[Path]:
+def _expand(text: str) -> list[Path]:
     file, key = file_and_key(text)
     return [with_key(path, key) for path in _all_of(file)]
 

@@ -110,7 +110,7 @@ def append_row(path: Path, round: int, metrics: Metrics, more: Sequence[str] = (
 
 
 class MetricRows(NamedTuple):
-    """What lies in a table.
+    """The rows of a table of metrics.
 
     Attributes:
         own: the rows by round that were written for the run, NaN where empty.

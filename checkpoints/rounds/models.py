@@ -93,7 +93,7 @@ def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weig
 
 
 def is_packed(file: RoundFile, path: str) -> bool:
-    """Whether a dataset is stored in another form than it has in memory."""
+    """Check whether a dataset is stored in another form than it has in memory."""
     if not file.validated.has(path):
         return False
     stored = file.validated.dataset(path, "biuf")
@@ -153,7 +153,7 @@ def _row(file: RoundFile, stored: ValidatedDataset, code: ValueEncoding | None, 
 
 
 def _kind(file: RoundFile, path: str) -> str:
-    """What a group is said to hold: ``model``, ``vector``, or "" where it holds others."""
+    """Read a group's kind: ``model``, ``vector``, or "" where it holds others."""
     if not file.validated.has(path):
         raise file.validated.damaged(f"it lacks {path}")
     kind = ""

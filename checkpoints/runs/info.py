@@ -52,9 +52,9 @@ def read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def sealed(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``run.json`` says, with ``files``: the sha256 of the files that are written once, by name, of those that are
-    there, and of itself, which is that of the rest as JSON with sorted keys and no spaces."""
+def seal(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Add ``files`` to ``run.json``: the sha256 of the files that are written once, by name, of those that are there,
+    and of itself, which is that of the rest as JSON with sorted keys and no spaces."""
     files = {name: sha256_of(path / name) for name in SEALED if (path / name).exists()}
     said: dict[str, Any] = json.loads(json.dumps({**info, "files": files}))
     files["run.json"] = _own(said)
@@ -102,7 +102,8 @@ def _text(value: Any) -> bool:
 
 
 def _identity(value: Any) -> bool:
-    """As :func:`~fedscope.checkpoints.rounds.run_identity.read_identity` takes it; "" of a run without."""
+    """Read an identity as :func:`~fedscope.checkpoints.rounds.run_identity.read_identity` takes it; "" of a run
+    without."""
     return isinstance(value, str) and len(value) <= 64 and (value.isalnum() or not value)
 
 

@@ -1,4 +1,4 @@
-"""A run at rest: a folder with a ``run.json``."""
+"""A stored run: a folder with a ``run.json``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class Run:
 
     @cached_property
     def planned(self) -> int | None:
-        """How many rounds the run is to have; None where nothing says it: a loop of its own may always go on."""
+        """The number of rounds that the run is to have; None where nothing says it: a loop of its own may always go
+        on."""
         settings = (self.config or {}).get("run")
         rounds = settings.get("rounds") if isinstance(settings, dict) else self.info.get("rounds")
         if rounds is None and "imported" in self.info:
@@ -139,7 +140,7 @@ class Run:
 
     @cached_property
     def partition(self) -> Partition | None:
-        """Which client holds which samples; None where another program recorded the run.
+        """The partition of the samples among clients; None where another program recorded the run.
 
         Raises:
             FedscopeError: a damaged file, or one of another run: other clients, classes or samples than run.json says.
@@ -202,7 +203,8 @@ class Run:
         return to_arrays(self.rounds, self.table_rows(), lambda t: self.round(t).metrics)
 
     def all_metrics(self) -> dict[str, np.ndarray]:
-        """As :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has none.
+        """Read the same as :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has
+        none.
 
         A run of another program may lack the table: its rounds have the numbers.
         """
@@ -238,7 +240,7 @@ class Run:
         return rows, strange, found.summed
 
     def _fit(self, rows: Mapping[int, Mapping[str, float]]) -> bool:
-        """Whether the rows of the first and the last round that are there say what the rounds' files do."""
+        """Check whether the rows of the first and the last round that are there say what the rounds' files do."""
         both = sorted(self._there & rows.keys())
         for number in {*both[:1], *both[-1:]}:
             try:
@@ -253,14 +255,14 @@ class Run:
 
     @property
     def larger_cohorts(self) -> str:
-        """What to do where a round has too few clients."""
+        """The remedy where a round has too few clients."""
         if self.is_foreign:
             return "record rounds with more clients"
         return "train with more clients a round (--clients, --participation)"
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another program recorded the run."""
+        """True if another program recorded the run."""
         return "source" in self.info
 
     def require(self, part: str) -> None:
@@ -295,7 +297,7 @@ def lacking_words(run: Run) -> str:
     return f"lacks round{several} {spans(run.lacking)}, which {'were' if several else 'was'} recorded"
 
 
-def tell_of_gaps(run: Run) -> None:
+def warn_of_gaps(run: Run) -> None:
     """Warn where rounds of a run are gone, before an answer about all of it."""
     if gone := lacking_words(run):
         warnings.warn(
@@ -373,6 +375,6 @@ def _look(folder: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def _imported_rounds(files: Mapping[str, str]) -> int | None:
-    """How many rounds an import is of, by the files that ``run.json`` names; None where it does not name all."""
+    """Count the rounds of an import, by the files that ``run.json`` names; None where it does not name all."""
     numbers = [number for name in files if (number := name.partition("/")[0]).isdecimal() and len(number) < 10]
     return max(map(int, numbers)) if numbers and "..." not in files else None

@@ -17,7 +17,7 @@ _ADDRESS = re.compile(r"auto|local|(\[[^]/\s]+\]|[^]/:\s]+):[0-9]+")
 
 
 def is_cluster(engine: str) -> bool:
-    """Whether an engine is workers elsewhere.
+    """Check whether an engine is a cluster's workers.
 
     >>> is_cluster("ray:auto"), is_cluster("threads")
     (True, False)
@@ -30,8 +30,8 @@ _POOLS: dict[str, WorkerPool] = {}
 
 
 def open_cluster(engine: str) -> WorkerPool:
-    """``ray``: the cluster of ``RAY_ADDRESS``, or where that is not set a worker a core of this machine; ``ray:2``; or
-    ``ray:ADDRESS``. Workers of another name end.
+    """Open a cluster by its name. ``ray``: that of ``RAY_ADDRESS``, or where that is not set a worker a core of this
+    machine; ``ray:2``; or ``ray:ADDRESS``. Workers of another name end.
 
     Raises:
         FedscopeError: another name; Ray is not installed; no cluster is there.

@@ -74,7 +74,7 @@ class RayBackend:
 
             how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
         try:
-            _knock(self.address)
+            _refuse_silent(self.address)
         except OSError as error:
             raise FedscopeError(
                 f"there is no Ray cluster at {self.address} ({_first_line(error)}); start one with ray start --head, "
@@ -118,7 +118,7 @@ class RayBackend:
         return Serializer(self._store, CloudPickler)
 
     def start(self) -> Any:
-        """An actor."""
+        """Start an actor."""
         return self._class.remote()
 
     def info(self, worker: Any) -> Any:
@@ -197,19 +197,19 @@ class _Actor:
         return self.worker.work(context, content, arrays)
 
 
-def _knock(address: str) -> None:
-    """Whether somebody listens at ``HOST:PORT``: Ray tries for minutes.
+def _refuse_silent(address: str) -> None:
+    """Refuse an address where nobody listens at ``HOST:PORT``: Ray tries for minutes.
 
     Raises:
         OSError: nobody does.
     """
-    host, separator, port = (_current() if address == "auto" else address).rpartition(":")
+    host, separator, port = (_current_address() if address == "auto" else address).rpartition(":")
     if separator and port.isdecimal():
         create_connection((host.strip("[]"), int(port)), timeout=SEARCH).close()
 
 
-def _current() -> str:
-    """Where Ray would look for ``auto``: it notes clusters in a file, and one of them may have ended.
+def _current_address() -> str:
+    """Find the address that Ray would take for ``auto``: it notes clusters in a file, and one of them may have ended.
 
     Raises:
         ConnectionError: there is none.
@@ -223,12 +223,12 @@ def _current() -> str:
 
 
 def _first_line(error: Any) -> str:
-    """The beginning of what is said: a line, or as many as a sentence takes."""
+    """Shorten an error to its beginning: a line, or as many as a sentence takes."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     said = " ".join(lines) if lines[0].endswith(":") else lines[0]
     return said[:300].rstrip(".")
 
 
 def _last_line(error: Any) -> str:
-    """The end, which of an error that was passed on names the first one."""
+    """Shorten an error to its end, which of an error that was passed on names the first one."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:300].rstrip(".")

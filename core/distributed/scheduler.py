@@ -1,4 +1,4 @@
-"""The driver's side: items handed to workers that may be lost at any moment, results in the order of the items."""
+"""The driver's side: items given to workers that may be lost at any moment, results in the order of the items."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ PATIENCE = 60.0
 
 
 class WorkerLost(Exception):
-    """A worker is gone, or what it made."""
+    """A worker is gone, or its result."""
 
 
 class WorkerBackend(Protocol):
-    """Where workers come from. A ticket stands for an answer that comes later."""
+    """A source of workers. A ticket stands for an answer that comes later."""
 
     @property
     def size(self) -> int:
-        """How many workers there is room for now."""
+        """The number of workers that there is room for now."""
 
     @property
     def serializer(self) -> Serializer:
-        """What packs for its workers."""
+        """The serializer for its workers."""
 
     @property
     def about(self) -> dict[str, str]:
-        """What a run says of it."""
+        """The backend's entries in a run's provenance."""
 
     def start(self) -> Any:
         """Ask for a worker; calls to it wait until it is there."""
 
     def info(self, worker: Any) -> Any:
-        """A ticket for a worker's :class:`WorkerInfo`."""
+        """Ask for a worker's :class:`WorkerInfo`; returns a ticket."""
 
     def set_context(self, worker: Any, context: str, make: Parcel) -> Any:
-        """A ticket for the :class:`TaskResult` of making a context."""
+        """Have a worker make a context; returns a ticket for the :class:`TaskResult`."""
 
     def work(self, worker: Any, context: str, batch: Parcel) -> Any:
-        """A ticket for the outcomes of a batch."""
+        """Have a worker do a batch; returns a ticket for the results."""
 
     def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
-        """Those of the tickets whose answers are there, after so many seconds at most."""
+        """Wait for tickets whose answers are there, so many seconds at most."""
 
     def answer(self, ticket: Any) -> Any:
-        """The answer.
+        """Take the answer of a ticket.
 
         Raises:
             WorkerLost: there will be none.
@@ -81,7 +81,7 @@ class _Assignment:
 
 @dataclass
 class _PoolWorker:
-    """A worker, its contexts (the last ones that were set: the worker itself forgets the same ones), and its
+    """A worker with its contexts (the last ones that were set: the worker itself forgets the same ones) and its
     assignments, of which it does the first."""
 
     worker: Any
@@ -97,7 +97,7 @@ class _PoolWorker:
 
 
 class _Work:
-    """The items of a job: which of them wait, what came of others, and who has lost workers."""
+    """The items of a job: those that wait, the results of others, and their losses of workers."""
 
     def __init__(self, job: MapJob[Any, Any], items: list[Any]) -> None:
         self.job, self.items = job, items
@@ -106,7 +106,7 @@ class _Work:
         self._losses: Counter[int] = Counter()
 
     def next(self, most: int, before: int) -> list[int]:
-        """Up to so many items that wait; one that has lost a worker goes alone."""
+        """Take up to so many items that wait; one that has lost a worker goes alone."""
         taken: list[int] = []
         while self.waiting and len(taken) < most and self.waiting[0] < before:
             if taken and (self._losses[self.waiting[0]] or self._losses[taken[0]]):
@@ -135,7 +135,7 @@ class _Work:
 
 
 class WorkerPool:
-    """Workers of a pool, kept from job to job.
+    """Workers of a backend, kept from job to job.
 
     Retries are decided here: a worker that is lost loses all that it had to do, which goes to others, and another one
     is asked for in its place; a worker gets work only once it has said what it is. So results do not depend on who is
@@ -157,7 +157,7 @@ class WorkerPool:
         self._failed_starts = 0
 
     def begin(self) -> list[WorkerInfo]:
-        """Wait for the workers that there is room for, some seconds longer than for the first; what they are.
+        """Wait for the workers that there is room for, some seconds longer than for the first; returns what they are.
 
         Raises:
             FedscopeError: no worker comes; one is of another version.
@@ -172,7 +172,7 @@ class WorkerPool:
         return [member.info for member in self._members if member.info is not None]
 
     def describe(self) -> dict[str, str]:
-        """Whose the workers are, how many on how many machines, and what their numbers depend on. Raises as
+        """Describe the workers: whose, how many on how many machines, and what their numbers depend on. Raises as
         :meth:`begin`."""
         infos = self.begin()
         places = {one.place for one in infos}
@@ -217,7 +217,7 @@ class WorkerPool:
     # --- workers ---
 
     def _start_missing(self) -> None:
-        """Ask for workers where some are lacking."""
+        """Start workers where some are missing."""
         while len(self._members) < max(1, self.backend.size):
             worker = self.backend.start()
             self._members.append(_PoolWorker(worker, self.backend.info(worker)))
@@ -249,7 +249,7 @@ class WorkerPool:
             warnings.warn(sentence, FedscopeWarning, stacklevel=2)
 
     def _replace(self, member: _PoolWorker, work: _Work | None) -> None:
-        """Do without a worker; its items go to others, one by one, and another worker is asked for."""
+        """Give up a lost worker: its items go to others, one by one, and another worker is started."""
         self._members.remove(member)
         self.backend.stop(member.worker)
         if work is not None:
@@ -265,7 +265,7 @@ class WorkerPool:
     # --- work ---
 
     def _context(self, job: MapJob[Any, Any]) -> str:
-        """The name of a job's context, whose parcel stays as long as workers may know it; "" where it has none."""
+        """Name a job's context, whose parcel stays as long as workers may have it; "" where it has none."""
         if job.make is None:
             return ""
         if job.make not in self._contexts:

@@ -1,4 +1,4 @@
-"""What goes to a worker: an object as bytes, and its large arrays beside it, each of which travels once."""
+"""Serialization of an object for a worker: bytes, and its large arrays apart, each of which travels once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Serializer:
         self._constant: dict[int, weakref.ref[Any]] = {}
 
     def keep(self, objects: Iterable[Any]) -> None:
-        """From now on the arrays in these are constant: once stored, they stay so as long as somebody holds them."""
+        """Take the arrays in these objects as constants: once stored, they stay so as long as somebody holds them."""
         constant, remember = self._constant, self._remember
 
         class Looking(self._pickler):  # type: ignore[name-defined,misc]
@@ -137,7 +137,7 @@ class Serializer:
 
 
 def unpack(content: bytes, arrays: Sequence[Any]) -> Any:
-    """The object of a parcel, with the arrays that its references stand for. What was stored is read only."""
+    """Make the object of a parcel, with the arrays that its references stand for. What was stored is read only."""
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.arrays = arrays
     return unpickler.load()
@@ -159,7 +159,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _is_large(one: Any) -> bool:
-    """Whether it travels beside the object: an array, or a tensor of numbers that numpy has, without gaps."""
+    """Check whether it travels apart from the object: an array, or a tensor of numbers that numpy has, without gaps."""
     if type(one) is np.ndarray or isinstance(one, np.memmap):
         return bool(one.nbytes >= LARGE and one.dtype != object)
     if type(one) is not Tensor or one.device.type != "cpu" or one.requires_grad or one.nbytes < LARGE:
@@ -168,7 +168,7 @@ def _is_large(one: Any) -> bool:
 
 
 def _dense(one: Tensor) -> bool:
-    """Whether its numbers lie in one piece of memory, in whatever order of the axes."""
+    """Check whether its numbers lie in one piece of memory, in whatever order of the axes."""
     behind = 1
     for stride, size in sorted(
         (stride, size) for size, stride in zip(one.shape, one.stride(), strict=True) if size > 1
@@ -180,6 +180,6 @@ def _dense(one: Tensor) -> bool:
 
 
 def _flat(one: Tensor) -> np.ndarray:
-    """The numbers as they lie in memory; with other strides the same sums run in another order."""
+    """Lay the numbers flat as they lie in memory; with other strides the same sums run in another order."""
     flat: np.ndarray = one.as_strided((one.numel(),), (1,)).numpy()
     return flat

@@ -1,4 +1,4 @@
-"""What a worker of a cluster does, wherever it runs."""
+"""The worker's side: tasks, the contexts that they run in, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTEXTS = 4
 
 @dataclass(frozen=True)
 class MapJob(Generic[Item, Result]):
-    """Work on many items.
+    """A task to be done for each of many items.
 
     Attributes:
         task: called with an item, the worker's context, and an event that is never set; depends on these alone.
@@ -44,7 +44,7 @@ class MapJob(Generic[Item, Result]):
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What numbers depend on, of a process; and where it is.
+    """The settings of a process that numbers depend on, and its machine.
 
     Attributes:
         versions: of fedscope, torch and Python.
@@ -60,7 +60,7 @@ class WorkerInfo:
 
     @classmethod
     def here(cls) -> WorkerInfo:
-        """Of this process."""
+        """Look at this process."""
         import platform
 
         import torch
@@ -78,7 +78,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What came of one item.
+    """The result of one item, or its error.
 
     Attributes:
         content: the result, or the error, pickled: arrays in it are the receiver's own.
@@ -128,7 +128,7 @@ def _keep_freed_memory() -> None:
 
 
 class ClusterWorker:
-    """A worker's place, with the contexts of the jobs that it knows.
+    """A worker, with the contexts that were set.
 
     Args:
         dumps: pickles results.
@@ -139,11 +139,11 @@ class ClusterWorker:
         self._known: OrderedDict[str, Any] = OrderedDict()
 
     def info(self) -> WorkerInfo:
-        """Of this worker."""
+        """Look at this worker."""
         return WorkerInfo.here()
 
     def set_context(self, context: str, content: bytes, arrays: Sequence[Any]) -> TaskResult:
-        """Make a context; the last :data:`CONTEXTS` that were learnt are kept, on which who asks relies."""
+        """Make a context; the last :data:`CONTEXTS` that were set are kept, on which the caller relies."""
         made: list[Any] = []
         outcome = self._done(lambda: made.append(unpack(content, arrays)()))
         self._known[context] = made[0] if made else outcome
@@ -152,7 +152,7 @@ class ClusterWorker:
         return outcome
 
     def work(self, context: str, content: bytes, arrays: Sequence[Any]) -> list[TaskResult]:
-        """What comes of a task with some items, in their order; an error ends them.
+        """Do a task for some items, in their order; an error ends them.
 
         Args:
             context: the name of one that was learnt, "" for none.

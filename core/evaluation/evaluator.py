@@ -124,7 +124,7 @@ class Evaluator:
             results = self._run(partial(self.measured, form, spanning), groups)
         else:
             place = RemoteEvaluation(self, form, spanning)
-            results = elsewhere.run(MapJob(_evaluate_remotely, place, _spoken, list(self.parts)), groups)
+            results = elsewhere.run(MapJob(_evaluate_remotely, place, _describe_group, list(self.parts)), groups)
         with closing(results):
             for result in results:
                 yield from result
@@ -137,7 +137,7 @@ class Evaluator:
         replicas: list[Replica],
         stop: Event,
     ) -> list[Measured]:
-        """What :meth:`evaluate` yields of a group of models, computed here in a worker's replicas."""
+        """Measure a group of models as :meth:`evaluate` yields them, here in a worker's replicas."""
         formed = self._first(len(group), replicas)
         for i, replica in zip(group, formed, strict=True):
             self._form(form, i, replica)
@@ -270,7 +270,7 @@ class RemoteEvaluation:
     spanning: Spanning | None
 
     def __call__(self) -> tuple[Callable[..., list[Measured]], list[Replica]]:
-        """What measures a group there, and where."""
+        """Make the function that measures a group there, and the replicas that it uses."""
         return partial(self.evaluator.measured, self.form, self.spanning), []
 
 
@@ -281,12 +281,13 @@ def _evaluate_remotely(
     return measured(group, replicas, stop)
 
 
-def _spoken(group: list[int]) -> str:
+def _describe_group(group: list[int]) -> str:
     return f"point {group[0]}" if len(group) == 1 else f"points {group[0]} to {group[-1]}"
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
-    """How many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the device."""
+    """Choose how many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the
+    device."""
     if not device.startswith("cpu"):
         return GPU_BATCH
     if not any(isinstance(layer, _ConvNd) for layer in module.modules()):

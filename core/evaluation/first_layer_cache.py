@@ -76,7 +76,7 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
         if any(f"{layer}.{name}".lstrip(".") not in slices for name, _ in leaves[layer].named_parameters()):
             return None  # the module's tensors have other names than its layers (ByNames)
         at = order.index(layer)
-        given, outputs, behind = _given(trial, layer, x), calls[at][2], []
+        given, outputs, behind = _trace_inputs(trial, layer, x), calls[at][2], []
         for name, seen, after in calls[at + 1 :]:
             if seen is not outputs or not (_pools(leaves[name]) or type(leaves[name]) is nn.ReLU):
                 break
@@ -87,11 +87,11 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
         if not _depends_on_no_weight(trial, layer, x, given):
             return None
         candidates = [FirstLayer(layer, tuple(behind)), FirstLayer(layer, ())]
-        return next((found for found in candidates if _may_be_replaced(trial, found, x, given, expected)), None)
+        return next((found for found in candidates if _is_replaceable(trial, found, x, given, expected)), None)
 
 
 def worth(module: nn.Module, first: FirstLayer) -> bool:
-    """Whether combining is faster on a CPU than computing.
+    """Check whether combining is faster on a CPU than computing.
 
     A convolution's outputs are larger than what it reads, so they must become small while they are in cache: without
     pooling behind it a point took 1.2 times as long, with it 0.8 to 0.9 times (25 to 75 products). Linear
@@ -130,7 +130,7 @@ class Entrance:
 
 
 class Spanned:
-    """What comes out behind the first layer at Σ_j c_j w_j, for w_j given once and any number of points c.
+    """Outputs behind the first layer at Σ_j c_j w_j, for w_j given once and any number of points c.
 
     The w_j, models or directions, are made orthonormal (QR in float64), so that nothing is lost where they are close
     together or nearly on a line, however great the c_j are.
@@ -158,12 +158,12 @@ class Spanned:
     def outputs(self, x: Tensor) -> Tensor:
         """The layer's outputs under every row, [M, n, ...], channels last. Not to be called by two threads at once."""
         with torch.inference_mode():
-            given = _given(self._module, self._first.layer, x)
+            given = _trace_inputs(self._module, self._first.layer, x)
             each = [functional_call(self._layer, self._parameters(row), given) for row in self.rows]
             return torch.stack([_channels_last(z) for z in each])
 
     def combined(self, outputs: Tensor, coefficients: np.ndarray) -> Tensor:
-        """What an :class:`Entrance` takes, for up to ``GROUP`` points [N, bases]: [N, n, ...].
+        """Combine the outputs for up to ``GROUP`` points [N, bases], as an :class:`Entrance` takes them: [N, n, ...].
 
         The result's memory is used again by this thread's next call.
         """
@@ -178,7 +178,7 @@ class Spanned:
                 h = torch.mm(factors, flat, out=self._room("sums", (GROUP, flat.shape[1]), outputs))
                 h = h.view(-1, *some.shape[2:])
                 for part in self._behind:
-                    h = _pooled(h, part) if isinstance(part, nn.MaxPool2d) else h.relu_()
+                    h = _max_pool(h, part) if isinstance(part, nn.MaxPool2d) else h.relu_()
                 if start == 0:
                     points = self._room("points", (GROUP, outputs.shape[1], *h.shape[1:]), h)
                 points[:, start : start + many] = h.reshape(GROUP, -1, *h.shape[1:])
@@ -194,7 +194,7 @@ class Spanned:
         return have
 
     def nbytes(self, x: Tensor) -> int:
-        """What :meth:`outputs` of the inputs ``x`` take in memory, however many points are combined from them."""
+        """Count the bytes of :meth:`outputs` of the inputs ``x``, however many points are combined from them."""
         return self.outputs(x[:1]).nbytes * len(x)
 
     def _parameters(self, row: np.ndarray) -> dict[str, Tensor]:
@@ -212,7 +212,7 @@ class _Given(Exception):
     """Carries a layer's inputs out of a forward pass."""
 
 
-def _given(module: nn.Module, layer: str, x: Tensor) -> Tensor:
+def _trace_inputs(module: nn.Module, layer: str, x: Tensor) -> Tensor:
     def leave(_: nn.Module, given: tuple[Tensor, ...]) -> None:
         raise _Given(given[0])
 
@@ -232,10 +232,10 @@ def _depends_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor
     for values in broken.state_dict().values():
         if values.is_floating_point():
             values.fill_(float("nan"))
-    return torch.equal(_given(broken, layer, x), given)
+    return torch.equal(_trace_inputs(broken, layer, x), given)
 
 
-def _may_be_replaced(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tensor, expected: Tensor) -> bool:
+def _is_replaceable(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tensor, expected: Tensor) -> bool:
     h = nn.Sequential(*found.parts(trial))(given)
     broken = copy_module(trial)
     for parameter in broken.get_submodule(found.layer).parameters():
@@ -247,13 +247,13 @@ def _may_be_replaced(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tens
 
 
 def _pools(part: nn.Module) -> bool:
-    """Whether it is a max-pooling over squares beside each other, as :func:`_pooled` does it."""
+    """Check for a max-pooling over adjacent squares, as :func:`_max_pool` does it."""
     if type(part) is not nn.MaxPool2d or not isinstance(part.kernel_size, int) or part.return_indices:
         return False
     return part.extra_repr() == nn.MaxPool2d(part.kernel_size).extra_repr()
 
 
-def _pooled(images: Tensor, pooling: nn.MaxPool2d) -> Tensor:
+def _max_pool(images: Tensor, pooling: nn.MaxPool2d) -> Tensor:
     """Max-pooling of images [n, height, width, channels]; torch's own also writes down where each maximum was."""
     side = pooling.kernel_size
     assert isinstance(side, int)

@@ -26,7 +26,7 @@ TRIED = 4
 
 
 class Spanning:
-    """What :meth:`Evaluator.evaluate` needs to take points Σ_j c_j w_j together.
+    """Points Σ_j c_j w_j that :meth:`Evaluator.evaluate` takes together.
 
     Args:
         evaluator: holds the data sets, in batches.
@@ -57,7 +57,8 @@ class Spanning:
         return Spanning, self._given
 
     def combines(self, i: int) -> bool:
-        """Whether the point is a combination: a model itself (one coefficient) is measured bit for bit as it is."""
+        """Check whether the point is a combination: a model itself (one coefficient) is measured bit for bit as it
+        is."""
         return self._takes(i) and bool(np.count_nonzero(self._coefficients(i)) > 1)
 
     def groups(self, order: Sequence[int]) -> list[list[int]]:
@@ -109,7 +110,7 @@ class Spanning:
 
 
 def replaceable_layer(evaluator: Evaluator, module: nn.Module, bases: Sequence[Weights]) -> FirstLayer | None:
-    """The layer that is combined rather than computed: None where that is not faster, or would not be the same.
+    """Find the layer that is combined rather than computed: None where that is not faster, or would not be the same.
 
     On a CPU in float32, where :func:`worth` says so, and where every base is finite (a NaN would reach points that do
     not count it).

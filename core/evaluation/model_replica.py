@@ -1,4 +1,4 @@
-"""Private copies of a module, in which models are formed in place."""
+"""Private copies of a module, into which models are written in place."""
 
 from __future__ import annotations
 

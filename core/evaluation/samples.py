@@ -1,4 +1,4 @@
-"""The data that a loss is measured on."""
+"""Samples: what a loss is measured on."""
 
 from __future__ import annotations
 

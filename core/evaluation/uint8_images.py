@@ -48,7 +48,7 @@ class Uint8Images:
 
     @property
     def shape(self) -> torch.Size:
-        """Of what is read: [n, c, h, w] or [n, d]."""
+        """The shape of what is read: [n, c, h, w] or [n, d]."""
         if self.stored.dim() == 2:
             return self.stored.shape
         *pixels, channels = self._image
@@ -61,7 +61,7 @@ class Uint8Images:
 
     @property
     def nbytes(self) -> int:
-        """How much room all would need standardised."""
+        """The bytes that all would need standardised."""
         return prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Uint8Images:
         return len(self.shape)
 
     def is_floating_point(self) -> bool:
-        """What is read is no whole number."""
+        """Return True: samples are read as floating numbers."""
         return True
 
     def __getitem__(self, rows: slice | Tensor | np.ndarray) -> Tensor:

@@ -13,11 +13,11 @@ from ...analysis.settings import Source
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
-from ...checkpoints.models.files import file_and_key, flattened, is_file_name, model_path
+from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
 from ...checkpoints.models.match_names import match_names, refuse_untied
 from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from ...checkpoints.models.weights import tensors_of
-from ...checkpoints.models.wrappers import unwrapped
+from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compared
@@ -76,7 +76,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ...evaluation.recorded_names import named_as_recorded
+    from ...evaluation.recorded_names import rename_as_recorded
     from ...evaluation.resumable import digest
     from ...evaluation.validation import refuse_numberless, refuse_unreadable
     from .. import module_of
@@ -113,7 +113,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
     if runs:
-        module = named_as_recorded(module, runs[0].layout)
+        module = rename_as_recorded(module, runs[0].layout)
     said = compared(runs, asked, dataset, lambda _: module)
     for i, model in enumerate(models):
         whose = f"the tensors of {_name(models, i)} cannot be read: "
@@ -186,14 +186,14 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
             f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
             f"state_dict"
         )
-    tensors = tensors_of(unwrapped(model)) if _is_module(model) else model
+    tensors = tensors_of(unwrap(model)) if _is_module(model) else model
     if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
     found, place = find_state_dict(name, tensors, expected)
     try:
         arrays, stored = as_arrays(name, found)
         arrays, changes = fit(name, arrays, stored, expected)
-        weights = flattened(name, arrays, expected)
+        weights = flatten_arrays(name, arrays, expected)
     except FedscopeError as error:
         reason = str(error).removeprefix(f"{name}: ")
         raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None

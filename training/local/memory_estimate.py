@@ -8,7 +8,7 @@ from contextlib import suppress
 from math import prod
 from pathlib import Path
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, spoken_size
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, format_size
 from ..build import Facts
 from ..config.config import Config
 from ..methods.base import ServerMethod
@@ -42,9 +42,9 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
     if not put_aside(count, layout.size, layout.dtype) or (needed := held_by(server, layout, count)) <= HELD:
         return
     name, free = method_name(server), free_memory()
-    holds = f"--server {name} holds a layer of {whose} in memory, {spoken_size(needed)}"
+    holds = f"--server {name} holds a layer of {whose} in memory, {format_size(needed)}"
     if free is not None and needed > free:
-        raise FedscopeError(f"{holds}, but {spoken_size(free)} are free; free some, or give --server fma")
+        raise FedscopeError(f"{holds}, but {format_size(free)} are free; free some, or give --server fma")
     warnings.warn(holds, FedscopeWarning, stacklevel=2)
 
 

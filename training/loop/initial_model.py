@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded, real_path
+from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expand_home, real_path
 from ...checkpoints.errors import listed
 from ...checkpoints.models.expected import STATISTICS, ExpectedModel
 from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read_arrays
@@ -45,7 +45,7 @@ def with_whole_path(config: Config) -> Config:
     if architecture.weights is None:
         return config
     file, key = file_and_key(architecture.weights)
-    path = real_path(expanded(file))
+    path = real_path(expand_home(file))
     whole = replace(architecture, weights=f"{path}:{key}" if key else str(path))
     return replace(config, model=replace(config.model, architecture=whole))
 
@@ -65,7 +65,7 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     if given is None:
         return FirstModel(initial_model(module))
     file, key = file_and_key(given)
-    path, place = real_path(expanded(file)), f"model.weights = {given!r}"
+    path, place = real_path(expand_home(file)), f"model.weights = {given!r}"
     if "@" in given and not path.exists():
         raise FedscopeError(f"{place} is not a file; write a run's model to one: fedscope export RUN@ROUND start.pt")
     expected = ExpectedModel.of(module)

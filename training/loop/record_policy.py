@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
+from ...checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, format_size, size_on_disk
 from ...checkpoints.rounds.retention import draw_kept_clients
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ..build import Facts
@@ -136,7 +136,7 @@ def refuse_small_disk(needed: int, out: Path) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise FedscopeError(
-            f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
+            f"recording would take {format_size(needed)}, but {folder} has {format_size(free)} free; keep fewer "
             "clients (--set record.clients=every:10 or sample:10), compress (--set record.compression=delta), or "
             f"--force, which also replaces a run in {out}"
         )

@@ -23,7 +23,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sent.
+    """A client's reply.
 
     Attributes:
         node: Flower's number of the client, or its name.

@@ -65,7 +65,8 @@ class Watch:
         self._start = self._of_round(server_round, read)
 
     def replied(self, server_round: int, read: Callable[[], list[Reply]]) -> list[Reply] | None:
-        """What clients sent; to be called before it is aggregated, since some strategies empty the replies."""
+        """Read the clients' replies; to be called before they are aggregated, since some strategies empty the
+        replies."""
         return self._of_round(server_round, read)
 
     def aggregated(
@@ -140,7 +141,7 @@ class Watch:
         return ids
 
     def _weights(self, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:
-        """What models weigh, as the recorder takes it."""
+        """Give the models' weights as the recorder takes them."""
         counts = [reply.samples for reply in replies if reply.samples is not None]
         if len(counts) < len(replies):
             self.tell(
