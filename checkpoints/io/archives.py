@@ -31,7 +31,7 @@ _STATES = ("state_dict", "model_state_dict", "model_state", "net_state_dict")
 
 
 def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz`` by name; no pickle in it is ever loaded.
+    """Read the arrays of an ``.npz`` by name; no pickle in it is ever loaded.
 
     Args:
         only: names to read, where others may lie beside; all by default.
@@ -55,7 +55,7 @@ def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.nd
 
 
 def npz_names(path: Path) -> list[str]:
-    """The names of the arrays in an ``.npz``, without reading one.
+    """List the names of the arrays in an ``.npz``, without reading one.
 
     Raises:
         FedscopeError: damaged or foreign.
@@ -213,7 +213,7 @@ def _refuse_programs(path: Path, names: list[str]) -> None:
 
 
 def _pickles(path: Path, found: list[zipfile.ZipInfo] | None) -> list[list[tuple[str, Any]]]:
-    """The operations of a file's pickles, by name and argument; nothing is run."""
+    """Return the operations of a file's pickles, by name and argument; nothing is run."""
     if found is not None:
         with zipfile.ZipFile(path) as archive:
             inside = [member for member in found if member.filename.endswith("data.pkl")]

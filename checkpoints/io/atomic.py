@@ -61,7 +61,7 @@ def write_durably(path: Path | str) -> Iterator[Path]:
 
 
 def _new_beside(path: Path) -> Path:
-    """An empty file of a name that nobody can foresee, with the rights that the user's other new files have."""
+    """Make an empty file of a name that nobody can foresee, with the rights that the user's other new files have."""
     while True:
         temporary = path.with_name(f".{shorten_name(path.name)}.{secrets.token_hex(4)}.tmp")
         try:

@@ -134,12 +134,12 @@ class ChecksumTable:
         }
 
     def of(self, path: str) -> dict[int, int]:
-        """The checksums of a path by client; empty where the table has none of it."""
+        """Return the checksums of a path by client; empty where the table has none of it."""
         found = self.records[self.places.get(path, slice(0, 0))]
         return dict(zip(found["client"].tolist(), found[KIND].tolist(), strict=True))
 
     def below(self, group: str) -> set[str]:
-        """The names in a group (of the file, with "")."""
+        """Return the names in a group (of the file, with "")."""
         lead = f"{group}/" if group else ""
         return {
             path[len(lead) :].partition("/")[0].partition("@")[0] for path in self.places if path.startswith(lead)
@@ -197,7 +197,7 @@ class Verified:
             return marks
 
     def table(self, file: FileState) -> ChecksumTable | None:
-        """The table of a file, if it was read lately."""
+        """Return the table of a file, if it was read lately."""
         with self._lock:
             return self._tables.get(file)
 

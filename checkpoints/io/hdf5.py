@@ -62,7 +62,7 @@ def open_hdf5(path: Path, format: str | None, version: int, what: str) -> Iterat
 
 
 def _open_until(path: Path, until: ExitStack) -> Any:
-    """The file, which is closed with all that is open ``until`` then."""
+    """Open the file, which is closed with all that is open ``until`` then."""
     try:
         return until.enter_context(h5py.File(path, "r", locking=False, rdcc_nbytes=0))
     except OSError as error:
@@ -76,7 +76,7 @@ def _open_until(path: Path, until: ExitStack) -> Any:
 
 
 def descriptor_of(file: Any) -> int:
-    """The system's, of a file that :func:`open_hdf5` has opened."""
+    """Return the system's descriptor of a file that :func:`open_hdf5` has opened."""
     return int(file.descriptor if file.driver == "fileobj" else file.id.get_vfd_handle())
 
 

@@ -117,7 +117,7 @@ class ValidatedFile:
         return sorted(name.decode(errors="replace") for name in names)
 
     def dataset(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> ValidatedDataset:
-        """A dataset that is what it must be, and whose data are there.
+        """Open a dataset once it is what it must be, and its data are there.
 
         Args:
             types: a dtype, in any byte order, or the kinds of several (``iu``: whole numbers).
@@ -163,7 +163,7 @@ def refuse_unstored(path: Path, dataset: Any) -> None:
 
 
 def read_array(path: Path, file: Any, name: str, kinds: str, dimensions: int) -> np.ndarray:
-    """A dataset of numbers.
+    """Read a dataset of numbers.
 
     Args:
         kinds: NumPy's, as ``iu`` for whole numbers.

@@ -74,7 +74,7 @@ class HeldLock:
 
 
 def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> HeldLock:
-    """The right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
+    """Take the right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
 
     Args:
         what: the file is, for the sentence: "the lock of a run".

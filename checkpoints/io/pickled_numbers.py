@@ -104,7 +104,7 @@ def _path(known: Any) -> str:
 
 
 def with_numbers(loaded: Any, depth: int = 0) -> Any:
-    """The same with NumPy's arrays and numbers in the place of what stood for them."""
+    """Put NumPy's arrays and numbers in the place of what stood for them."""
     if isinstance(loaded, _Array):
         return loaded.value if isinstance(loaded.value, UnreadableObject) or loaded.value.ndim else loaded.value[()]
     if isinstance(loaded, _Type):

@@ -31,7 +31,7 @@ _KINDS = (
 
 
 def regular(path: Path, what: str = "a file") -> Path:
-    """The path itself, once it is known that a regular file lies there; links are followed, nothing is opened.
+    """Return the path itself, once it is known that a regular file lies there; links are followed, nothing is opened.
 
     Opening a named pipe waits for a writer, and a device may never end. What cannot be looked at (missing, forbidden,
     a link in a circle) is left to whoever opens it, who can say what was wanted.
@@ -66,7 +66,7 @@ def kind_of(mode: int) -> str:
 
 
 def real_path(path: Path | str) -> Path:
-    """The absolute path without links in it, as far as they can be followed.
+    """Resolve a path to the absolute one without links in it, as far as they can be followed.
 
     As :meth:`pathlib.Path.resolve`, which raises RuntimeError for a link to itself in some versions of Python.
     """
@@ -77,7 +77,7 @@ def real_path(path: Path | str) -> Path:
 
 
 def lost_link(path: Path) -> str:
-    """A clause for a path that cannot be opened though something of that name lies there; "" where nothing does.
+    """Explain in a clause why a path cannot be opened though something of that name lies there; "" where nothing does.
 
     >>> lost_link(Path("nothing of this name"))
     ''
@@ -93,7 +93,7 @@ def lost_link(path: Path) -> str:
 
 
 def expand_home(text: str) -> Path:
-    """A path as it was typed, with ``~`` as the home folder.
+    """Make a path of what was typed, with ``~`` as the home folder.
 
     Raises:
         FedscopeError: the home folder of a user that there is not.
@@ -132,7 +132,7 @@ def explain_read_errors(path: Path, what: str) -> Iterator[None]:
 
 
 def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: str = "strict") -> str:
-    """A file's text.
+    """Read a file's text.
 
     Args:
         what: for the sentence: "a run's configuration".

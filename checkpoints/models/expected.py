@@ -42,7 +42,7 @@ class ExpectedModel:
 
     @classmethod
     def as_given(cls, expected: ExpectedModel | Layout | None) -> ExpectedModel | None:
-        """A layout alone as what is expected, of which no more is known."""
+        """Make a layout alone the expected model, of which no more is known."""
         return cls(expected) if isinstance(expected, Layout) else expected
 
 

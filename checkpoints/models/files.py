@@ -27,7 +27,7 @@ WRITTEN = (".pt", ".pth", ".safetensors")
 
 
 def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) -> Weights:
-    """One model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
+    """Read one model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
     weights, note = read_model(path, layout)
     if note:
         warnings.warn(f"{path}: {note}", FedscopeWarning, stacklevel=2)
@@ -35,7 +35,7 @@ def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) ->
 
 
 def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -> tuple[Weights, str]:
-    """One model from a file or a folder, and in words what was changed on the way; no code in it is ever run.
+    """Read one model from a file or a folder, and in words what was changed on the way; no code in it is ever run.
 
     The file's content says what it is, and its ending only where that says nothing. A checkpoint that holds more than
     tensors (``{"state_dict": ..., "epoch": ...}``, as Lightning's ``.ckpt``) is searched for the one ``state_dict`` in
@@ -146,7 +146,7 @@ def is_model_folder(path: Path | str) -> bool:
 
 
 def model_path(path: Path) -> Path:
-    """A model's file itself; of a folder the file, the index or the folder of parts that its model is.
+    """Return a model's file itself; of a folder the file, the index or the folder of parts that its model is.
 
     Raises:
         FedscopeError: it does not exist; no regular file; a folder without one model, with what it has.

@@ -32,8 +32,8 @@ PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 
 
 def model_in(folder: Path, suffixes: Sequence[str]) -> Path | None:
-    """The one model of a folder: its file, its index, or the folder itself where it lies in parts without an index;
-    None where it has none or several.
+    """Find the one model of a folder: its file, its index, or the folder itself where it lies in parts without an
+    index; None where it has none or several.
 
     Args:
         suffixes: that models' files have.
@@ -52,7 +52,7 @@ def model_in(folder: Path, suffixes: Sequence[str]) -> Path | None:
 
 
 def model_names(folder: Path, suffixes: Sequence[str]) -> list[str]:
-    """The names of all model files in a folder, sorted; none where it cannot be looked into."""
+    """Return the names of all model files in a folder, sorted; none where it cannot be looked into."""
     try:
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
     except OSError:
@@ -80,8 +80,8 @@ def has_ending(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def parts_of(path: Path, suffixes: Sequence[str]) -> dict[Path, list[str] | None] | None:
-    """The files that a model lies in, each with the names that it is to hold, if an index says them; None where it is
-    one file.
+    """Return the files that a model lies in, each with the names that it is to hold, if an index says them; None where
+    it is one file.
 
     Args:
         path: a file, an index, or the folder of parts that :func:`model_in` has found.

@@ -83,7 +83,7 @@ def match_names(
 def _attempts(
     given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel
 ) -> Iterator[NameMatch]:
-    """Every way in which all that is expected is found."""
+    """Yield every way in which all that is expected is found."""
     wanted = expected.layout.names
     for own, want in (
         ({name: name for name in given}, {name: name for name in wanted}),
@@ -174,7 +174,7 @@ def _are(names: list[str]) -> str:
 
 
 def _about_names(names: Mapping[str, str]) -> list[str]:
-    """A clause on how names were changed."""
+    """Return a clause on how names were changed."""
     if all(want == name for want, name in names.items()):
         return []
     want, name = next(iter(names.items()))

@@ -31,7 +31,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 
 
 def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "") -> tuple[dict[str, Any], str]:
-    """The one mapping of names to tensors in what was loaded.
+    """Find the one mapping of names to tensors in what was loaded.
 
     Below the keys of :data:`WRAPPINGS` first, then below any other key but those of optimisers. Where several lie
     there, it is the one whose names are the expected model's, up to a prefix.
@@ -76,7 +76,7 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
 
 
 def _extra_states(state: Mapping[str, Any], place: str) -> str:
-    """A clause for what lies beside the tensors; "" where there is nothing."""
+    """Return a clause for what lies beside the tensors; "" where there is nothing."""
     left = [name for name, value in state.items() if not is_tensor(value) and _is_left_out(name, value, place)]
     are = "is left out, which is no tensor" if len(left) == 1 else "are left out, which are no tensors"
     return f"{listed(left, 3)} {are}" if left else ""
@@ -95,7 +95,7 @@ def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
 
 
 def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: Expected, key: str) -> dict[str, Any]:
-    """The model that lies under a key."""
+    """Return the model that lies under a key."""
     if key in candidates:
         return dict(candidates[key])
     inside = {one: tensors for one, tensors in candidates.items() if one.startswith(f"{key}.")}
@@ -261,7 +261,7 @@ def _refuse_other_numbers(place: str, array: np.ndarray, dtype: str, entry: Tens
 
 
 def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> str:
-    """A clause for names that do not fit: what a prefix has to do with it, or nothing."""
+    """Return a clause for names that do not fit: what a prefix has to do with it, or nothing."""
     wanted = dict.fromkeys(expected.layout.names)
     if not arrays or not wanted:
         return ""

@@ -43,7 +43,7 @@ def unwrap(module: Any) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """A tensor's name without the parts that wrappers put into it, ``module.`` among them.
+    """Return a tensor's name without the parts that wrappers put into it, ``module.`` among them.
 
     >>> plain_name("module.features._orig_mod.0.weight"), plain_name("model.fc.weight")
     ('features.0.weight', 'model.fc.weight')
@@ -52,7 +52,7 @@ def plain_name(name: str) -> str:
 
 
 def cleared_name(name: str) -> str:
-    """A tensor's name without the parts that no network of anybody's own has; ``module.`` stays.
+    """Return a tensor's name without the parts that no network of anybody's own has; ``module.`` stays.
 
     >>> cleared_name("module.features._orig_mod.0.weight")
     'module.features.0.weight'

@@ -60,7 +60,7 @@ def _is_split(given: Any) -> bool:
 
 
 def _is_items(given: Any) -> bool:
-    """A Dataset or a DataLoader: what has a length and items, and is no array, list or text."""
+    """Check for a Dataset or a DataLoader: it has a length and items, and is no array, list or text."""
     sized = hasattr(given, "__len__") and (hasattr(given, "__getitem__") or hasattr(given, "dataset"))
     return sized and not hasattr(given, "shape") and not isinstance(given, tuple | list | str | bytes | Mapping)
 

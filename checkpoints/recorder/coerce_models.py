@@ -62,8 +62,8 @@ class ModelTensors:
         return ExpectedModel(layout, tied_names(self.arrays), {name: self.arrays[name].copy() for name in constants})
 
     def without_wrappers(self) -> tuple[ModelTensors, list[str]]:
-        """The same without what wrappers and profilers have put before its names and beside its tensors, where nothing
-        else says the names, and a clause for each change."""
+        """Take off what wrappers and profilers have put before the names and next to the tensors, where nothing else
+        says the names, and return a clause for each change."""
         notes = []
         counters = [name for name in self.arrays if name.rpartition(".")[2] in COUNTERS]
         if counters and len(counters) < len(self.arrays):
@@ -83,7 +83,7 @@ class ModelTensors:
         return self._renamed(names) if notes else self, notes
 
     def _renamed(self, names: Mapping[str, str]) -> ModelTensors:
-        """Some of the tensors, by other names."""
+        """Rename some of the tensors, and leave the others out."""
         parameters = self.parameters
         if parameters is not None:
             parameters = frozenset(names[name] for name in parameters if name in names)
@@ -94,8 +94,8 @@ class ModelTensors:
         )
 
     def fitted(self, place: object, expected: ExpectedModel) -> tuple[ModelTensors, list[str]]:
-        """The same by the expected names, and a clause for each thing that was changed; the model itself, where its
-        names do not go with them.
+        """Rename to the expected names, and return a clause for each thing that was changed; the model itself, where
+        its names do not go with them.
 
         Raises:
             FedscopeError: as :func:`~fedscope.checkpoints.models.match_names.match_names`.
@@ -165,7 +165,7 @@ def coerce_model(value: Any, names: Sequence[str] | None = None) -> ModelTensors
 
 
 def architecture(model: Any) -> tuple[str | None, ModelTensors | None]:
-    """The name of an architecture, where code can be found by it, and its tensors, where it is no name alone.
+    """Return the name of an architecture, where code can be found by it, and its tensors, where it is no name alone.
 
     Args:
         model: a name, a module, or a class or function without arguments that makes one.
@@ -219,7 +219,7 @@ def _name_in_order(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]
 
 
 def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
-    """A tensor as an array on the CPU, and its dtype."""
+    """Return a tensor as an array on the CPU, and its dtype."""
     if callable(getattr(value, "detach", None)):  # a tensor of torch
         if type(value).__name__.startswith("Uninitialized"):
             raise FedscopeError(
@@ -244,14 +244,14 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
 
 
 def numbers_of(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The values of an array that may be bits of bfloat16."""
+    """Return the values of an array that may be bits of bfloat16."""
     from ..models.weights import from_bfloat16
 
     return from_bfloat16(array) if dtype == BFLOAT16 else array
 
 
 def difference(model: ModelTensors, layout: Layout) -> str:
-    """One clause that names what of a model does not fit the run's, whatever the order; empty where all does."""
+    """Name in one clause what of a model does not fit the run's, whatever the order; empty where all does."""
     known = {entry.name: entry for entry in layout.entries}
     missing = [name for name in known if name not in model.arrays]
     other = [name for name in model.arrays if name not in known]

@@ -77,7 +77,7 @@ class ServerStep:
 
     @classmethod
     def of_metrics(cls, numbers: Mapping[str, float | int | None]) -> ServerStep | None:
-        """The inverse; None of a round that was not checked."""
+        """Invert :attr:`metrics`; None of a round that was not checked."""
         found = [numbers.get(f"server_{name}") for name in ("rule", "rate", "momentum", "plain", "left", "statistics")]
         rule, rate, momentum, plain, left, statistics = (nan if value is None else float(value) for value in found)
         if isnan(rule) or int(rule) not in list(Rule):
@@ -269,7 +269,7 @@ class ServerIdentifier:
 
 
 def _means(m: np.ndarray, moves: np.ndarray, p: np.ndarray) -> list[tuple[np.ndarray, bool]]:
-    """The weighted mean, and where p is not the same for all the plain one; whether it is that."""
+    """Return the weighted mean, and where p is not the same for all the plain one; whether it is that."""
     return [(m, False)] + ([] if np.allclose(p, 1 / len(p), rtol=1e-9) else [(moves.mean(axis=0), True)])
 
 
@@ -301,7 +301,7 @@ def _fit(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], flo
 def _linear(
     d: np.ndarray, m: np.ndarray, before: tuple[np.ndarray, np.ndarray] | None, noise: float
 ) -> ServerStep | None:
-    """A rate, momentum or Nesterov momentum over m, if one of them explains d."""
+    """Find a rate, momentum or Nesterov momentum over m, if one of them explains d."""
     length = float(np.linalg.norm(d))
     (rate,), left = _fit(d, [m])
     # a few numbers are explained by anything

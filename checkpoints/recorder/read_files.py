@@ -71,7 +71,7 @@ class FileReader:
         self.adapters = ""
 
     def read(self, path: Path) -> ModelTensors:
-        """One model.
+        """Read one model.
 
         Raises:
             FedscopeError: as :func:`~fedscope.checkpoints.models.files.read_model`; what does not go with the
@@ -102,7 +102,7 @@ class FileReader:
         return model
 
     def in_order(self, model: ModelTensors) -> ModelTensors:
-        """The same with its tensors in the architecture's order, as far as the files that were read say it."""
+        """Put a model's tensors into the architecture's order, as far as the files that were read say it."""
         names = self._names or tuple(model.arrays)
         if not self._ordered:
             names = tuple(sorted(names, key=_by_name))
@@ -185,6 +185,6 @@ def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, type
 
 
 def _by_name(name: str) -> tuple[Any, ...]:
-    """A key for the order that most architectures have: by module, weights before biases."""
+    """Return a key for the order that most architectures have: by module, weights before biases."""
     module, _, last = name.rpartition(".")
     return natural(module), _LAST.index(last) if last in _LAST else len(_LAST), natural(last)

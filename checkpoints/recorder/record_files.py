@@ -85,7 +85,8 @@ def record_files(
 def _check_import(
     files: CheckpointFiles, out: Path, samples: Any, model: str | None, data: str | None, *, force: bool
 ) -> tuple[Run | None, list[dict[int, int] | None]]:
-    """The run of this import that was interrupted at ``out``, None where there is none, and n_k of each round.
+    """Check what an import is given; returns the run of it that was interrupted at ``out``, None where there is none,
+    and n_k of each round.
 
     Raises:
         FedscopeError: something else is in the way; samples that do not go with the clients.
@@ -338,7 +339,7 @@ def mean_of(clients: Mapping[int, ModelTensors], samples: Mapping[int, int] | No
 
 
 def _to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """The bits of the nearest bfloat16, to even; by way of float32 they would be rounded twice."""
+    """Round to the bits of the nearest bfloat16, to even; by way of float32 they would be rounded twice."""
     bits = values.view(np.uint64)
     cut = np.uint64(45)  # of float64's 52 digits bfloat16 has 7
     half = np.uint64(2**44 - 1) + ((bits >> cut) & np.uint64(1))

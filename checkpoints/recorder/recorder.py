@@ -256,8 +256,8 @@ class Recorder:
                 print(visible(line))
 
     def _line(self) -> str:
-        """The command that asks of a run that names code of one's own, which no question imports by itself; empty
-        where a run names none."""
+        """Return the command that asks of a run that names code of one's own, which no question imports by itself;
+        empty where a run names none."""
         info = self._writer.run.info if self._writer is not None else {}
         model, data = info.get("model", ""), info.get("data", {}).get("name", "")
         if not (":" in model or is_own_code(data)):
@@ -349,7 +349,7 @@ class Recorder:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 
     def _fitted(self, place: str, what: str, model: ModelTensors) -> ModelTensors:
-        """A model by the names of the others; says once what was changed for that."""
+        """Rename a model's tensors as those of the others; says once what was changed for that."""
         expected = self._expected
         assert expected is not None, "the first model has said it"
         # of two tensors that were one in the first model, and nobody says that they are one
@@ -480,7 +480,7 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
 
 
 def _labels(given: Any, held: np.ndarray | None) -> Any:
-    """The labels by which a partition counts classes.
+    """Return the labels by which a partition counts classes.
 
     Raises:
         FedscopeError: others than those of the data.
@@ -556,7 +556,7 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
 
 
 def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
-    """A round's numbers as plain floats, whatever they were given as.
+    """Make a round's numbers plain floats, whatever they were given as.
 
     Raises:
         FedscopeError: what is no number.
@@ -597,7 +597,7 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
 
 
 def _not_finite(model: ModelTensors) -> str:
-    """The first floating tensor with a NaN or an infinity; empty where there is none."""
+    """Find the first floating tensor with a NaN or an infinity; empty where there is none."""
     for name, array in model.arrays.items():
         values = numbers_of(array, model.dtypes[name])
         if values.dtype.kind == "f" and not np.isfinite(values).all():

@@ -131,7 +131,7 @@ def coerce_data(
 
 
 def read_kept(run: Path, info: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
-    """The arrays that a run keeps; None where it keeps none.
+    """Read the arrays that a run keeps; None where it keeps none.
 
     Raises:
         FedscopeError: they are gone, damaged or others than were recorded.
@@ -202,7 +202,7 @@ def _is_data_set(data: Any) -> bool:
 
 
 def _of_data_set(data: Any) -> dict[str, np.ndarray]:
-    """Its arrays as networks take them."""
+    """Take the arrays of a data set as networks take them."""
     names = ARRAYS if len(data.y_train) else ARRAYS[2:]
     arrays = {name: np.asarray(getattr(data, name)) for name in names}
     return {**arrays, "classes": np.asarray(int(data.classes))}

@@ -64,7 +64,7 @@ class ColumnChunk:
         return count
 
     def read(self, buffer: np.ndarray | None = None) -> np.ndarray:
-        """The values, [rows, count].
+        """Read the values, [rows, count].
 
         Args:
             buffer: of at least so many numbers of this dtype, flat, that they are written to; a new one by default.
@@ -160,7 +160,8 @@ def _chunks(round_: Round, columns: int, layers: Collection[str] | None, which: 
 
 
 def _prefetch(chunks: Iterator[ColumnChunk]) -> Iterator[ColumnChunk]:
-    """The same, some of them ahead told to the system, which fetches them while others are worked on."""
+    """Yield the same chunks, some of them announced ahead to the system, which fetches them while others are worked
+    on."""
     if not hasattr(os, "posix_fadvise"):  # not on this system
         yield from chunks
         return
@@ -202,7 +203,7 @@ class _File:
 
 
 def _unpack(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:
-    """A temporary file with a parameter's rows, read and decoded one by one, and where they begin.
+    """Write a parameter's rows to a temporary file, read and decoded one by one; returns it and where they begin.
 
     Raises:
         FedscopeError: there is no room for it.
@@ -269,7 +270,7 @@ def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence
 
 
 def _rows(stored: ValidatedDataset, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
-    """The byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
+    """Return the byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
     if not prod(stored.shape):
         return None
     count, dataset = stored.shape[0] if stacked else 1, stored.id

@@ -52,7 +52,7 @@ class DiskMatrix(ABC):
         return values
 
     def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
-        """All columns in their order, some at a time: where they lie, and their values [C, n].
+        """Yield all columns in their order, some at a time: where they lie, and their values [C, n].
 
         Args:
             numbers: in a block, at most (at least a column).
@@ -212,7 +212,7 @@ def read_at(file: int, left: memoryview, place: int) -> int:
 
 
 def cut(columns: int, width: int) -> Iterator[slice]:
-    """All columns, ``width`` at a time.
+    """Yield all columns, ``width`` at a time.
 
     >>> list(cut(5, 3))
     [slice(0, 3, None), slice(3, 5, None)]

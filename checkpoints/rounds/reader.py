@@ -117,7 +117,7 @@ class RoundFile:
         return self.has_table and not self._marks.get(path, 0) >> place & 1
 
     def expected(self, path: str, client: int) -> int:
-        """The checksum that a value was written with.
+        """Return the checksum that a value was written with.
 
         Raises:
             FedscopeError: it was not written.
@@ -171,7 +171,7 @@ class RoundFile:
         self.verify(stored, place, out)
 
     def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
-        """A dataset as an array of its own type, verified."""
+        """Read a dataset as an array of its own type, verified."""
         stored = self.validated.dataset(path, types, shape)
         flat = np.empty(prod(stored.shape), stored.dtype.newbyteorder("="))
         self.read(stored, None, flat)

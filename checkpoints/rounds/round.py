@@ -67,7 +67,7 @@ class Round:
 
     @contextmanager
     def open(self, *, stacked: bool = False, group: str = CLIENTS) -> Iterator[RoundFile]:
-        """Its file, for those who read rows by themselves.
+        """Open its file, for those who read rows by themselves.
 
         Args:
             stacked: whether what is read has a row a client.
@@ -141,7 +141,7 @@ class Round:
         return "sketch" in self._names
 
     def sketch(self) -> np.ndarray:
-        """The sketches of the clients' updates, [C, k] float32, in the order of ``client_ids``; see
+        """Return the sketches of the clients' updates, [C, k] float32, in the order of ``client_ids``; see
         :func:`fedscope.checkpoints.rounds.sketches.sketch`.
 
         Raises:
@@ -159,7 +159,7 @@ class Round:
         return tuple(name for name in MODELS if f"{name}_sketch" in self._names)
 
     def whole_sketch(self, which: str) -> np.ndarray:
-        """The sketch of ``start``, ``global`` or ``averaged`` itself, [k] float64; see
+        """Return the sketch of ``start``, ``global`` or ``averaged`` itself, [k] float64; see
         :func:`fedscope.checkpoints.rounds.sketches.sketch_whole`.
 
         Raises:
@@ -195,7 +195,7 @@ class Round:
             return any(entry.stored or is_packed(file, f"{group}/{entry.name}") for entry in entries)
 
     def read(self, which: str) -> Weights:
-        """One model [P]: ``start``, ``global`` or ``averaged``.
+        """Return one model [P]: ``start``, ``global`` or ``averaged``.
 
         Raises:
             FedscopeError: it was not recorded; says which were.
@@ -212,7 +212,8 @@ class Round:
             raise FedscopeError(f"{self.label}/{which}: round {self.number} recorded {have}")
 
     def clients(self, ids: Sequence[int] | np.ndarray | None = None) -> Weights:
-        """The clients' models after local training, [C, P]: all in the order of ``client_ids``, or those asked for.
+        """Return the clients' models after local training, [C, P]: all in the order of ``client_ids``, or those asked
+        for.
 
         Raises:
             FedscopeError: they were not recorded, or not those of all that are asked for (says whose were); a client
@@ -234,7 +235,8 @@ class Round:
             )
 
     def sampled(self) -> Weights:
-        """The models of the clients that were recorded where not all were, [m, P], in the order of ``sampled_ids``.
+        """Return the models of the clients that were recorded where not all were, [m, P], in the order of
+        ``sampled_ids``.
 
         Raises:
             FedscopeError: there is no sample; all clients were recorded, or none.
@@ -249,7 +251,7 @@ class Round:
             return read_models(file, group, places)
 
     def _places(self, ids: Sequence[int] | np.ndarray | None, kept: np.ndarray | None = None) -> Sequence[int]:
-        """The places of clients among those that took part, or among those that were kept."""
+        """Return the places of clients among those that took part, or among those that were kept."""
         if ids is None:
             return range(len(self.client_ids))
         among = self.client_ids if kept is None else kept
@@ -262,16 +264,17 @@ class Round:
         return [place[int(k)] for k in ids]
 
     def client(self, id: int) -> Weights:
-        """One client's model [P]; only its row is read. Raises as :meth:`clients`."""
+        """Return one client's model [P]; only its row is read. Raises as :meth:`clients`."""
         return self.clients([id]).row(0)
 
     def rows_of(self, which: str, layer: str) -> Iterator[np.ndarray]:
-        """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+        """Yield a parameter of every client, flat and one after the other; or of ``start``, ``global`` or
+        ``averaged``."""
         with self.open(stacked=which == "clients") as file:
             yield from read_layer(file, which, layer)
 
     def state(self) -> dict[str, Any]:
-        """The server's state after the round: arrays (vectors are [P]), models, or mappings of them, by name."""
+        """Return the server's state after the round: arrays (vectors are [P]), models, or mappings of them, by name."""
         with self.open() as file:
             return read_state(file)
 
@@ -306,7 +309,7 @@ class Round:
 
 
 def few_of(round_: Round) -> str:
-    """A clause for refusals: whose models a round kept, of how many."""
+    """Return a clause for refusals: whose models a round kept, of how many."""
     ids = round_.sampled_ids
     which = f"client {ids[0]}" if len(ids) == 1 else f"clients {listed(ids, 6)}"
     return (

@@ -192,7 +192,7 @@ def _drop_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_runs(folder: Path | str) -> list[Run]:
-    """All runs in a folder and below it, by path; hidden folders and what only looks like a run are left out.
+    """Find all runs in a folder and below it, by path; hidden folders and what only looks like a run are left out.
 
     Links are followed, two folders deep. A run that is reached twice is listed once, by its own path rather than by a
     link's.
@@ -201,7 +201,7 @@ def find_runs(folder: Path | str) -> list[Run]:
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:
-    """The folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged, beside which rounds still lie."""
+    """Find the folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged but that still hold rounds."""
     return sorted(_walk(Path(folder), _kept_files))
 
 

@@ -89,7 +89,7 @@ def refuse_broken_seal(path: Path, name: str, info: Mapping[str, Any]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file, as hexadecimal digits."""
+    """Compute the sha256 of a file, as hexadecimal digits."""
     with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -124,14 +124,14 @@ def _numbers(value: Any) -> bool:
 
 
 def _history(value: Any) -> bool:
-    """A list of [last round, configuration]."""
+    """Check a list of [last round, configuration]."""
     return isinstance(value, list) and all(
         isinstance(past, list) and len(past) == 2 and _count(past[0]) and isinstance(past[1], dict) for past in value
     )
 
 
 def _identities(value: Any) -> bool:
-    """A list of [last round, identity]."""
+    """Check a list of [last round, identity]."""
     return isinstance(value, list) and all(
         isinstance(past, list) and len(past) == 2 and _count(past[0]) and _identity(past[1]) for past in value
     )

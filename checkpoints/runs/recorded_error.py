@@ -94,7 +94,7 @@ def format_error(error: float) -> str:
 
 
 def stored_checks(run: Path) -> dict[str, ErrorCheck]:
-    """The outcomes that a run's folder keeps, by their keys; what is damaged or of another kind is none."""
+    """Read the checks that a run's folder keeps, by their keys; what is damaged or of another kind is left out."""
     try:
         found = read_json(run / NAME, "a run's outcomes", "remove it")
     except (OSError, FedscopeError):

@@ -129,7 +129,7 @@ class Serializer:
 
     @contextmanager
     def held(self, name: Any, content: Any) -> Iterator[Parcel]:
-        """A parcel, released afterwards."""
+        """Hold a parcel, and release it afterwards."""
         try:
             yield self.pack(name, content)
         finally:

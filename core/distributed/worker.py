@@ -93,7 +93,7 @@ class TaskResult:
     said: tuple[str, ...]
 
     def result(self) -> Any:
-        """The result.
+        """Return the result.
 
         Raises:
             the error.
@@ -181,7 +181,7 @@ class ClusterWorker:
         return TaskResult(found, failed, perf_counter() - began, said)
 
     def _error(self, error: Exception) -> bytes:
-        """The error, pickled; what cannot be is said in its words."""
+        """Pickle an error; what cannot be is said in its words."""
         try:
             found = self._dumps(error)
             pickle.loads(found)

@@ -184,7 +184,7 @@ class PlainCriterion(LabelCriterion):
         self.called, self.name = name, CLASSIFICATION.name
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """A classification, or as its name says."""
+        """Become a classification, or stay as its name says."""
         if y.ndim < 2 and not (y.dtype.kind in "if" and bool((y == PADDED).any())):
             return CLASSIFICATION, y
         return LabelCriterion(self.criterion, self.called).taken(y)
@@ -201,7 +201,7 @@ class PositionCriterion(Sequences):
         self._labels = labels
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """The ignored label is -100 from here."""
+        """Take targets whose ignored label is -100 from here."""
         return self, self._labels.recoded(y)
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ class PositionCriterion(Sequences):
         return _divide(each.flatten(1).sum(dim=1), self.weights(y))
 
     def error(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The share of a sample's positions that count at which the greatest output is another class's, [n]."""
+        """Return the share of a sample's positions that count at which the greatest output is another class's, [n]."""
         logits = _classes_second(outputs, y)
         wrong = ((logits.argmax(dim=1) != y) | logits.isnan().any(dim=1)) & (y != PADDED)
         return wrong.flatten(1).sum(dim=1).double() / super().weights(y).clamp(min=1)
@@ -252,12 +252,12 @@ class PositionCriterion(Sequences):
 
 
 def _classes_last(second: Tensor, part: Samples) -> Tensor:
-    """Outputs [1, V, L] as of :class:`Sequences`, [1, L, V]; of maps as they are."""
+    """Put outputs [1, V, L] as those of :class:`Sequences`, [1, L, V]; leave those of maps as they are."""
     return second.transpose(1, 2) if part.y.dim() == 2 and second.dim() == 3 else second
 
 
 def _classes_second(outputs: Tensor, y: Tensor) -> Tensor:
-    """Outputs [n, V, ...] as torch takes them, where they may be a language model's [n, L, V]."""
+    """Put outputs as torch's losses take them, [n, V, ...], also those of a language model, [n, L, V]."""
     models = y.dim() == 2 and outputs.dim() == 3 and outputs.shape[1] == y.shape[1] != outputs.shape[2]
     return outputs.transpose(1, 2) if models else outputs
 
@@ -281,7 +281,7 @@ def _without_reduction(criterion: _Loss) -> _Loss:
 
 
 def _to_outputs(criterion: _Loss, outputs: Tensor) -> _Loss:
-    """The criterion with its weights where the outputs are, and of their type."""
+    """Put the criterion's weights where the outputs are, and of their type."""
     own = dict(criterion.named_buffers(recurse=False))
     if all(value.device == outputs.device and value.dtype == outputs.dtype for value in own.values()):
         return criterion

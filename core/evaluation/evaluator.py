@@ -154,7 +154,7 @@ class Evaluator:
         return partial(Evaluator, compute=self.compute.here, batch=self.batch), (module, self.parts)
 
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
-        """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
+        """Measure loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
 
         On the first data set, where several were given.
         """
@@ -174,7 +174,7 @@ class Evaluator:
         return loss, error
 
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
-        """Outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
+        """Compute outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
         x = self._data[0][0][rows]
 
         def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
@@ -186,14 +186,14 @@ class Evaluator:
         return torch.stack(list(self._run(task, list(models))))
 
     def answers(self, model: Weights, count: int) -> np.ndarray:
-        """Outputs of a model on the first ``count`` samples, [count, ...]; computed here, in no worker."""
+        """Compute outputs of a model on the first ``count`` samples, [count, ...]; here, in no worker."""
         with torch_threads(1):
             (replica,) = self._first(1, self._idle[0])
             _take(replica, model)
             return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
 
     def batches(self, part: int) -> Iterator[Tensor]:
-        """The inputs of a data set as they are evaluated."""
+        """Yield the inputs of a data set as they are evaluated."""
         return in_batches(self._data[part][0], self.batch)
 
     def prepare(self, x: Inputs) -> Inputs:
@@ -239,7 +239,7 @@ class Evaluator:
     def _means(
         self, models: int, outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]], batch: int, stop: Event
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Loss and error [S] of so many models: every batch under all of them before the next one.
+        """Measure loss and error [S] of so many models: every batch under all of them before the next one.
 
         ``outputs_of(part, number, x)`` gives every model's outputs on a batch of a data set.
         """

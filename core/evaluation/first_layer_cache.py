@@ -41,12 +41,12 @@ class FirstLayer:
     behind: tuple[str, ...]
 
     def parts(self, module: nn.Module) -> list[nn.Module]:
-        """The layer and what is behind it, in this module."""
+        """Return the layer and what is behind it, in this module."""
         return [module.get_submodule(name) for name in (self.layer, *self.behind)]
 
 
 def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
-    """The module's first layer, where its outputs may be put in its place; tried out on the inputs ``x``.
+    """Find the module's first layer, where its outputs may be put in its place; tried out on the inputs ``x``.
 
     A plain linear or convolutional layer, called once. What it is given depends on no weight: all are made NaN, and it
     is given the same. Its weights, and what lies between it and the last module ``behind``, serve nothing else: they
@@ -116,7 +116,7 @@ class Entrance:
             part.forward = self._unless_replaced(part, part.forward)
 
     def __call__(self, h: Tensor, x: Tensor) -> Tensor:
-        """Outputs of the module for the inputs ``x``, whose first layer with what is behind it gave ``h``."""
+        """Compute outputs of the module for the inputs ``x``, whose first layer with what is behind it gave ``h``."""
         # nobody looks at what lies in between; were it otherwise, it would show
         self._instead = dict.fromkeys(self._parts, h.new_tensor(float("nan"))) | {self._parts[-1]: h}
         try:
@@ -156,7 +156,8 @@ class Spanned:
         self.rows = columns.T
 
     def outputs(self, x: Tensor) -> Tensor:
-        """The layer's outputs under every row, [M, n, ...], channels last. Not to be called by two threads at once."""
+        """Compute the layer's outputs under every row, [M, n, ...], channels last. Not to be called by two threads at
+        once."""
         with torch.inference_mode():
             given = _trace_inputs(self._module, self._first.layer, x)
             each = [functional_call(self._layer, self._parameters(row), given) for row in self.rows]
@@ -186,7 +187,7 @@ class Spanned:
             return points.movedim(-1, 2) if points.dim() > 4 else points
 
     def _room(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """A tensor of this thread's, the same one again: fresh memory costs a third of the work."""
+        """Return a tensor of this thread's, the same one again: fresh memory costs a third of the work."""
         have: Tensor | None = getattr(self._own, name, None)
         if have is None or have.shape != shape:
             have = like.new_empty(shape)

@@ -62,7 +62,7 @@ class Spanning:
         return self._takes(i) and bool(np.count_nonzero(self._coefficients(i)) > 1)
 
     def groups(self, order: Sequence[int]) -> list[list[int]]:
-        """The indices in their order, neighbours that are combinations in one list."""
+        """Group the indices in their order, neighbours that are combinations in one list."""
         made: list[list[int]] = []
         open_ = False
         for i in order:
@@ -77,7 +77,7 @@ class Spanning:
     def logits(
         self, group: Sequence[int], replicas: Sequence[Replica], part: int, batch: int, x: Tensor
     ) -> list[Tensor]:
-        """Outputs of a group's models, formed in ``replicas``, on a batch of a data set."""
+        """Compute outputs of a group's models, formed in ``replicas``, on a batch of a data set."""
         outputs = self._outputs.get((part, batch))
         if outputs is None:
             return [replica.logits(x) for replica in replicas]
@@ -88,7 +88,7 @@ class Spanning:
     def _computed(
         self, evaluator: Evaluator, module: nn.Module, bases: Sequence[Weights]
     ) -> dict[tuple[int, int], Tensor]:
-        """The first layer's outputs by data set and batch, as many as there is room for."""
+        """Compute the first layer's outputs by data set and batch, as many as there is room for."""
 
         def batches() -> Iterator[tuple[tuple[int, int], Tensor]]:
             room = OUTPUTS

@@ -118,7 +118,8 @@ class Replica(FlatModule):
             self._combine_buffer(name, target, models, terms if buffers else [(1.0, models[0])])
 
     def _resident(self, model: Weights) -> Tensor:
-        """A model's parameters on the device: the few that the points of a surface are made of are sent there once."""
+        """Return a model's parameters on the device: the few that the points of a surface are made of are sent there
+        once."""
         known = self._kept.get(id(model))
         if known is None or known[0] is not model:
             while len(self._kept) >= KEPT:
@@ -145,13 +146,13 @@ class Replica(FlatModule):
             re_estimate(self.module, x)
 
     def logits(self, x: Tensor) -> Tensor:
-        """The model's outputs for inputs as :meth:`prepare` made them, [n, classes]."""
+        """Compute the model's outputs for inputs as :meth:`prepare` made them, [n, classes]."""
         with torch.inference_mode(), self.compute.products(), self.compute.forward():
             output: Tensor = self.module(x)
             return output
 
     def logits_from(self, first: FirstLayer, h: Tensor, x: Tensor) -> Tensor:
-        """The same where the first layer gave ``h`` for the inputs ``x``; on a CPU in float32."""
+        """Compute the outputs where the first layer gave ``h`` for the inputs ``x``; on a CPU in float32."""
         if self._entrance is None or self._entrance[0] != first:
             self._entrance = first, Entrance(self.module, first)
         with torch.inference_mode():

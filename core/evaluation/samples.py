@@ -68,7 +68,8 @@ class Samples:
         return f"{self.name} {self.split}"
 
     def limit(self, count: int, seed: int = 0) -> Samples:
-        """A seeded subset of ``count`` samples with the classes in the whole's proportions; the whole if it is smaller.
+        """Draw a seeded subset of ``count`` samples with the classes in the whole's proportions; the whole if it is
+        smaller.
 
         Class c gets floor(count n_c / n) samples, and the largest remainders one more (ties: the lower class), so that
         no class is off its proportion by a whole sample. Samples stay in their order. Of a task without classes they

@@ -211,7 +211,7 @@ class Sequences(Task):
 
 
 def _classes_second(outputs: Tensor, y: Tensor) -> Tensor:
-    """Outputs as torch's losses take them: [n, V, ...]."""
+    """Put outputs as torch's losses take them, [n, V, ...], also those of a language model, [n, L, V]."""
     return outputs.transpose(1, 2) if y.dim() == 2 else outputs
 
 

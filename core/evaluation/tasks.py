@@ -45,11 +45,11 @@ class Task:
             cls.name = cls.__name__
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, [n], of a batch's outputs [n, ...] and targets [n, ...]."""
+        """Return the loss of each sample, [n], of a batch's outputs [n, ...] and targets [n, ...]."""
         raise NotImplementedError
 
     def error(self, outputs: Tensor, y: Tensor) -> Tensor | None:
-        """The error of each sample, [n] in 0..1; None where the task has none."""
+        """Return the error of each sample, [n] in 0..1; None where the task has none."""
         return None
 
     def weights(self, y: Tensor) -> Tensor | None:
@@ -65,7 +65,7 @@ class Task:
         return _total_weight(self.weights(y), y)
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """The task for a data set's targets [n, ...] as they were given, and the targets as it counts them."""
+        """Return the task for a data set's targets [n, ...] as they were given, and the targets as it counts them."""
         return self, y
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Literal["mean", "sum"]) -> Tensor:

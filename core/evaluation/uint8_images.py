@@ -68,7 +68,7 @@ class Uint8Images:
         return len(self.stored)
 
     def dim(self) -> int:
-        """The number of dimensions of what is read."""
+        """Return the number of dimensions of what is read."""
         return len(self.shape)
 
     def is_floating_point(self) -> bool:
@@ -76,7 +76,7 @@ class Uint8Images:
         return True
 
     def __getitem__(self, rows: slice | Tensor | np.ndarray) -> Tensor:
-        """Some samples, standardised."""
+        """Read some samples, standardised."""
         if isinstance(rows, slice):
             part = self._flat[rows]
         else:
@@ -87,12 +87,12 @@ class Uint8Images:
         return x.to(self.dtype)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Uint8Images:
-        """The same bytes on a device, read as another type."""
+        """Put the same bytes on a device, to be read as another type."""
         stored = self.stored if device is None else self.stored.to(device)
         return Uint8Images(stored, self.means, self.deviations, dtype or self.dtype)
 
     def held(self) -> Uint8Images | Tensor:
-        """All samples standardised, where they take no more than ``HELD``; else these."""
+        """Standardise all samples, where they take no more than ``HELD``; else return these."""
         return self[:] if self.nbytes <= HELD else self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -105,6 +105,6 @@ Inputs = Tensor | Uint8Images
 
 
 def in_batches(x: Inputs, size: int) -> Iterator[Tensor]:
-    """All samples in their order, so many at a time; bytes are standardised when it is their turn."""
+    """Yield all samples in their order, so many at a time; bytes are standardised when it is their turn."""
     for start in range(0, len(x), size):
         yield x[start : start + size]

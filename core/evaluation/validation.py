@@ -209,5 +209,5 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The class and the first line of what was raised."""
+    """Return the class and the first line of what was raised."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no reason given'])[0]}"

@@ -102,7 +102,7 @@ class Watch:
         )
 
     def _given(self, model: Arrays) -> Any:
-        """A model as the recorder takes it: in order, if it has no names but those that Flower makes up."""
+        """Return a model as the recorder takes it: in order, if it has no names but those that Flower makes up."""
         typed = {name: self._typed(name, array) for name, array in model.items()}
         unnamed = self._named and list(typed) == [str(i) for i in range(len(typed))]
         return list(typed.values()) if unnamed else typed
@@ -119,7 +119,7 @@ class Watch:
             return array.astype(wanted)
 
     def _numbers(self, replies: Sequence[Reply]) -> list[int]:
-        """The clients' numbers in the run: all are partitions, or none is, as in the first round."""
+        """Return the clients' numbers in the run: all are partitions, or none is, as in the first round."""
         if self._by_partition is None:
             self._by_partition = all(reply.partition is not None for reply in replies)
             if not self._by_partition:
