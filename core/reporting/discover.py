@@ -40,7 +40,7 @@ KINDS = (
     Kind("decomposition.explanation.result", "Explanation", "Factors", "What makes up the loss of the averaged model?"),
     Kind("decomposition.factors.result", "Decomposition", "Factors", "What makes up the loss of the averaged model?"),
     Kind("decomposition.subsets.result", "Subsets", "Factors", "How many models does the average need?"),
-    Kind("training.windows.result", "WindowMeans", "Factors", "How many rounds does the average need?"),
+    Kind("decomposition.windows.result", "WindowMeans", "Factors", "How many rounds does the average need?"),
     Kind("decomposition.theory.result", "Theory", "Factors", "Do Lemma 1 and Theorem 2 hold?"),
     Kind("landscape.planes.result", "Plane", "Surfaces", "Where are the models on the loss surface?"),
     Kind("landscape.lines.result", "Line", "Surfaces", "What is the loss between two models?"),
@@ -56,7 +56,7 @@ KINDS = (
     Kind("decomposition.synergy.result", "Synergy", "Dispersion", "Which parameters do clients disagree about?"),
     Kind("decomposition.forgetting.result", "Forgetting", "Clients", "What do clients forget?"),
     Kind("decomposition.client_data.result", "ClientData", "Clients", "Which data do clients have?"),
-    Kind("training.reaggregation_result", "Reaggregation", "Servers", "What would another server have made of it?"),
+    Kind("decomposition.reaggregation.result", "Reaggregation", "Servers", "What would another server have made of it?"),
 )
 #: in the order of the page
 SECTIONS = tuple(dict.fromkeys(kind.section for kind in KINDS))
