@@ -225,6 +225,9 @@ MODULES = {
 }
 #: names that packages handed on, and the modules that have them
 NAMES = {
+    "decomposition.explanation.claims": {
+        "explain": "decomposition.explanation.explain",
+    },
     "landscape": {
         "Compute": "evaluation.compute",
         "cores": "distributed.cores",

@@ -213,17 +213,27 @@ def members(kind: type[Any], apart: tuple[type[Any], ...], page: str) -> list[st
     for name, member in everything(kind):
         if name.startswith("_") or (name in taken and not asks_more(kind, name)):
             continue
-        if apart == () and name in ("command", "suffixes", "derived", "drawn", "paged", "paths", "derive"):
+        if apart == () and name in (
+            "command",
+            "suffixes",
+            "derived",
+            "drawn",
+            "paged",
+            "drawing",
+            "paging",
+            "paths",
+            "derive",
+        ):
             continue  # how answers are kept and named, which is for those who write questions
         inner = getattr(member, "fget", None) or getattr(member, "func", None)
         if inner is not None:
             hint = inspect.get_annotations(inner).get("return", "")
             shown = f"`{name}`{f' (`{type_text(hint)}`)' if hint else ''}"
         elif callable(getattr(kind, name)) and not inspect.isclass(member):
-            shown = f"`{name}{parameters_of(getattr(kind, name), member)}`"
+            shown = f"`{name}{parameters_of(asked_of(kind, name), member)}`"
         else:
             continue
-        about = inspect.getdoc(inner or getattr(kind, name)) or inspect.getdoc(getattr(Result, name, None)) or ""
+        about = inspect.getdoc(inner or asked_of(kind, name)) or inspect.getdoc(getattr(Result, name, None)) or ""
         first = " ".join(about.split("\n\n")[0].split())
         lines.append(f"- {shown}: {text_of(kind, first, page)}")
     return lines
@@ -243,10 +253,18 @@ def everything(kind: type[Any]) -> Iterator[tuple[str, Any]]:
 
 def asks_more(kind: type[Any], name: str) -> bool:
     """Whether what all answers have takes more of this one: settings of its figure."""
-    common, own = getattr(Result, name, None), getattr(kind, name)
+    common, own = getattr(Result, name, None), asked_of(kind, name)
     if not callable(common) or name not in ("figure", "figures", "pages"):
         return False
-    return set(inspect.signature(own).parameters) - set(inspect.signature(common).parameters) != set()
+    return set(list(inspect.signature(own).parameters)[1:]) - {"width", "title", "drawing"} != set()
+
+
+def asked_of(kind: type[Any], name: str) -> Any:
+    """What takes the settings of a method: of a figure the function that draws it, which its folder has."""
+    own = getattr(kind, name)
+    if own is Result.figure and kind is not Result and kind.drawn:
+        return kind.drawing(next(iter(kind.drawn)))
+    return own
 
 
 def parameters_of(function: Any, member: Any) -> str:
@@ -256,6 +274,8 @@ def parameters_of(function: Any, member: Any) -> str:
         for parameter in inspect.signature(function).parameters.values()
         if parameter.name not in ("self", "cls") or isinstance(member, staticmethod)
     ]
+    if member is Result.figure and function is not member:
+        own = own[1:]  # the result itself, of a function that draws it
     return f"({', '.join(spelled(own, typed=False))})"
 
 
