@@ -15,6 +15,7 @@ from typing import Any, ForwardRef
 from docstrings import markdown
 
 import fedscope
+from fedscope.analysis.register import analyses
 from fedscope.results import ArrayResult, Collection, Result, TableResult
 
 HOW_TOS = Path(__file__).resolve().parent / "howto"
@@ -35,19 +36,11 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Ask": (
         "Each question is a function, and has a command of the same name. Runs and models come first; all else is "
         "given by keyword.",
-        (
-            *("curves", "data", "line", "plane", "sharpness", "explain", "decompose", "subsets", "wima"),
-            *("forgetting", "theory", "cka", "updates", "disperse", "embed", "parameters", "synergy"),
-            *("reaggregate", "report"),
-        ),
+        (*(one.name for one in analyses()), "report"),
     ),
     "Answers": (
         "What questions give. All of them also have what [every answer](#what-every-answer-can-do) has.",
-        (
-            *("Curves", "ClientData", "Line", "Plane", "Planes", "Sharpness", "Explanation", "Decomposition"),
-            *("Subsets", "WindowMeans", "Forgetting", "Theory", "ClientCKA", "ModelCKA", "Updates", "Dispersion"),
-            *("Embedding", "Parameters", "ParameterMap", "Synergy", "Comparison", "Report"),
-        ),
+        (*(name for one in analyses() for name in one.answers), "Comparison", "Report"),
     ),
     "Measure by hand": (
         "What questions are built of: losses of many models, planes, the decomposition of one round, tasks.",
@@ -71,24 +64,9 @@ HOW_TO = {
     "Recorder": "record-own-loop",
     "record": "record-flower",
     "import_models": "soup",
-    "line": "landscape",
-    "plane": "landscape",
-    "sharpness": "sharpness",
-    "explain": "explain",
-    "decompose": "decomposition",
-    "subsets": "subsets",
-    "wima": "wima",
-    "forgetting": "forgetting",
-    "theory": "theory",
-    "cka": "cka",
-    "updates": "updates",
-    "disperse": "dispersion",
-    "embed": "embedding",
-    "parameters": "parameters",
-    "synergy": "what-if",
-    "reaggregate": "what-if",
     "report": "report",
     "Task": "any-loss",
+    **{one.name: one.how_to for one in analyses() if one.how_to},
 }
 HEAD = """\
 Every public name of `import fedscope`: its signature, its docstring, its fields and methods. \
