@@ -19,13 +19,13 @@ from ...checkpoints.io.visible_text import visible
 from ...results import Table, TableResult, number
 from ..curves.measures import TOTALS, Measure, measure_of
 from ..curves.run_curve import Curve
+from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
-from .best_of import best_of as best_of_grid
 from .gathered import Entry, Gathered, gather
 from .layout import axes_of, position, says, unsaid, words_of
-from .paired import Paired, paired
-from .run_names import same_data
+from .statistics import Paired, paired
+from .statistics import best_of as best_of_grid
 from .telling_apart import about_rows, placed
 
 if TYPE_CHECKING:
