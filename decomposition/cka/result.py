@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...results import ArrayResult, Collection, Kept, along, padded
+from ...results import ArrayResult, Collection, Serializable, along, padded
 from ...results.arrays import Variable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ TEST_ERROR = {"test_error": "test error of the global model, measured while trai
 
 
 @dataclass(frozen=True, eq=False)
-class RoundCKA(Kept):
+class RoundCKA(Serializable):
     """One round of C clients. NaN where CKA does not exist, and all that is made from it.
 
     Attributes:
@@ -64,7 +64,7 @@ class RoundCKA(Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class LayersCKA(Kept):
+class LayersCKA(Serializable):
     """One round at each of several layers."""
 
     layers: tuple[RoundCKA, ...]

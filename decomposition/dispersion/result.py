@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError
-from ...results import Kept, Table, TableResult, number
+from ...results import Serializable, Table, TableResult, number
 from .layer_maps import Cells, LayerMap, SkewHistogram
 from .statistics import FEWEST
 
@@ -25,7 +25,7 @@ COUNTS = ("zero_mean", "nonfinite", "tested", "rejected")
 
 
 @dataclass(frozen=True)
-class LayerDispersion(Kept):
+class LayerDispersion(Serializable):
     """One parameter tensor of a round, or the whole model, over C clients; None where a value does not exist.
 
     Attributes:
@@ -65,7 +65,7 @@ class LayerDispersion(Kept):
 
 
 @dataclass(frozen=True)
-class RoundDispersion(Kept):
+class RoundDispersion(Serializable):
     """One round of a run: C ``clients``, a record a layer in the model's order, and one of the whole model."""
 
     run: str

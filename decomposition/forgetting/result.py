@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...results import ArrayResult, Kept, along
+from ...results import ArrayResult, Serializable, along
 from ...results.arrays import Variable
 from ..draws.divergence import diverged_words
 
@@ -38,7 +38,7 @@ DIVERGED = "1 for clients whose model is not finite"
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(Kept):
+class Answers(Serializable):
     """Counts of samples by client and true class, int64 [K, classes], for one ``round`` with ``client_ids`` [K].
 
     ``own``: samples that are the client's, ``others``: those that are not. Of these ``before_own`` and

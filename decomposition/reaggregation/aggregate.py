@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_rows
+from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
 from ...checkpoints.errors import listed
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.compute import CPU, Compute
@@ -148,7 +148,7 @@ def reaggregate(
     count, layout = len(round_.client_ids), round_.layout
     for config in configs:
         say_memory(config.server, layout, count, f"all {count} clients of {run.path}@{number}")
-    clients = recorded_rows(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
+    clients = recorded_matrix(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):

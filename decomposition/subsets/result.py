@@ -8,7 +8,7 @@ from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...results import Kept, Table, TableResult, number, truth
+from ...results import Serializable, Table, TableResult, number, truth
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class SizeRow(Kept):
+class SizeRow(Serializable):
     """Averages of ``m`` clients: over ``subsets`` of them, all there are where ``exhaustive``.
 
     ``error``: share misclassified, 0..1; ``loss``: mean cross-entropy in nats. ``std`` is over the subsets, ``stderr``
@@ -42,7 +42,7 @@ class SizeRow(Kept):
 
 
 @dataclass(frozen=True)
-class RoundSubsets(Kept):
+class RoundSubsets(Serializable):
     """One round of a run: C ``clients``, and a row a size, ascending.
 
     ``diverged``: the ids of the clients whose model holds a NaN or an infinity; so does every average with one of them,

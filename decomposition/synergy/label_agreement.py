@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...results import Kept
+from ...results import Serializable
 from ...training.methods.shared.micro_classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FEW = 5
 
 
 @dataclass(frozen=True)
-class LabelAgreement(Kept):
+class LabelAgreement(Serializable):
     """How clusters and similarities of K clients go with their labels; None where a number does not exist.
 
     Attributes:

@@ -190,7 +190,7 @@ class Survey:
 
 def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
     """What a result says of random directions; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
-    from ...evaluation.trained import frozen_count
+    from ...evaluation.trainable_parameters import frozen_count
 
     settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
     if frozen := frozen_count(module):

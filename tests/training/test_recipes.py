@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fedscope.checkpoints import FedscopeError, Policy, parse_address
+from fedscope.checkpoints import FedscopeError, RetentionPolicy, parse_address
 from fedscope.cli.main import commands
 from fedscope.cli.main import fedscope as tour
 from fedscope.training import Config, Setup, measure_of, merge, presets, read_assignments
@@ -355,7 +355,7 @@ def test_what_follows_finds_the_rounds_that_it_asks_for(name: str) -> None:
     for text in found.then:
         command, words = shlex.split(text)[1], shlex.split(text)
         if "--rounds" in words:
-            asked = Policy.parse(words[words.index("--rounds") + 1])
+            asked = RetentionPolicy.parse(words[words.index("--rounds") + 1])
             which = 1 if command == "wima" else 0  # globals, or clients
             kept = [
                 one.record.policies()[which].keeps(t, one.run.rounds)

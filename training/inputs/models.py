@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, W
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.files import file_and_key, flattened, is_file_name, model_path
-from ...checkpoints.models.fitting import fit_names, refuse_untied
+from ...checkpoints.models.match_names import match_names, refuse_untied
 from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrapped
@@ -202,7 +202,7 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
 def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
     """A model that was read before, by the names of the expected one; as it is where these are not in it."""
     arrays = model.weights.arrays()
-    found = fit_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
+    found = match_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
     if not found.whole:
         return model
     named = {want: arrays[given] for want, given in found.names.items()} | found.supplied

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import Source
 from ...checkpoints import FedscopeError
-from ...checkpoints.recorder.kept_data import NAME, read_kept
+from ...checkpoints.recorder.stored_data import NAME, read_kept
 
 if TYPE_CHECKING:
     from ...checkpoints import Run
@@ -45,7 +45,7 @@ def refuse_changed_data(runs: Sequence[Run], source: Source) -> None:
         FedscopeError: says how to measure on it all the same.
     """
     if source.data is None and runs and runs[0].is_foreign:
-        from ...checkpoints.recorder.named_data import refuse_changed
+        from ...checkpoints.recorder.inputs import refuse_changed
 
         refuse_changed(runs[0].path, runs[0].info.get("data", {}))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...checkpoints import FedscopeError, real_path
-from ...checkpoints.io.own_files import own_folder, refuse_strange
+from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ..jobs.worker import LOG, Worker, last_words, wait_until_free
 from .plan import Plan
 from .schedule import LOGS, RUNS, arguments_of, steps_of
