@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import colour_bar, heat_map, name_cells, room_beside, room_for
+from ...plotting.heatmaps import color_bar, heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
     COLOURS,
     GREY,
-    MARKERS,
     SMALL,
     SURFACE,
     measured_on,
     paper_style,
+    run_look,
     shortened,
     word_of,
 )
@@ -198,7 +199,7 @@ def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: 
 
 
 def _bar(sheet: Sheet, image: Any, left: float, top: float, side: float) -> None:
-    colour_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
+    color_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
@@ -219,7 +220,7 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
             look: dict[str, Any] = {"linestyle": dash, "color": colour, "linewidth": 0.9, "label": label}
             look |= {"marker": marker if len(rounds) <= MARKED else "", "markersize": 2.4}
             axes.plot(rounds, np.ma.masked_invalid(values), **look)
-            axes.errorbar(rounds, values, yerr=spread, fmt="none", ecolor=colour, elinewidth=0.8, label="_bars")
+            mean_bars(axes, rounds, values, spread, colour, label="_bars")
             if kind == "mean":
                 crosses(axes, rounds, values, 0.04, color=GREY, label="_broken")
     even(axes.xaxis, 6, integer=True)
@@ -237,8 +238,7 @@ def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: flo
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
         name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        look: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "markersize": 2.6, "linewidth": 0.5, "label": name}
-        axes.plot(across, up, color=COLOURS[i % len(COLOURS)], **look)
+        axes.plot(across, up, **run_look(i, linestyle="-", markersize=2.6, linewidth=0.5, label=name))
     even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.1, y=0.12)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import DIVERGING, NO_VALUE, colour_bar, heat_map
+from ...plotting.heatmaps import DIVERGING, NO_VALUE, color_bar, heat_map
 from ...plotting.layout import EDGE, LINE, Sheet, wrapped
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
@@ -118,9 +118,9 @@ def _draw_bar(axes: Axes, image: Any, name: str) -> None:
     from matplotlib.ticker import NullLocator
 
     if name != "median_cv":
-        colour_bar(axes, image, most=4, quarters=True)
+        color_bar(axes, image, most=4, quarters=True)
         return
-    axis = colour_bar(axes, image).ax.yaxis
+    axis = color_bar(axes, image).ax.yaxis
     low, high = image.norm.vmin, image.norm.vmax
     decades(axis, (1,) if high > 1e3 * low else (1, 3) if high > 30 * low else (1, 2, 5), 12)
     axis.set_minor_locator(NullLocator())
@@ -176,7 +176,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             across, panel = (LEFT, panel + high + BELOW) if stacked else (LEFT + first + BETWEEN, panel)
             image = _draw_cells(sheet.axes(across, panel, second, high), layer.cells, scale)
             bar = sheet.axes(across + second + BAR_GAP, panel, THIN_BAR, high)
-            colour_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
+            color_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
         return sheet.finished(said)
 
 

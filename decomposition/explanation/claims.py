@@ -123,4 +123,5 @@ def paper_says(claim: str, otherwise: str) -> str:
 
 
 # what stood here before
-__getattr__ = names_of(__name__)
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar, heat_map, name_cells
+from ...plotting.heatmaps import color_bar, heat_map, name_cells
 from ...plotting.layout import LINE, Sheet, wrapped
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
@@ -144,7 +144,7 @@ def _draw_similarity(axes: Axes, bar: Axes, result: Synergy, side: float) -> Non
         axes.set_yticks([])
     axes.set_xlabel("client")
     if result.high_share:
-        colour_bar(bar, image, "similarity", 5, steps=None)
+        color_bar(bar, image, "similarity", 5, steps=None)
     else:
         bar.set_axis_off()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.spread import mean_band
 from ...plotting.style import CHARACTER, look_of, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .measures import MEANS, Measure, measure_of, smooth
@@ -175,7 +176,7 @@ def _band(
     around = (100 if measure.is_share else 1) * deviation[np.isin(curve.round, x)]
     if smoothing and len(x) >= smoothing:
         around = smooth(around, smoothing)
-    axes.fill_between(x, y - around, y + around, color=colour, alpha=0.15, linewidth=0, zorder=1)
+    mean_band(axes, x, y, around, colour, 0.15)
 
 
 def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:

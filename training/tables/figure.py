@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.spread import mean_bars
 from ...plotting.style import CHARACTER, literal, look_of, paper_style, shortened
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
@@ -67,7 +68,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 label = shortened(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
                 axes.plot(x, mean, label=label, **look)
                 if not np.isnan(deviation).all():
-                    axes.errorbar(x, mean, deviation, fmt="none", ecolor=look["color"], elinewidth=0.8, capsize=1.5)
+                    mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)
                     seeds = max(seeds, *(len(cell.values) for _, cell in cells))
         log = ""
         if values[0] > 0 and values[-1] > 10 * values[0]:
