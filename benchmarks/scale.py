@@ -117,7 +117,7 @@ def measured(folder: str, repetitions: int) -> dict[str, float]:
 
     from fedscope.checkpoints import Layout, RoundRecord, TemporaryMatrix, TensorEntry, Weights, as_array, write_round
     from fedscope.checkpoints.rounds.sketches import sketch
-    from fedscope.training.loop.server_step import step
+    from fedscope.training.loop.server import step
     from fedscope.training.methods.base import Cohort
     from fedscope.training.methods.servers.fma import FMA
 

@@ -1,5 +1,7 @@
 """Stored models: runs, rounds, addresses, layouts, files."""
 
+from typing import TYPE_CHECKING
+
 from ..moved import names_of
 from .errors import FedscopeError as FedscopeError
 from .errors import FedscopeWarning as FedscopeWarning
@@ -53,4 +55,5 @@ from .runs.run import recorded_clients as recorded_clients
 from .runs.run import rounds_with_clients as rounds_with_clients
 from .runs.writer import RunWriter as RunWriter
 
-__getattr__ = names_of(__name__)
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

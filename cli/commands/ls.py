@@ -15,7 +15,7 @@ from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table
 from ...checkpoints.runs.recorded_error import NAME, stored_checks
-from ...training.tables.run_names import both_seeds, settings_of, title_of
+from ...training.curves.run_names import both_seeds, settings_of, title_of
 from ..printing import say, say_json
 from ..progress import progress
 

@@ -99,6 +99,16 @@ def look_of(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
 
 
+def run_look(i: int, k: int | None = None, **look: Any) -> dict[str, Any]:
+    """Colour of the i-th run, and dashes and marker of its k-th line, the i-th where it has one; ``look`` is added.
+
+    >>> run_look(1, linestyle="-")
+    {'color': '#D55E00', 'linestyle': '-', 'marker': 's'}
+    """
+    k = i if k is None else k
+    return {**look_of(i), "linestyle": DASHES[k % len(DASHES)], "marker": MARKERS[k % len(MARKERS)], **look}
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure in inches, of no window system and no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -10,29 +10,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import colour_bar, heat_map, name_cells, room_beside, room_for
+from ...plotting.heatmaps import color_bar, heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
     COLOURS,
     GREY,
-    MARKERS,
     SMALL,
     SURFACE,
     measured_on,
     paper_style,
+    run_look,
     shortened,
     word_of,
 )
 from ...plotting.ticks import crosses, even, label_ends, label_points
-from .result import OUTPUT
+from .result import OUTPUT, ClientCKA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from .model_result import ModelCKA
-    from .result import ClientCKA, RoundCKA
+    from .result import ClientCKAs, RoundCKA
 
 # Inches. Left of the maps, between them, their titles, the name of the axis below.
 LEFT, BETWEEN, TITLE, LABEL = 0.24, 0.09, 0.18, 0.17
@@ -55,6 +56,21 @@ PANELS = {
     "rounds": "no run has two rounds",
     "error": "no run has two rounds with a test error, measured while training",
 }
+
+
+def draw(
+    result: ClientCKA | ClientCKAs, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
+) -> Figure:
+    """The first, middle and last round as heat maps above the means over rounds and, where they were
+    measured, test errors against the means; ``width`` in inches.
+
+    Args:
+        panels: some of "maps", "rounds" and "error" alone; all by default.
+
+    Raises:
+        FedscopeError: as :func:`draw_clients`.
+    """
+    return draw_clients([result] if isinstance(result, ClientCKA) else list(result), width, title, panels)
 
 
 def draw_clients(
@@ -183,7 +199,7 @@ def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: 
 
 
 def _bar(sheet: Sheet, image: Any, left: float, top: float, side: float) -> None:
-    colour_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
+    color_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
@@ -204,7 +220,7 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
             look: dict[str, Any] = {"linestyle": dash, "color": colour, "linewidth": 0.9, "label": label}
             look |= {"marker": marker if len(rounds) <= MARKED else "", "markersize": 2.4}
             axes.plot(rounds, np.ma.masked_invalid(values), **look)
-            axes.errorbar(rounds, values, yerr=spread, fmt="none", ecolor=colour, elinewidth=0.8, label="_bars")
+            mean_bars(axes, rounds, values, spread, colour, label="_bars")
             if kind == "mean":
                 crosses(axes, rounds, values, 0.04, color=GREY, label="_broken")
     even(axes.xaxis, 6, integer=True)
@@ -222,8 +238,7 @@ def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: flo
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
         name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        look: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "markersize": 2.6, "linewidth": 0.5, "label": name}
-        axes.plot(across, up, color=COLOURS[i % len(COLOURS)], **look)
+        axes.plot(across, up, **run_look(i, linestyle="-", markersize=2.6, linewidth=0.5, label=name))
     even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.1, y=0.12)

@@ -29,7 +29,7 @@ CLIENTS = 100
 LEGIBLE = 3
 
 
-def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """Above the clients' numbers of samples, below a bubble for each client and class, its area the number of samples.
 
     Of more than 100 clients 100 are shown, evenly over their ids. Where there is one class, or none, there is nothing
@@ -113,6 +113,11 @@ def _remark(result: ClientData, shown: int) -> str:
         parts.append("without the clients' own test parts")
     parts.append(shortened(result.title, 60))
     return "; ".join(parts)
+
+
+def draw_any_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure | None:
+    """Samples where they are images or texts; None of others."""
+    return draw_samples(result, width, title) if result.images.size or result.texts else None
 
 
 def draw_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:

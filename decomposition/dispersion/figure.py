@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import DIVERGING, NO_VALUE, colour_bar, heat_map
+from ...plotting.heatmaps import DIVERGING, NO_VALUE, color_bar, heat_map
 from ...plotting.layout import EDGE, LINE, Sheet, wrapped
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
@@ -34,7 +34,7 @@ SEEN = 0.998  # share of parameters that the axis of the histogram holds
 FAINTEST = 0.1  # of mean skewness the strongest colour stands for no less, because that is noise
 
 
-def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
     """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them."""
     if not result.rounds:
         raise FedscopeError("the result has no round to draw; compute it again with --force")
@@ -118,9 +118,9 @@ def _draw_bar(axes: Axes, image: Any, name: str) -> None:
     from matplotlib.ticker import NullLocator
 
     if name != "median_cv":
-        colour_bar(axes, image, most=4, quarters=True)
+        color_bar(axes, image, most=4, quarters=True)
         return
-    axis = colour_bar(axes, image).ax.yaxis
+    axis = color_bar(axes, image).ax.yaxis
     low, high = image.norm.vmin, image.norm.vmax
     decades(axis, (1,) if high > 1e3 * low else (1, 3) if high > 30 * low else (1, 2, 5), 12)
     axis.set_minor_locator(NullLocator())
@@ -144,10 +144,13 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
     return "; ".join(parts)
 
 
+def draw_any_layers(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure | None:
+    """Single layers where the result has maps of them; None where it has not."""
+    return draw_layers(result.maps, width, title) if result.maps else None
+
+
 def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None = None) -> Figure:
     """A row a layer; in narrow figures the two panels stand one above the other."""
-    if not maps:
-        raise FedscopeError("the result has no single layers to draw: skewness needs three clients or more")
     with paper_style(width):
         stacked = width < NARROW
         room = width - LEFT - BAR_GAP - THIN_BAR - NUMBERS
@@ -173,7 +176,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             across, panel = (LEFT, panel + high + BELOW) if stacked else (LEFT + first + BETWEEN, panel)
             image = _draw_cells(sheet.axes(across, panel, second, high), layer.cells, scale)
             bar = sheet.axes(across + second + BAR_GAP, panel, THIN_BAR, high)
-            colour_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
+            color_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
         return sheet.finished(said)
 
 

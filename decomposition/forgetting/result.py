@@ -17,7 +17,7 @@ from ...results.arrays import Variable
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -162,12 +162,6 @@ class Forgetting(ArrayResult):
     def run(self) -> str:
         """The run's name, "" where it is not known."""
         return Path(self.attrs.get("run", {}).get("path", "")).name
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The last round's change by client and class, below the means over rounds; ``width`` in inches."""
-        from .figure import draw_forgetting
-
-        return draw_forgetting(self, width, title)
 
     def summary(self) -> str:
         """Every round in words: what clients gain, what they lose, and what they forget."""

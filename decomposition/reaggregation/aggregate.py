@@ -19,11 +19,10 @@ from ...training.build import config_of, data_of, module_of, partition_of
 from ...training.config.config import Config, merge
 from ...training.data.dataset import Dataset
 from ...training.local.cohort_storage import put_aside
-from ...training.local.memory_estimate import say_memory
+from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.run_history import began, config_at
-from ...training.loop.server_step import step
-from ...training.loop.server_validation import judge_of
+from ...training.loop.server import judge_of, step
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
@@ -116,7 +115,7 @@ def reaggregate(
     (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
 
     Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
-    :func:`fedscope.training.loop.server_step.step`, and one that holds a layer of all says how much that is.
+    :func:`fedscope.training.loop.server.step`, and one that holds a layer of all says how much that is.
 
     Args:
         configs: see :func:`reaggregating_config`.

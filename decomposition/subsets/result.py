@@ -12,7 +12,7 @@ from ...results import Serializable, Table, TableResult, number, truth
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 # Means of one error over different numbers of subsets differ by as much, relative to the largest error of 1.
@@ -177,16 +177,6 @@ class Subsets(TableResult):
             for one in head["rounds"]
         )
         return cls(tuple(rounds), head["weights"], head["attrs"])
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Error against m, a line a round and a run, in bands of one standard deviation; ``width`` in inches.
-
-        Raises:
-            FedscopeError: there is no round to draw.
-        """
-        from .figure import draw_subsets
-
-        return draw_subsets(self, width, title)
 
     def summary(self) -> str:
         """Every round's error of one, of all, and how many are enough."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar, heat_map, name_cells
+from ...plotting.heatmaps import color_bar, heat_map, name_cells
 from ...plotting.layout import LINE, Sheet, wrapped
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
@@ -31,7 +31,7 @@ IDS = 30
 TREE, STRIP, NAMES, WIDE = 0.8, 0.1, 0.42, 5.5
 
 
-def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
     """Bars above, the matrix with its clients sorted by cluster and their dendrogram below; ``width`` in inches.
 
     Where the masks were kept, the micro-classes of the clients and the weights of the clusters follow.
@@ -144,7 +144,7 @@ def _draw_similarity(axes: Axes, bar: Axes, result: Synergy, side: float) -> Non
         axes.set_yticks([])
     axes.set_xlabel("client")
     if result.high_share:
-        colour_bar(bar, image, "similarity", 5, steps=None)
+        color_bar(bar, image, "similarity", 5, steps=None)
     else:
         bar.set_axis_off()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import LEGIBLE, colour_bar, frame, heat_map, name_cells
+from ...plotting.heatmaps import LEGIBLE, color_bar, frame, heat_map, name_cells
 from ...plotting.layout import Sheet
 from ...plotting.style import COLOURS, GREY, SMALL, SURFACE
 from ...plotting.ticks import even
@@ -172,7 +172,7 @@ def _draw_classes(axes: Axes, bar: Axes, mic: np.ndarray, classes: int) -> None:
     norm = BoundaryNorm(np.arange(0.5, classes + 1), classes)
     image = axes.imshow(mic, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
     frame(axes, bare=True)
-    numbers = colour_bar(bar, image, "MIC", 4, steps=None, integer=True, min_n_ticks=1).ax
+    numbers = color_bar(bar, image, "MIC", 4, steps=None, integer=True, min_n_ticks=1).ax
     numbers.minorticks_off()
     numbers.tick_params(length=0)
 
@@ -184,4 +184,4 @@ def _draw_weights(axes: Axes, bar: Axes, alpha: np.ndarray, high: float) -> None
         if high / len(alpha) >= 0.08:
             look: dict[str, Any] = {"color": cluster_colour(s), "fontsize": SMALL, "ha": "right", "va": "center"}
             axes.text(-0.012, s, str(s + 1), transform=axes.get_yaxis_transform(), **look)
-    colour_bar(bar, image, "α", 2, quarters=True)
+    color_bar(bar, image, "α", 2, quarters=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.heatmaps import color_bar
+from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
 from ...plotting.style import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
 from ...plotting.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
@@ -72,7 +72,7 @@ class Colours:
         from matplotlib.colors import Normalize
 
         shown = ScalarMappable(Normalize(self.first, self.last), self._map())
-        colour_bar(axes, shown, "round", 4, integer=True, labelpad=2)
+        color_bar(axes, shown, "round", 4, integer=True, labelpad=2)
 
     def _map(self) -> Any:
         import matplotlib
@@ -81,7 +81,7 @@ class Colours:
         return ListedColormap(matplotlib.colormaps[SURFACE](np.linspace(0, USED, 256)))
 
 
-def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
     """The figure of a result, ``width`` in inches.
 
     Above: the gap against Δ², both logarithmic; discs are rounds, coloured from the first to the last, the dashed line
@@ -95,12 +95,13 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
     )
     colours = Colours.of(result)
     with paper_style(width):
-        legend = _legend_of(result)
+        entries = _legend_of(result)
         remark = wrapped(_remark(result), width - 0.16, 0.87)
         columns = 1 if width < NARROW else max(1, len(against))
         panels = [(name, prediction) for name in shown for prediction in against]
         high = TITLE + VARIANCE + TWO_LINES
-        top = EDGE + (0.2 if title else 0.02) + LINE * len(legend) + 0.05
+        first = EDGE + (0.2 if title else 0.02)
+        top = first + LINE * len(entries) + 0.05
         height = top + GAPS + LABELS + len(panels) // columns * high + 0.06 + LINE * len(remark) + EDGE
         sheet = Sheet(width, height, title)
         bar = BAR + NUMBERS + 0.06 if colours.several else 0.0
@@ -109,11 +110,8 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
         if colours.several:
             colours.bar(sheet.axes(LEFT + wide + 0.06, top, BAR, GAPS))
         begin = 0.12 if width < NARROW else LEFT + 0.05
-        for row, (mark, words) in enumerate(legend):
-            at = top - 0.05 - LINE * (len(legend) - row - 0.5)
-            inside = "white" if mark == "s" else GREY
-            sheet.key(begin, at, {"color": GREY, "marker": mark, "markersize": 3.2, "markerfacecolor": inside})
-            sheet.text(begin + 0.1, at, words.replace("-", "−"), fontsize=SMALL)
+        legend = legend_rows([words.replace("-", "−") for words, _ in entries], begin, 0.0, 0.1)  # a row each
+        legend.draw(sheet, first, lambda i, left, middle: sheet.symbol(left, middle, entries[i][1]), 0.1)
         each = (width - LEFT - RIGHT - BETWEEN * (columns - 1)) / columns
         for i, (name, prediction) in enumerate(panels):
             row, column = divmod(i, columns)
@@ -126,15 +124,16 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
         return sheet.finished(remark, 0.08)
 
 
-def _legend_of(result: Theory) -> list[tuple[str, str]]:
-    """A marker and its words."""
+def _legend_of(result: Theory) -> list[tuple[str, dict[str, Any]]]:
+    """Words, and how their marker looks."""
     slope = result.slope
     words = f"rounds: slope {slope.value:.2f} ± {slope.stderr:.2f} (dashed)" if slope else "rounds"
-    entries = [("o", words)]
+    look: dict[str, Any] = {"color": GREY, "markersize": 3.2}
+    entries = [(words, {**look, "marker": "o"})]
     for number, path in result.shrunk.items():
         steps = local_slopes(path)
         ending = f": slope → {steps[-1]:.2f}" if steps else ""
-        entries.append(("s", f"round {number} shrunk{ending}"))
+        entries.append((f"round {number} shrunk{ending}", {**look, "marker": "s", "markerfacecolor": "white"}))
     return entries
 
 

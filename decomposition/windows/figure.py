@@ -8,7 +8,8 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.layout import EDGE, LINE, Sheet, wrapped
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, look_of, measured_on, paper_style, shortened, word_of
+from ...plotting.spread import mean_band
+from ...plotting.style import CHARACTER, look_of, measured_on, paper_style, run_look, shortened, word_of
 from ...plotting.ticks import even, label_ends
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ LEFT, RIGHT, HIGH, BELOW = 0.49, 0.1, 1.3, 0.36
 LETTERS, AWAY = 11, 0.06
 
 
-def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over the rounds against W, a line a run, in bands of one deviation over the rounds, on a logarithmic axis;
     of one run over several rounds these below, a line a window. ``width`` in inches.
 
@@ -59,16 +60,12 @@ def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = No
 
 def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: float) -> None:
     for i, line in enumerate(lines):
-        look: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "markersize": 3,
-        }
+        look = run_look(i, linestyle="-", markersize=3)
         name = shortened(line.run, LETTERS) if len(lines) > 1 else "_run"
         mean, std = scale * line.mean, scale * line.std
         axes.plot(line.windows, mean, label=name, **look)
         if np.isfinite(std).any():
-            axes.fill_between(line.windows, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0)
+            mean_band(axes, line.windows, mean, std, look["color"])
     axes.set_xscale("log")
     windows = sorted({window for line in lines for window in line.windows})
     axes.set_xticks(windows, _apart(windows, across))

@@ -13,7 +13,7 @@ from ...checkpoints.errors import listed
 from ...results import Serializable, Table, TableResult
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,6 @@ class WindowMeans(TableResult):
             for run, number in head["rounds"]
         )
         return cls(tuple(rounds), head["parts"], head["attrs"])
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Error against W, a line a run, and of one run over several rounds these below, a line a window; ``width`` in
-        inches.
-
-        Raises:
-            FedscopeError: there is no round to draw.
-        """
-        from .figure import draw_windows
-
-        return draw_windows(self, width, title)
 
     def summary(self) -> str:
         """Every run's mean over its rounds by window, and the window with the least."""

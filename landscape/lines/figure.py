@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar, name_cells, signed_heat_map
+from ...plotting.heatmaps import color_bar, name_cells, signed_heat_map
 from ...plotting.layout import EDGE, LINE, Sheet, wrapped
 from ...plotting.style import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of, word_of
 from ...plotting.ticks import crosses, decades, even
@@ -79,7 +79,7 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
         if all("client-" in label for label in labels):
             axes.set(xlabel="client", ylabel="client")
         label = f"excess loss in the middle{_nats(line)}"
-        colour_bar(sheet.axes(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
+        color_bar(sheet.axes(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
         return sheet.finished(said, 0.1)
 
 

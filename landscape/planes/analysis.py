@@ -214,7 +214,7 @@ def _alone(
     sets = survey.sets(spanned)
     part = survey.part(spanned, sets)
     if part.ends == ("",):
-        return Question(folder, name, (part,), lambda planes: planes[0], Plane.drawn, Plane.paged)
+        return Question(folder, name, (part,), lambda planes: planes[0], tuple(Plane.drawn), tuple(Plane.paged))
 
     def join(planes: list[Plane]) -> Planes:
         panels = [Panel(end, plane, "", one.title) for end, plane, one in zip(part.ends, planes, sets, strict=True)]

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ...plotting.style import CHARACTER, SMALL, literal, paper_style, shortened
+from ...checkpoints import FedscopeError
+from ...plotting.heatmaps import color_bar
+from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.style import CHARACTER, literal, paper_style, shortened
 from .basins import basin_of
-from .drawing.color_scales import BAR_LABEL, Scale, bar_room, colour_bar, scale_of
-from .drawing.colors import Colours
+from .drawing.color_scales import BAR_LABEL, Scale, bar_room, scale_of
+from .drawing.colors import SHARED, Colours
 from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
 from .drawing.markers import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .many_planes import Planes
 
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
@@ -26,6 +30,40 @@ LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
 NARROW = 3.2  # a figure in which two panels have no room for their titles
 WIDEST = 5.0  # of a panel that stands alone
 SMALLEST = 0.6  # of several panels; rather fewer stand side by side
+
+
+def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
+    """Filled contours of the loss (from 6 inches on with the error beside it).
+
+    Args:
+        width: in inches.
+        title: above it.
+        colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
+            :class:`~fedscope.landscape.planes.drawing.colors.Colours`.
+    """
+    return draw_plane(plane, width, title, Colours(**colours))
+
+
+def draw_planes(
+    planes: Planes, width: float = 3.5, title: str | None = None, *, scale: str = "figure", **colours: Any
+) -> Figure:
+    """A panel a plane, the loss above the error.
+
+    Args:
+        width: in inches.
+        title: above all.
+        scale: which panels share a colour scale: all of the ``figure``, those of a ``row`` (a run, or a set of
+            samples), or none (``panel``).
+        colours: as of :func:`draw`.
+
+    Raises:
+        FedscopeError: another ``scale``.
+    """
+    if scale not in SHARED:
+        raise FedscopeError(f"--scale {scale} is none of {', '.join(SHARED)}")
+    shown = [[panel.plane for panel in row] for row in planes.rows]
+    titles = [[panel.heading for panel in row] for row in planes.rows]
+    return draw_panels(shown, titles, width, title, rows=planes.heads, colours=Colours(**colours), scale=scale)
 
 
 def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colours: Colours | None = None) -> Figure:
@@ -60,7 +98,7 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colou
             across, up = axis_labels(plane)
             axes.set_xlabel(_fitting(across, wide))
             sheet.text(left - margin + 0.09, at + high / 2, _fitting(up, tall), rotation=90, ha="center")
-            colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale, height=tall)
+            color_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale=scale, height=tall)
         draw_table(sheet, below, rows)
         return sheet.finished(said, TEXT)
 
@@ -135,8 +173,8 @@ def draw_panels(
         strip_height = HEAD + len(quantity) * (size + BETWEEN) - BETWEEN + BOTTOM
         named = sum(bool(name) for name, *_ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
-        places = flow([words for _, words in keys], TEXT + 0.2, width, 0.3)
-        sheet = Sheet(width, high + LINE * (lines_of(places) + len(said)) + 0.04 + EDGE, title)
+        legend = legend_rows([words for _, words in keys], TEXT + 0.2, width, 0.3)
+        sheet = Sheet(width, high + LINE * (legend.rows + len(said)) + 0.04 + EDGE, title)
         top = EDGE + (0.16 if title else 0)
         for name, row, heads, own in strips:
             if name:
@@ -147,9 +185,8 @@ def draw_panels(
             told = _heads(heads, int((size + gap) / 0.066))
             _strip(sheet, (margin, top), row, told, own, size, gap, each=scale == "panel")
             top += strip_height
-        for (look, words), (left, line) in zip(keys, places, strict=True):
-            sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
-            sheet.text(left, high + LINE * (line + 0.5), words, fontsize=SMALL)
+        looks = [{**look, "markersize": 0.8 * look["markersize"]} for look, _ in keys]
+        legend.draw(sheet, high, lambda i, left, middle: sheet.symbol(left - 0.13, middle, looks[i]), 0.0)
         return sheet.finished(said, TEXT)
 
 
@@ -181,7 +218,7 @@ def _strip(
             axes.tick_params(labelbottom=row == len(scales[0]) - 1)
             if each or is_last:
                 bar = sheet.axes(left + size + BAR_GAP, at, BAR, size)
-                colour_bar(bar, mappable, scale, height=size, labelled=is_last)
+                color_bar(bar, mappable, scale=scale, height=size, labelled=is_last)
     middle = margin + (len(planes) * (size + gap) - gap) / 2
     end = top + HEAD + len(scales[0]) * (size + BETWEEN) - BETWEEN
     across, up = _common_labels(planes)

@@ -240,12 +240,12 @@ def test_a_set_that_fedscope_knows_is_taken_as_it_trains_on_it_or_as_it_is(here:
 
 def test_a_data_set_that_is_standardised_stays_so(here: Path) -> None:
     from fedscope.training.data.custom import taken_data
-    from fedscope.training.data.given_scale import standardised_as_given
+    from fedscope.training.inputs.given_scale import standardised_as_given
 
     raw = drawn()
     loop, data = Loop(*scaled(*raw, True)), standardised_as_given(taken_data(raw))
     Path("data_of_mine.py").write_text(
-        "from fedscope.training.data.given_scale import standardised_as_given\n"
+        "from fedscope.training.inputs.given_scale import standardised_as_given\n"
         "from fedscope.training.data.custom import taken_data\n"
         "import numpy as np\n\n"
         "def load():\n    return standardised_as_given(taken_data(dict(np.load('own.npz'))))\n"

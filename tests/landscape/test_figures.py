@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels
 from fedscope.landscape.planes.basins import basin_of
-from fedscope.landscape.planes.drawing.color_scales import bar_labels, distinct, scale_of
+from fedscope.landscape.planes.drawing.color_scales import distinct, scale_of
 from fedscope.landscape.planes.drawing.colors import Colours
 from fedscope.landscape.planes.drawing.fill import remarks
 from fedscope.landscape.planes.page import page_figure
@@ -235,7 +235,7 @@ def test_numbers_on_the_colour_bar_differ() -> None:
 @pytest.mark.parametrize("height", [0.5, 1.2, 2.0, 3.0])
 def test_both_ends_of_a_colour_bar_have_their_number(height: float) -> None:
     scale = scale_of([surface()], "loss", Colours(loss_limits=(0.5, 2.0)))
-    at, texts = bar_labels(scale, height)
+    at, texts = scale.numbers_within(height)
     assert (at[0], at[-1], texts[0], texts[-1]) == (0.5, 2.0, "0.5", "2")
     places = np.searchsorted(scale.edges, at) / (len(scale.edges) - 1) * height
     assert len(at) == 2 or np.diff(places).min() > 0.115, "inches, a line of small type"

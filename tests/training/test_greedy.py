@@ -158,7 +158,7 @@ def test_samples_that_clients_test_on_are_no_training_samples(run: Any) -> None:
     from fedscope.evaluation.compute import CPU
     from fedscope.training import data_of
     from fedscope.training.build import config_of
-    from fedscope.training.loop.server_validation import judge_of
+    from fedscope.training.loop.server import judge_of
 
     config, data, round_ = config_of(run), data_of(run), run.round(2)
     held = np.concatenate(run.partition.clients)
@@ -197,7 +197,7 @@ def test_a_split_without_samples_is_named(tmp_path: Path) -> None:
     from fedscope.evaluation.compute import CPU
     from fedscope.training.build import load_data
     from fedscope.training.data.dataset import Dataset
-    from fedscope.training.loop.server_validation import judge_of
+    from fedscope.training.loop.server import judge_of
 
     x = np.zeros((3, 4), np.float32)
     np.savez(tmp_path / "tests.npz", x_test=x, y_test=np.arange(3))

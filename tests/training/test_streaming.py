@@ -35,14 +35,14 @@ from fedscope.decomposition.reaggregation import aggregate as reaggregation
 from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggregating_config
 from fedscope.training import Config, branch, merge, resume, train
 from fedscope.training.local import cohort_storage as cohort_room
-from fedscope.training.local import memory_estimate as memory
+from fedscope.training.local import resources as memory
 from fedscope.training.local.cohort_storage import Room
 from fedscope.training.local.engine import Engine
-from fedscope.training.local.memory_estimate import say_memory
-from fedscope.training.loop import server_step as server_stepping
+from fedscope.training.local.resources import say_memory
+from fedscope.training.loop import server as server_stepping
 from fedscope.training.loop import train as training_loop
 from fedscope.training.loop.federation import mean_buffers
-from fedscope.training.loop.server_step import step
+from fedscope.training.loop.server import step
 from fedscope.training.loop.state import RunMemory
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.fma import FMA

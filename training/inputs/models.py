@@ -19,12 +19,12 @@ from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, i
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
+from .behaviour import behaviour, task_settings
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compared
 from .samples import (
     NO_SHAPES,
     asked_task,
-    behaviour,
     describe_samples,
     given_module,
     halves_read,
@@ -34,7 +34,6 @@ from .samples import (
     name_of,
     refuse_nameless,
     shapes_of,
-    task_settings,
 )
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ def dataset_asked(runs: Sequence[Run], source: Source, task: Task) -> Dataset:
         FedscopeError: runs of other data, or in another scale; data that are gone or changed; a run that keeps the sum
             of its arrays alone, and no --data.
     """
-    from ..data.given_scale import arrays_in_scale, data_in_scale
+    from .given_scale import arrays_in_scale, data_in_scale
 
     refuse_changed_data(runs, source)
     given = data_named(runs, source)
@@ -196,7 +196,7 @@ def _called(data: Any) -> str:
 
 def _of_training(run: Run, task: Task, scale: bool | None) -> Dataset:
     from .. import data_of
-    from ..data.given_scale import as_given
+    from .given_scale import as_given
 
     dataset = data_of(run, task)
     return as_given(dataset) if scale is False and dataset.means else dataset

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.settings import Source
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
 from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
+from .behaviour import behaviour
 from .recorded_data import dataset_asked, refuse_unlike
 
 if TYPE_CHECKING:
@@ -134,7 +135,6 @@ def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Ru
 def _key(recorded: Recorded, weights: Weights, module: nn.Module, dataset: Dataset) -> str:
     """All that an outcome depends on: the model, its numbers, the data in their scale, and what code answers."""
     from ...evaluation.resumable import digest
-    from .samples import behaviour
 
     answers = behaviour(module, dataset.samples("test"), weights) or []
     told = {
@@ -311,9 +311,8 @@ def _sign(measuring: Measuring, first: Recorded) -> tuple[str, bool]:
 
         def fits(one: Recorded) -> bool:
             away = abs(made(one) - one.error / whole)
-            return bool(away <= half or not errors_differ(one.error / whole, made(one), samples)) and math.isfinite(
-                away
-            )
+            same = not errors_differ(one.error / whole, made(one), samples)
+            return bool(away <= half or same) and math.isfinite(away)
 
         return fits
 

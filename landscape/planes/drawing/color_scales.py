@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ....plotting import heatmaps as heat_maps
 from ....plotting.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, rounded, within
-from ....plotting.style import CHARACTER, SMALL, SURFACE, word_of
+from ....plotting.style import CHARACTER, SURFACE, word_of
 from .colors import Colours
 from .fill import quantity
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from ..result import Plane
 
 #: inches that the label of a colour bar, of two lines, takes beside its numbers
@@ -65,6 +62,12 @@ class Scale:
             self.kind.partition(" above")[0],
         ]
         return f"{self.label}\n{next((kind for kind in words if len(kind) * LETTER <= height), words[-1])}"
+
+    def numbers_within(self, height: float) -> tuple[list[float], list[str]]:
+        """The edges that are labelled on a colour bar so many inches high, and their labels."""
+        every = max(1, ceil(len(self.edges) / max(2.0, height / 0.17)))
+        at = [float(self.edges[i]) for i in spaced(len(self.edges), every)]
+        return at, distinct(at)
 
     def height(self, values: np.ndarray) -> np.ndarray:
         """Where values lie between the edges, counted in edges; beyond them it goes on."""
@@ -114,13 +117,6 @@ def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None)
     return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap, base=base)
 
 
-def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
-    """Which edges are labelled on a colour bar so many inches high, and with what."""
-    every = max(1, ceil(len(scale.edges) / max(2.0, height / 0.17)))
-    at = [float(scale.edges[i]) for i in spaced(len(scale.edges), every)]
-    return at, distinct(at)
-
-
 def spaced(count: int, every: int) -> list[int]:
     """Places from the first to the last of some, evenly and not closer than every so many.
 
@@ -132,16 +128,7 @@ def spaced(count: int, every: int) -> list[int]:
 
 def bar_room(scales: Iterable[Scale], height: float) -> float:
     """Inches that a colour bar's labels and its own label need at its right."""
-    return 0.07 + BAR_LABEL + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
-
-
-def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float, labelled: bool = True) -> None:
-    """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
-    bar = heat_maps.colour_bar(axes, mappable, scale.label_within(height) if labelled else "", extend=scale.extend)
-    at, texts = bar_labels(scale, height)
-    bar.set_ticks(at, labels=texts, minor=False)
-    bar.ax.minorticks_off()
-    bar.ax.tick_params(length=1.5, labelsize=SMALL)
+    return 0.07 + BAR_LABEL + CHARACTER * max(len(text) for scale in scales for text in scale.numbers_within(height)[1])
 
 
 def distinct(values: Sequence[float]) -> list[str]:

@@ -212,7 +212,7 @@ def draw_table(sheet: Sheet, top: float, rows: Sequence[Row]) -> None:
     characters = int((ends[0] - 0.42 - 0.46) / CHARACTER)
     for i, row in enumerate(rows, start=int(headed)):
         middle = top + (i + 0.5) * LINE
-        sheet.key(0.28, middle, {**row.look, "markersize": 0.8 * row.look["markersize"]})
+        sheet.symbol(0.28, middle, {**row.look, "markersize": 0.8 * row.look["markersize"]})
         sheet.text(0.42, middle, shortened(row.label, characters), fontsize=SMALL)
         for end, words in zip(ends, row.numbers(), strict=True):
             sheet.text(end, middle, words, **style)
