@@ -260,7 +260,7 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--colour-scale, as ``colour_scale``."""
-    from ..landscape.planes.drawing.colors import SCALES
+    from ..landscape.planes.drawing.color_scales import SCALES
 
     about = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
     return choice("--colour-scale", SCALES, about)(function)
@@ -269,7 +269,7 @@ def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def surface_options(*, panels: bool) -> Decorator:
     """--cmap, --colour-scale, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own
     name."""
-    from ..landscape.planes.drawing.colors import SHARED
+    from ..landscape.planes.drawing.color_scales import SHARED
 
     limits = "Ends of the {} scale{}, to compare figures  [default: of what is drawn]."
     options: list[Decorator] = [

@@ -73,7 +73,7 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **given: 
     stored as a plane's .nc. Points that were not computed (-1) become holes, which are hatched and counted.
     """
     from ...checkpoints import FedscopeError
-    from ...landscape.interchange.imported_surface import is_surface
+    from ...landscape.interchange.import_models import is_surface
 
     models = {name: value for name, value in given.items() if name not in _COLOURS}
     surfaces = [file for file in files if is_surface(file)]
@@ -116,8 +116,8 @@ def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) 
 def _surface(file: str, split: str | None, output: Output, drawing: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
-    from ...landscape.interchange.imported_surface import imported
-    from ...landscape.planes.drawing.colors import Colours
+    from ...landscape.interchange.import_models import imported
+    from ...landscape.planes.drawing.color_scales import Colours
     from ..run_analysis import answer
 
     question = imported.prepare(Path(file), split=split)

@@ -103,7 +103,7 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...landscape.planes.analysis import plane
-    from ...landscape.planes.drawing.colors import Colours
+    from ...landscape.planes.drawing.color_scales import Colours
     from ..run_analysis import answer
 
     colours = Colours(cmap, loss_limits, error_limits, colour_scale)

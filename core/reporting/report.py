@@ -9,7 +9,7 @@ from pathlib import Path
 from ..analysis.runs import open_run, refuse_one_name
 from ..checkpoints import FedscopeError, Run, write_durably
 from ..checkpoints.io.own_files import ELSEWHERE, refuse_strange
-from ..landscape.planes.drawing.colors import Colours
+from ..landscape.planes.drawing.color_scales import Colours
 from ..training.loop.verify_run import check_run
 from .discover import beside
 from .html import MARK, SORTING, page

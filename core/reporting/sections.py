@@ -14,7 +14,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Run, regular, spoken_size
 from ..decomposition.explanation.result import Explanation
-from ..landscape.planes.drawing.colors import Colours
+from ..landscape.planes.drawing.color_scales import Colours
 from ..landscape.planes.result import Plane
 from ..plotting.web_page import escaped, unbroken
 from ..results.pictures import picture_of

@@ -11,7 +11,6 @@ from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
 from ...analysis.settings import Measured, Source, chosen
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
-from .recorded_globals import refuse_missing
 from .result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ def wima(
     Source: Caldarola et al., "Window-based Model Averaging Improves Generalization in Heterogeneous Federated
     Learning", ICCV Workshops 2023, Table 4.
     """
+    from .sliding_mean import refuse_missing
+
     source = Source.of("test", measured)
     chosen("parts", parts, ("all", "features", "classifier"))
     opened, asked_rounds = asked_of(runs, rounds)
@@ -99,7 +100,7 @@ def wima(
                 size = number - before + len(lengths) + 1 + (min(number, lengths[-1]) if last else 0)
 
                 def measure(report: Report) -> RoundMeans:
-                    from .measure import round_means
+                    from .sliding_mean import round_means
 
                     where: dict[str, Any] = {"run": opened[i].name, "number": number, "windows": lengths}
                     where["steps"] = opened[i] if last else None

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.style import statistics_of
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
-from ..planes.summary import ends_words
+from ..planes.summary import precision_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -181,3 +182,16 @@ def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
             "curves"
         )
     return labels, barriers, middles
+
+
+def ends_words(line: Line) -> str:
+    """Whose normalization statistics the curves are of, what they change at the ends, and what a lower precision costs;
+    nothing where models have none."""
+    words = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    if words:
+        at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
+        change = line.loss[:, at] - line.own_loss
+        words = f"; {words}"
+        if change.any():
+            words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
+    return words + precision_words(line.attrs)

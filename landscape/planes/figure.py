@@ -9,8 +9,7 @@ from ...plotting.heatmaps import color_bar
 from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
 from ...plotting.style import CHARACTER, literal, paper_style, shortened
 from .basins import basin_of
-from .drawing.color_scales import BAR_LABEL, Scale, bar_room, scale_of
-from .drawing.colors import Colours
+from .drawing.color_scales import BAR_LABEL, Colours, Scale, bar_room, scale_of
 from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
 from .drawing.markers import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane

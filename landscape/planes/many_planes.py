@@ -72,7 +72,7 @@ class Planes(Collection[Plane]):
         Raises:
             FedscopeError: another ``scale``.
         """
-        from .drawing.colors import SHARED, Colours
+        from .drawing.color_scales import SHARED, Colours
         from .figure import draw_panels
 
         if scale not in SHARED:

@@ -9,8 +9,7 @@ import numpy as np
 from ...plotting.style import SURFACE, clipped, laid_out
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
-from .drawing.color_scales import Scale, distinct, scale_of, spaced
-from .drawing.colors import Colours
+from .drawing.color_scales import Colours, Scale, distinct, scale_of, spaced
 from .drawing.fill import axis_labels, is_metric, remarks
 from .drawing.markers import is_owner, looks, paths, told_apart
 

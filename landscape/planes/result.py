@@ -196,9 +196,9 @@ class Plane(ArrayResult):
             width: in inches.
             title: above it.
             colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
-                :class:`~fedscope.landscape.planes.drawing.colors.Colours`.
+                :class:`~fedscope.landscape.planes.drawing.color_scales.Colours`.
         """
-        from .drawing.colors import Colours
+        from .drawing.color_scales import Colours
         from .figure import draw_plane
 
         return draw_plane(self, width, title, Colours(**colours))
@@ -210,7 +210,7 @@ class Plane(ArrayResult):
             title: above it.
             colours: as of :meth:`figure`.
         """
-        from .drawing.colors import Colours
+        from .drawing.color_scales import Colours
         from .page import draw_page
 
         return draw_page(self, title, Colours(**colours))

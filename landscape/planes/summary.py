@@ -1,4 +1,4 @@
-"""What a plane and a line say of themselves in a sentence, with their numbers."""
+"""Planes as sentences, with their numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ...plotting.style import statistics_of
 from .basins import basin_of
 
 if TYPE_CHECKING:
-    from ..lines.result import Line
     from .result import Plane, PlaneModel
 
 
@@ -21,19 +20,6 @@ def precision_words(attrs: Mapping[str, Any]) -> str:
     if "precision_error" not in attrs:
         return ""
     return f"; {attrs['precision']} is off float32 by {attrs['precision_error']:.1e} in loss at most on these models"
-
-
-def ends_words(line: Line) -> str:
-    """Whose normalization statistics the curves are of, what they change at the ends, and what a lower precision costs;
-    nothing where models have none."""
-    words = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
-    if words:
-        at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
-        change = line.loss[:, at] - line.own_loss
-        words = f"; {words}"
-        if change.any():
-            words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
-    return words + precision_words(line.attrs)
 
 
 def surface_sentence(plane: Plane) -> str:

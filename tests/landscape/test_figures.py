@@ -21,8 +21,7 @@ from matplotlib.figure import Figure
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels
 from fedscope.landscape.planes.basins import basin_of
-from fedscope.landscape.planes.drawing.color_scales import distinct, scale_of
-from fedscope.landscape.planes.drawing.colors import Colours
+from fedscope.landscape.planes.drawing.color_scales import Colours, distinct, scale_of
 from fedscope.landscape.planes.drawing.fill import remarks
 from fedscope.landscape.planes.page import page_figure
 from fedscope.plotting.heatmaps import name_cells, signed_heat_map

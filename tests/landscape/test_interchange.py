@@ -21,7 +21,7 @@ from fedscope.cli.main import run
 from fedscope.landscape import Plane, PlaneModel, draw_panels, write_surface
 from fedscope.landscape.interchange.garipov import read_plane
 from fedscope.landscape.interchange.goldstein import read_surface
-from fedscope.landscape.interchange.imported_surface import imported
+from fedscope.landscape.interchange.import_models import imported
 from fedscope.landscape.planes.drawing.color_scales import scale_of
 from fedscope.landscape.planes.drawing.fill import axis_labels, remarks
 from fedscope.landscape.planes.drawing.markers import rows_of
