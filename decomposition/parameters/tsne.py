@@ -78,19 +78,8 @@ def map_parameters(
             "smaller one, or a larger sample"
         )
     scales = layer_scales(round_, start, progress)
-    values = client_values(round_, columns)
-    moments, (_, cv) = column_moments(values), mean_and_cv(values)
-    points = updates(values, start[columns])
-    high = np.zeros(len(columns), np.bool_)
-    layers, index = [], []
-    for name, where in layout.slices.items():
-        here = np.flatnonzero((where.start <= columns) & (columns < where.stop))
-        if len(here):
-            points[:, here] /= scales[name].update or 1.0  # a layer that no client moved
-            high[here] = is_high(cv[here], scales[name].low, scales[name].top, threshold)
-        layers += [name] * len(here)
-        index += [place_of(layout, name, int(i) - where.start).index for i in columns[here]]
-    at = embed(np.ascontiguousarray(points.T), perplexity=perplexity, seed=seed, backend=backend, device=device)
+    sampled = _sampled(round_, columns, start, scales, threshold)
+    at = embed(sampled.points, perplexity=perplexity, seed=seed, backend=backend, device=device)
     about = {
         "parameters": layout.size,
         "sample": sample,
@@ -103,15 +92,53 @@ def map_parameters(
     return ParameterMap(
         run,
         round_.number,
-        len(values),
-        tuple(layers),
-        tuple(index),
+        sampled.points.shape[1],
+        sampled.layers,
+        sampled.index,
         at,
-        moments.cv,
-        moments.skewness,
-        high,
+        sampled.cv,
+        sampled.skewness,
+        sampled.high,
         {**dict(attrs or {}), **about},
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """Sampled parameters [n] in C clients.
+
+    Attributes:
+        points: updates divided by their layer's, [n, C].
+        layers, index: the layer of each, and its place in it.
+        high: of high dispersion in their layer.
+    """
+
+    points: Array
+    layers: tuple[str, ...]
+    index: tuple[tuple[int, ...], ...]
+    cv: Array
+    skewness: Array
+    high: np.ndarray
+
+
+def _sampled(
+    round_: Round, columns: np.ndarray, start: np.ndarray, scales: Mapping[str, LayerScale], threshold: float
+) -> _Sampled:
+    """Read the sampled columns, in one pass."""
+    values, layout = client_values(round_, columns), round_.layout
+    moments, (_, cv) = column_moments(values), mean_and_cv(values)
+    points = updates(values, start[columns])
+    high = np.zeros(len(columns), np.bool_)
+    layers, index = [], []
+    for name, where in layout.slices.items():
+        here = np.flatnonzero((where.start <= columns) & (columns < where.stop))
+        if len(here):
+            points[:, here] /= scales[name].update or 1.0  # a layer that no client moved
+            high[here] = is_high(cv[here], scales[name].low, scales[name].top, threshold)
+        layers += [name] * len(here)
+        index += [place_of(layout, name, int(i) - where.start).index for i in columns[here]]
+    turned = np.ascontiguousarray(points.T)
+    return _Sampled(turned, tuple(layers), tuple(index), moments.cv, moments.skewness, high)
 
 
 @dataclass(frozen=True)

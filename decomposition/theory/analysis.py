@@ -79,22 +79,11 @@ def theory(
     at_least("dimension", dimension, 1)
     chosen("outputs", outputs, ("probabilities", "logits"))
     (opened,), (asked,) = asked_of(run, rounds)
-    words, have = asked or "all", rounds_with_clients(opened)
-    numbers = parse_rounds(words, have if have and words.strip() == "all" else opened.rounds, str(opened.path))
-    for number in numbers:
-        recorded_clients(opened, number, start=False)
-    shrunk = some_rounds(said(shrink), numbers, have, "--shrink", opened)
-    if not set(shrunk) <= set(numbers):
-        missing = min(set(shrunk) - set(numbers))
-        raise FedscopeError(f"--shrink {said(shrink)}: round {missing} is not asked for by --rounds")
-    kernels = some_rounds(said(kernel), numbers, have, "--kernel", opened)
+    words = asked or "all"
+    numbers, shrunk, kernels = rounds_of(opened, words, said(shrink), said(kernel))
     count = replays(draws) if kernels else 0
     refuse_unfit(opened, source.split, kernels, count)
-    held: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for number in kernels:  # refused now, not after Lemma 1
-        recorded_clients(opened, number)
-        ids = opened.round(number).client_ids
-        held[number] = kernel_rows(opened.partition, ids, kernel_samples, source.seed, number)
+    held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
 
     def prepare() -> Prepared[Theory]:
         first = opened.round(numbers[0])
@@ -216,6 +205,34 @@ def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
         return {}
     steps = np.concatenate([run.round(number).client_steps for number in rounds])
     return {"fedswa": {"steps": [int(steps.min()), int(steps.max())], "rounds": rounds[-1]}}
+
+
+def rounds_of(run: Run, words: str, shrink: str | None, kernel: str | None) -> tuple[list[int], list[int], list[int]]:
+    """The rounds of Lemma 1, those whose clients are shrunk, and those of Theorem 2.
+
+    Raises:
+        FedscopeError: rounds that there are not, or without clients; one to shrink that is not of Lemma 1.
+    """
+    have = rounds_with_clients(run)
+    numbers = parse_rounds(words, have if have and words.strip() == "all" else run.rounds, str(run.path))
+    for number in numbers:
+        recorded_clients(run, number, start=False)
+    shrunk = some_rounds(shrink, numbers, have, "--shrink", run)
+    if not set(shrunk) <= set(numbers):
+        missing = min(set(shrunk) - set(numbers))
+        raise FedscopeError(f"--shrink {shrink}: round {missing} is not asked for by --rounds")
+    return numbers, shrunk, some_rounds(kernel, numbers, have, "--kernel", run)
+
+
+def rows_of(run: Run, number: int, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The samples of a round's kernel, by their places in the train split, and whose they are: found before anything is
+    measured, so that what cannot be is refused before Lemma 1.
+
+    Raises:
+        FedscopeError: a round without the model that its clients were sent; a client without a sample.
+    """
+    recorded_clients(run, number)
+    return kernel_rows(run.partition, run.round(number).client_ids, samples, seed, number)
 
 
 def some_rounds(text: str | None, asked: Sequence[int], have: Sequence[int], option: str, run: Run) -> list[int]:

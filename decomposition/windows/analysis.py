@@ -14,6 +14,7 @@ from ...training.inputs.samples import common_samples, dataset_of, describe_samp
 from .result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
+    from ...evaluation.evaluator import Evaluator
     from .sliding_mean import SlidingMeans
 
 #: of the paper's Table 4; those that a run is long enough for are taken
@@ -93,27 +94,12 @@ def wima(
         def compute(attrs: dict[str, Any], work: Work) -> WindowMeans:
             from ...evaluation.evaluator import Evaluator
 
-            evaluators = [Evaluator(module, samples, compute=source.compute) for module in modules]
-
-            def task(i: int, number: int, before: int) -> Task[RoundMeans]:
-                last = number == numbers[i][-1]
-                size = number - before + len(lengths) + 1 + (min(number, lengths[-1]) if last else 0)
-
-                def measure(report: Report) -> RoundMeans:
-                    from .sliding_mean import round_means
-
-                    where: dict[str, Any] = {"run": opened[i].name, "number": number, "windows": lengths}
-                    where["steps"] = opened[i] if last else None
-                    return round_means(sliding[i], evaluators[i], **where, progress=lambda read: report(read, size))
-
-                # with which rounds a question ends is no part of it where it is kept
-                return Task(f"{opened[i].path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
-
-            tasks = [
-                task(i, number, before)
-                for i, own in enumerate(numbers)
-                for before, number in zip((0, *own), own, strict=False)
-            ]
+            tasks = []
+            for run, own, means, module in zip(opened, numbers, sliding, modules, strict=True):
+                evaluator = Evaluator(module, samples, compute=source.compute)
+                for before, number in zip((0, *own), own, strict=False):
+                    size = number - before + len(lengths) + 1
+                    tasks.append(task_of(run, number, means, evaluator, lengths, size, last=number == own[-1]))
             with work.store(settings, *ROUNDS) as store:
                 return WindowMeans(tuple(work.each("windows", tasks, store)), parts, attrs)
 
@@ -123,6 +109,24 @@ def wima(
     words += ["" if parts == "all" else parts, slug(asked_rounds[0] or "last:10")]
     name = f"wima-{'-'.join(word for word in words if word)}"
     return one(WindowMeans, opened[0].path / "figures", name, prepare)
+
+
+def task_of(
+    run: Run, number: int, means: SlidingMeans, evaluator: Evaluator, windows: tuple[int, ...], size: int, *, last: bool
+) -> Task[RoundMeans]:
+    """The measuring of a round's windows, and of the steps that lead to them in the last one; ``size`` is how many
+    models it reads without these."""
+    size += min(number, windows[-1]) if last else 0
+
+    def measure(report: Report) -> RoundMeans:
+        from .sliding_mean import round_means
+
+        where: dict[str, Any] = {"run": run.name, "number": number, "windows": windows}
+        where["steps"] = run if last else None
+        return round_means(means, evaluator, **where, progress=lambda read: report(read, size))
+
+    # with which rounds a question ends is no part of it where it is kept
+    return Task(f"{run.path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
 
 
 def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from ...evaluation.validation import fits_module
 from ...results.resume import Partial
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
-from .one_model import About, Asked, measured, parts_of, remembered
+from .one_model import About, Asked, Part, measured, parts_of, remembered
 from .result import Curvature, Sharpness, Spectrum
 
 
@@ -114,19 +114,26 @@ def sharpness(
     with Partial(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
             about = About(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
-            values = {}
-            for part in parts:
-                key = f"{digest}:{part.name}"
-                meter.begin(part.passes)
-                known = store.take(key, remembered)
-                if known is None:
-                    store.add(key, measured(part, about))
-                    known = remembered(store.done[key])
-                values[part.name] = store.done[key]
-                about.known |= {measure.name: measure for measure in known}
-                meter.finish()
-            curvatures.append(_curvature(model, values))
+            curvatures.append(_curvature(model, _measure_parts(parts, about, digest, store, meter)))
     return Sharpness(tuple(curvatures), attrs)
+
+
+def _measure_parts(
+    parts: Sequence[Part], about: About, digest: str, store: Partial, meter: _Meter
+) -> dict[str, dict[str, Any]]:
+    """Measure all parts of a model, or take from the store what it has of them."""
+    values = {}
+    for part in parts:
+        key = f"{digest}:{part.name}"
+        meter.begin(part.passes)
+        known = store.take(key, remembered)
+        if known is None:
+            store.add(key, measured(part, about))
+            known = remembered(store.done[key])
+        values[part.name] = store.done[key]
+        about.known |= {measure.name: measure for measure in known}
+        meter.finish()
+    return values
 
 
 def frozen_settings(module: nn.Module, frozen: bool) -> dict[str, Any]:

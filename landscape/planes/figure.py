@@ -108,18 +108,7 @@ def draw_panels(
     every = [own for row in scales for one in row for own in one.values()]
     with paper_style(width):
         margin, bar = tick_room(everything, 1.0), BAR_GAP + BAR + bar_room(every, 1.0)
-        columns = max(len(row) for row in grid)
-        most = 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2))
-        columns = min(columns, most)
-        while True:
-            inner = [plane for row in grid for place, plane in enumerate(row) if place % columns]
-            # which holds the tick labels of the panel after it; those depend on how high a panel is
-            gap = max(GAP, tick_room(inner, (width - margin - bar - GAP * (columns - 1)) / columns) - LABEL)
-            gap += bar - BAR_LABEL if scale == "panel" else 0
-            size = (width - margin - bar - gap * (columns - 1)) / columns
-            if size >= SMALLEST or columns == 1:
-                break
-            columns -= 1
+        columns, gap, size = _columns(grid, width, margin, bar, each=scale == "panel")
         strips = [
             (
                 rows[i] if rows and start == 0 else "",
@@ -150,6 +139,28 @@ def draw_panels(
         looks = [{**look, "markersize": 0.8 * look["markersize"]} for look, _ in keys]
         legend.draw(sheet, high, lambda i, left, middle: sheet.symbol(left - 0.13, middle, looks[i]), 0.0)
         return sheet.finished(said, TEXT)
+
+
+def _columns(
+    grid: Sequence[Sequence[Plane]], width: float, margin: float, bar: float, *, each: bool
+) -> tuple[int, float, float]:
+    """How many panels stand side by side, the gap between them, and the side of one, in inches.
+
+    Args:
+        bar: what a colour bar takes; ``each`` panel has its own, else a row has one.
+    """
+    columns = max(len(row) for row in grid)
+    most = 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2))
+    columns = min(columns, most)
+    while True:
+        inner = [plane for row in grid for place, plane in enumerate(row) if place % columns]
+        # which holds the tick labels of the panel after it; those depend on how high a panel is
+        gap = max(GAP, tick_room(inner, (width - margin - bar - GAP * (columns - 1)) / columns) - LABEL)
+        gap += bar - BAR_LABEL if each else 0
+        size = (width - margin - bar - gap * (columns - 1)) / columns
+        if size >= SMALLEST or columns == 1:
+            return columns, gap, size
+        columns -= 1
 
 
 def _strip(
