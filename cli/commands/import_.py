@@ -117,7 +117,7 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
     from ...landscape.interchange.import_models import imported
-    from ...landscape.planes.drawing.color_scales import Colours
+    from ...landscape.planes.drawing.color_scales import SurfaceColours
     from ..run_analysis import answer
 
     question = imported.prepare(Path(file), split=split)
@@ -127,7 +127,7 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
             f"{target} holds no imported surface but a plane that fedscope has computed; draw it again with the "
             "command that made it, or give another --out"
         )
-    answer(question, output, **vars(Colours(**drawing)))
+    answer(question, output, **vars(SurfaceColours(**drawing)))
 
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:

@@ -103,10 +103,10 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...landscape.planes.analysis import plane
-    from ...landscape.planes.drawing.color_scales import Colours
+    from ...landscape.planes.drawing.color_scales import SurfaceColours
     from ..run_analysis import answer
 
-    colours = Colours(cmap, loss_limits, error_limits, colour_scale)
+    colours = SurfaceColours(cmap, loss_limits, error_limits, colour_scale)
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EDGE, LINE = 0.05, 0.135
 
 
-class Sheet:
+class FigureLayout:
     """A figure on which axes and lines of text are placed in inches from its top left corner.
 
     Args:
@@ -100,7 +100,7 @@ class LegendRows:
         """Inches."""
         return LINE * self.rows
 
-    def draw(self, sheet: Sheet, top: float, symbol: Callable[[int, float, float], None], words: float) -> None:
+    def draw(self, sheet: FigureLayout, top: float, symbol: Callable[[int, float, float], None], words: float) -> None:
         """Draw all entries below ``top``.
 
         Args:

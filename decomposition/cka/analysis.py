@@ -69,7 +69,7 @@ def cka(
     chosen("estimator", estimator, ("unbiased", "biased"))
     if batch is not None:
         at_least("batch", batch, 4)
-    asked = Asked((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
+    asked = SimilaritySettings((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
     given, names = several(models), names_of(several(models))
     whole = [name for model, name in zip(given, names, strict=True) if isinstance(model, str) and _is_run(model)]
     others = [name for name in names if name not in whole]
@@ -85,7 +85,7 @@ def cka(
 
 
 @dataclass(frozen=True)
-class Asked:
+class SimilaritySettings:
     """What is asked of every pair of models."""
 
     layers: tuple[str, ...]
@@ -128,7 +128,7 @@ def _is_run(given: str) -> bool:
     return Path(given).is_dir() or ("@" not in given and not Path(given).suffix)
 
 
-def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question[Similarity]:
+def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings) -> Question[Similarity]:
     """The clients of whole runs over rounds: a result a run and layer."""
     runs = open_runs(paths)
     numbers = [client_rounds(run, rounds) for run in runs]
@@ -161,7 +161,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question
     return Question(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
 
 
-def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: Asked) -> Ready[ClientCKA]:
+def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: SimilaritySettings) -> Ready[ClientCKA]:
     """One run's results, one a layer."""
     read_as(posed.module, run)
     settings = {**asked.settings(posed), "run": [identity(run)], "rounds": list(numbers)}
@@ -201,7 +201,7 @@ def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: Asked) -> Read
     return Ready([{**settings, "layer": layer} for layer in asked.layers], compute)
 
 
-def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]:
+def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Question[Similarity]:
     """Any models: a matrix a layer."""
     models = expanded(given)
     if len(models) < 2:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import color_bar, heat_map, name_cells, room_beside, room_for
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
 from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
@@ -92,7 +92,7 @@ def draw_clients(
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL if "maps" in drawn else 0
         below = top + row * len(results) + (0.14 - GAP if curves else 0) + curves * (GAP + high + BELOW)
-        sheet = Sheet(width, below + LINE * len(remark) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(remark) + EDGE, title)
         for r, (result, rounds) in enumerate(zip(results, shown, strict=True) if "maps" in drawn else ()):
             down = top + r * row + TITLE
             for c, similarity in enumerate(rounds):
@@ -130,7 +130,7 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         remark = wrapped(_remark([result]), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.04)
         height = top + side + below + 0.05 + LINE * len(remark) + EDGE
-        sheet = Sheet(width, height, title)
+        sheet = FigureLayout(width, height, title)
         axes = sheet.axes(margin, top, side, side)
         image = _heat_map(axes, result.cka, scale_of([result.cka]), side)
         name_cells(axes, names, side)
@@ -183,7 +183,7 @@ def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: 
     return image
 
 
-def _bar(sheet: Sheet, image: Any, left: float, top: float, side: float) -> None:
+def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) -> None:
     color_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import DIVERGING, NO_VALUE, color_bar, heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .result import WHOLE
@@ -49,7 +49,7 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
         top = EDGE + (0.2 if title else 0.04) + (LINE if len(result.runs) > 1 else 0)
         each = LINE + 0.04 + high + 0.1
         below = top + len(quantities) * each - 0.1 + BOTTOM
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         for row, (name, about) in enumerate(quantities.items()):
             panel = top + row * each + LINE + 0.04
             fits = left + len(about[0]) * CHARACTER < width - EDGE
@@ -160,7 +160,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
         said = wrapped(remark, width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         each = LINE + 0.05 + (2 if stacked else 1) * (high + BELOW) + 0.04
-        sheet = Sheet(width, top + each * len(maps) + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + each * len(maps) + LINE * len(said) + EDGE, title)
         scale = _strongest(maps)
         for i, layer in enumerate(maps):
             heading = top + i * each

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Round, read_pieces
-from .statistics import Array, Moments, column_moments
+from .statistics import Array, ColumnMoments, column_moments
 
 Rows = list[dict[str, Any]]
 
@@ -183,7 +183,7 @@ class Grid:
         return Cells(width, height, mean, 10**log_deviation, self.count[held], self.skewness[held] / self.count[held])
 
 
-def _moments(round_: Round, layer: str, every: int) -> Iterator[Moments]:
+def _moments(round_: Round, layer: str, every: int) -> Iterator[ColumnMoments]:
     """Of every ``every``-th parameter of a layer."""
     clients = len(round_.client_ids)
     buffer = np.empty(max(NUMBERS, clients), round_.layout.dtype)
@@ -191,7 +191,7 @@ def _moments(round_: Round, layer: str, every: int) -> Iterator[Moments]:
         yield column_moments(piece.read(buffer)[:, -piece.start % every :: every])
 
 
-def _limits(pieces: Iterable[Moments]) -> tuple[Array, Array]:
+def _limits(pieces: Iterable[ColumnMoments]) -> tuple[Array, Array]:
     """The least and greatest μ and log10 σ of a map."""
     mean, deviation = np.empty(0), np.empty(0)
     for piece in pieces:

@@ -25,7 +25,7 @@ HAIR = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class ColumnMoments:
     """Of n parameters over C clients, float64 [n] each; NaN where a quantity does not exist.
 
     Attributes:
@@ -45,7 +45,7 @@ class Moments:
     constant: npt.NDArray[np.bool_]
 
 
-def column_moments(values: np.ndarray, device: str = "cpu") -> Moments:
+def column_moments(values: np.ndarray, device: str = "cpu") -> ColumnMoments:
     """The statistics of every column of ``values`` [C, n]; deviations are taken about the mean in float64, so that
     nothing cancels where clients differ in their last digits.
 
@@ -73,7 +73,7 @@ def column_moments(values: np.ndarray, device: str = "cpu") -> Moments:
     zero = mean == 0
     if zero.any():
         cv[zero] = np.nan
-    return Moments(mean, deviation, cv, third, fourth, constant)
+    return ColumnMoments(mean, deviation, cv, third, fourth, constant)
 
 
 def _central_means(values: np.ndarray) -> tuple[Array, Array, Array, Array]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.style import CHARACTER, COLOURS, paper_style, shortened
 from ...plotting.ticks import even
 from .result import axis_words, remark
@@ -57,7 +57,7 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
         top = first + legend.height + 0.03
         row = TITLE + high + (TICKS if numbers else BETWEEN)
         below = top + row * rows + (BELOW - TICKS if numbers else 0.0) + 0.04
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         several = len(result.rounds) > 1
         legend.draw(sheet, first, lambda i, left, middle: _symbol(sheet, left, middle, keys[i], several=several), 0.27)
         colours = round_colours()
@@ -157,7 +157,7 @@ def _round_bar(axes: Axes, result: Embedding, colours: Colormap, high: float) ->
     bar.set_ticks([first, *([middle] if middle is not None else []), last])
 
 
-def _symbol(sheet: Sheet, left: float, middle: float, name: str, *, several: bool) -> None:
+def _symbol(sheet: FigureLayout, left: float, middle: float, name: str, *, several: bool) -> None:
     if name == "client":
         sheet.symbol(left + 0.18, middle, {"marker": "o", "markersize": 2.8, "color": "#3b528b", "linestyle": ""})
         return

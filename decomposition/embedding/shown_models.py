@@ -152,7 +152,7 @@ def _labels(run: Run) -> dict[int, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class LayerColumns:
     """Some columns of one layer, still on disk.
 
     Attributes:
@@ -172,7 +172,7 @@ class Block:
         return rows
 
 
-def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generator[Block, None, None]:
+def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generator[LayerColumns, None, None]:
     """All models in blocks of at most ``columns`` columns, which whoever works on a block reads.
 
     The files of all rounds are open at once.
@@ -183,7 +183,7 @@ def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generato
     start = read_pieces(first, columns, layers, which="start") if "start" in first.models else None
     for pieces in zip(*clients, *servers, strict=True):
         # without a start, the first client
-        yield Block(pieces, replace(pieces[0], places=pieces[0].places[:1]) if start is None else next(start))
+        yield LayerColumns(pieces, replace(pieces[0], places=pieces[0].places[:1]) if start is None else next(start))
 
 
 def refuse_too_many(models: Models, workers: int) -> None:

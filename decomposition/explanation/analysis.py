@@ -15,7 +15,7 @@ from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_cli
 from ...training.inputs.samples import common_samples, dataset_of, module_for
 from .. import Decomposition
 from ..draws.sources import Draws, parse_draws
-from ..factors.run import Asked, runs_of
+from ..factors.run import DecompositionRequest, runs_of
 from .phases import last_early, spread_rounds
 from .result import Explanation
 
@@ -64,7 +64,7 @@ def explain(
     firsts = {"+".join(run.name for run in group): group[0] for group in groups}
     lasts = {name: last_early(run.rounds[-1], early) for name, run in firsts.items()}
     # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
-    ready = cache(Asked(opened, numbers, drawn, groups, source).ready)
+    ready = cache(DecompositionRequest(opened, numbers, drawn, groups, source).ready)
 
     def decomposed(attrs: list[dict[str, Any]], work: Work) -> list[Decomposition]:
         from ...evaluation.tasks import require_classes

@@ -14,7 +14,7 @@ from .statements import Evidence, Judgement, throughout
 from .wording import CHANGES, capital, ends, in_rounds, listed, shown
 
 if TYPE_CHECKING:
-    from .context_measures import Against, Comparison
+    from .context_measures import Against, ModelComparison
 
 # What is called small, of a measure from 0 to 1: ours.
 HALF = 0.5
@@ -63,7 +63,7 @@ def better_than_clients(evidence: Evidence) -> Judgement | None:
     return Judgement(throughout(list(signs.values())), evidence.measured(sentence), decide, readings)
 
 
-def _beside(one: Comparison) -> str:
+def _beside(one: ModelComparison) -> str:
     losses, errors = [other.loss for other in one.others], [100 * other.error for other in one.others]
     return (
         f"cross-entropy {one.loss:.3g} (its clients' {min(losses):.3g} at best, {fmean(losses):.3g} on average) and "
@@ -71,7 +71,7 @@ def _beside(one: Comparison) -> str:
     )
 
 
-def gap(one: Comparison, other: Against, what: str) -> Reading:
+def gap(one: ModelComparison, other: Against, what: str) -> Reading:
     """A model's loss or error minus another's, with an interval over samples, so wide that those of all others hold
     together at 95 %."""
     from scipy.stats import norm

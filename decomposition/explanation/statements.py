@@ -12,7 +12,7 @@ from .intervals import Reading
 from .phases import Phase
 
 if TYPE_CHECKING:
-    from .context_measures import Comparison, Similarity
+    from .context_measures import ModelComparison, Similarity
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 
@@ -58,7 +58,7 @@ class Evidence:
     phases: Sequence[Phase]
     split: str = ""
     similarity: Sequence[Similarity] | None = None
-    compared: Sequence[Comparison] = ()
+    compared: Sequence[ModelComparison] = ()
     stand_in: str = ""
 
     @property
@@ -92,7 +92,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A claim's id, what is judged, in words, what the paper says of it, and the function that judges."""
 
     id: str

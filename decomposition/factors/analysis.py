@@ -11,7 +11,7 @@ from ...analysis.settings import Measured, Source, chosen
 from ...checkpoints import FedscopeError
 from .. import Decomposition
 from ..draws.sources import parse_draws
-from .run import MODELS, Asked, runs_of
+from .run import MODELS, DecompositionRequest, runs_of
 
 #: settings that are no part of the name of a result
 USUAL = ("local:4", "global", "squared", "probabilities", "all")
@@ -74,7 +74,7 @@ def decompose(
             "the same; write numbers"
         )
 
-    asked = Asked(opened, numbers, drawn, groups, source, which, cast(Any, loss), cast(Any, outputs), on)
+    asked = DecompositionRequest(opened, numbers, drawn, groups, source, which, cast(Any, loss), cast(Any, outputs), on)
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
     special = [word.replace(":", "") for word in words if word not in USUAL]
     names = [run.name for run in opened[1:]]

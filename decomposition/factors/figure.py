@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import Sheet
+from ...plotting.layout import FigureLayout
 from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shortened
 from ...plotting.ticks import label_ends
 from .figure_panels import (
@@ -111,7 +111,7 @@ def draw_factors(
         top = TOP + TITLE_LINE * (len(over) - (columns == 1)) + KEY_LINE * len(key)
         height = top + sum(heights.values()) + GAP * (len(heights) - 1)
         height += XLABEL + NOTE_LINE * len(note) + 0.06
-        sheet = Sheet(width, height)
+        sheet = FigureLayout(width, height)
         axes = _axes(sheet, heights, columns, (left, top), wide)
         for column, run in enumerate(result.runs):
             if "large" in heights:
@@ -200,7 +200,7 @@ def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, floa
 
 
 def _axes(
-    sheet: Sheet, heights: Mapping[str, float], columns: int, corner: tuple[float, float], wide: float
+    sheet: FigureLayout, heights: Mapping[str, float], columns: int, corner: tuple[float, float], wide: float
 ) -> dict[tuple[str, int], Axes]:
     """A panel for each name and run; rows share their values, columns their rounds."""
     axes: dict[tuple[str, int], Axes] = {}

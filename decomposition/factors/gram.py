@@ -24,7 +24,7 @@ COLUMNS = ("TT", "HH", "TH", "eTeT", "eHeH", "eTeH", "dd", "wens", "fma", "fma_1
 
 
 @dataclass(frozen=True)
-class Moments:
+class OutputMoments:
     """Sums over n samples, float64.
 
     `gram` [2+2R, 2+2R]: <V_i, V_j>; `spread` [K, R, R]: <d_k^r, d_k^s>; `wens` [R], `fma` [R]: the losses of WENS^r and
@@ -48,14 +48,14 @@ class Moments:
     least: float
     equal: float
 
-    def merge(self, more: Moments) -> Moments:
+    def merge(self, more: OutputMoments) -> OutputMoments:
         """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983):
         plain sums of squares would cancel where a factor hardly varies."""
         n, step = self.n + more.n, more.mean - self.mean
         sums = {one.name: getattr(self, one.name) + getattr(more, one.name) for one in fields(self)}
         sums["mean"] = self.mean + step * (more.n / n)
         sums["comoment"] += np.outer(step, step) * (self.n * more.n / n)
-        return Moments(**sums)
+        return OutputMoments(**sums)
 
 
 def chunk_moments(
@@ -66,7 +66,7 @@ def chunk_moments(
     members: Tensor,
     p: Tensor,
     corollaries: bool = False,
-) -> Moments:
+) -> OutputMoments:
     """The moments of one chunk of B samples.
 
     Args:
@@ -115,7 +115,7 @@ def chunk_moments(
     mean = columns.mean(1)
     about = columns - mean.unsqueeze(1)
     norms = _squared(residual)
-    return Moments(
+    return OutputMoments(
         n=batch,
         gram=_numpy(flat @ flat.T),
         spread=_numpy(torch.bmm(rows, rows.transpose(1, 2))),

@@ -31,7 +31,7 @@ MODELS = {"global": ("global",), "averaged": ("averaged",), "both": ("global", "
 
 
 @dataclass(frozen=True)
-class Asked:
+class DecompositionRequest:
     """What is to be decomposed.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...plotting.heatmaps import color_bar, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.style import CHARACTER, SMALL, measured_on, paper_style, run_look
 from ...plotting.ticks import even
 from .result import mean_over_clients
@@ -43,7 +43,7 @@ def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = 
         top = EDGE + (0.2 if title else 0.04)
         means = top + LINE + 0.05
         cells = (means + MEANS + BOTTOM + 0.04 if several else top) + LINE + 0.05
-        sheet = Sheet(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
         if several:
             _draw_means(sheet.axes(LEFT, means, width - LEFT - 0.12, MEANS, ylabel=0.33), result)
             legend = legend_rows(("own data", "others' data"), LEFT, inf, 0.25)

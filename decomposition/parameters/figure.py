@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shortened
 from .density import density_of
 from .parameter_names import Array, RunValues
@@ -96,7 +96,7 @@ def draw_parameters(result: Parameters, width: float = 3.5, title: str | None = 
         top = first + legend.height
         said = wrapped(_remark(result, marks), width - 0.2, 0.9)
         below = top + rows * each + LABEL + 0.05
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         for i, (name, summary) in enumerate(zip(result.names, result.summaries, strict=True)):
             row, column = divmod(i, columns)
             axes = sheet.axes(LEFT + column * (wide + BETWEEN), top + row * each + NAMES, wide, high)

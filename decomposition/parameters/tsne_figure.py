@@ -9,7 +9,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import nearest
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.style import COLOURS, GREY, SURFACE, paper_style, shortened
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def draw_map(result: ParameterMap, width: float = 3.5, title: str | None = None,
         said = wrapped(_remark(result, colour), width - 0.2, 0.9)
         first = EDGE + (0.2 if title else 0.0)
         top = first + legend.height + 0.04
-        sheet = Sheet(width, top + 0.85 * side + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + 0.85 * side + BOTTOM + LINE * len(said) + EDGE, title)
         left = LEFT + (room - side) / 2
         axes = sheet.axes(left, top, side, 0.85 * side)
         dots = _dots(axes, result, colour, names, side)

@@ -53,7 +53,7 @@ class Reaggregated:
 
 
 @dataclass(frozen=True)
-class Measuring:
+class EvaluationData:
     """What models are measured on: the architecture and the data of a run.
 
     Attributes:
@@ -65,7 +65,7 @@ class Measuring:
     compute: Compute = CPU
 
     @classmethod
-    def of(cls, run: Run) -> Measuring:
+    def of(cls, run: Run) -> EvaluationData:
         """What the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
         return cls(module_of(run), data_of(run))
 
@@ -106,7 +106,7 @@ def reaggregate(
     configs: Sequence[Config],
     *,
     from_state: bool = False,
-    measuring: Measuring | None = None,
+    measuring: EvaluationData | None = None,
 ) -> list[Reaggregated]:
     """Let the servers of some configurations step from the recorded clients of a round, each on its own.
 
@@ -155,7 +155,7 @@ def reaggregate(
     for config, (state, kind) in zip(configs, begun, strict=True):
         cohort = recorded_cohort(run, round_, config)
         if config.server.judges_on is not None:
-            measuring = measuring or Measuring.of(run)
+            measuring = measuring or EvaluationData.of(run)
             seed = 0 if run.config is None else config_of(run).run.seed
             at = (measuring.module, run.partition, seed, measuring.compute)
             cohort = replace(cohort, judge=judge_of(config.server, measuring.dataset, *at))
@@ -174,7 +174,7 @@ def measure_servers(
     asked: Sequence[tuple[Config, str]],
     samples: Samples,
     *,
-    measuring: Measuring,
+    measuring: EvaluationData,
     from_state: bool = False,
     attrs: Mapping[str, Any] | None = None,
 ) -> Reaggregation:

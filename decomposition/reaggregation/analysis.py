@@ -81,10 +81,10 @@ def reaggregate(
         }
 
         def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
-            from .aggregate import Measuring, measure_servers
+            from .aggregate import EvaluationData, measure_servers
 
             attrs = {**attrs, **averaged_statistics([opened])}
-            measuring = Measuring(module, dataset, source.compute)
+            measuring = EvaluationData(module, dataset, source.compute)
             return measure_servers(
                 opened, number, asked, samples, measuring=measuring, from_state=from_state, attrs=attrs
             )

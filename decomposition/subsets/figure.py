@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.spread import mean_band
 from ...plotting.style import (
     COLOURS,
@@ -49,7 +49,7 @@ def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) 
         top = EDGE + (0.2 if title else 0.04)
         panel = top + legend.height + (0.06 if legend.labels else 0)
         high = min(max(0.55 * width, 1.2), 2.4)
-        sheet = Sheet(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
         axes = sheet.axes(LEFT, panel, width - LEFT - RIGHT, high)
         for one, look in zip(drawn, looks, strict=True):
             _curve(axes, one, look, band=not many)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import LEGIBLE, color_bar, frame, heat_map, name_cells
-from ...plotting.layout import Sheet
+from ...plotting.layout import FigureLayout
 from ...plotting.style import COLOURS, GREY, SMALL, SURFACE
 from ...plotting.ticks import even
 from ...training.methods.shared.micro_classes import cluster_of
@@ -130,7 +130,7 @@ def height_of_maps(masks: ShownMasks) -> float:
 
 
 def draw_maps(
-    sheet: Sheet, masks: ShownMasks, top: float, across: tuple[float, float], classes: int, ends: Sequence[int]
+    sheet: FigureLayout, masks: ShownMasks, top: float, across: tuple[float, float], classes: int, ends: Sequence[int]
 ) -> None:
     """The MIC map, and the clusters' weights below it in the same columns.
 

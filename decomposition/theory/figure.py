@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.style import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
 from ...plotting.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
@@ -45,14 +45,14 @@ USED = 0.88
 
 
 @dataclass(frozen=True)
-class Colours:
+class RoundColours:
     """A colour a round, from the first to the last."""
 
     first: int
     last: int
 
     @classmethod
-    def of(cls, result: Theory) -> Colours:
+    def of(cls, result: Theory) -> RoundColours:
         """Of all rounds in a result."""
         rounds = [*(gap.round for gap in result.gaps), *(bound.round for bound in result.bounds)] or [1]
         return cls(min(rounds), max(rounds))
@@ -93,7 +93,7 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
         [name for name in names if any(getattr(one, name) is not None for one in result.bounds)]
         for names in (VARIANCES, PREDICTIONS)
     )
-    colours = Colours.of(result)
+    colours = RoundColours.of(result)
     with paper_style(width):
         entries = _legend_of(result)
         remark = wrapped(_remark(result), width - 0.16, 0.87)
@@ -103,7 +103,7 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
         first = EDGE + (0.2 if title else 0.02)
         top = first + LINE * len(entries) + 0.05
         height = top + GAPS + LABELS + len(panels) // columns * high + 0.06 + LINE * len(remark) + EDGE
-        sheet = Sheet(width, height, title)
+        sheet = FigureLayout(width, height, title)
         bar = BAR + NUMBERS + 0.06 if colours.several else 0.0
         wide = width - LEFT - RIGHT - bar
         _draw_gaps(sheet.axes(LEFT, top, wide, GAPS), result, colours, (wide, GAPS))
@@ -137,7 +137,7 @@ def _legend_of(result: Theory) -> list[tuple[str, dict[str, Any]]]:
     return entries
 
 
-def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float, float]) -> None:
+def _draw_gaps(axes: Axes, result: Theory, colours: RoundColours, inches: tuple[float, float]) -> None:
     """The gap against Δ², both logarithmic: rounds, the line fitted to them, shrunk clients.
 
     ``inches`` of the axes decide on how many numbers they have.
@@ -168,7 +168,7 @@ def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float
         _logarithmic(axis, int(room))
 
 
-def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, colours: Colours) -> None:
+def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, colours: RoundColours) -> None:
     """Each client's variance against a prediction, of the Gaussian process with its upper bound as a dash; the
     correlation of every round where they are few."""
     unit = "K" if variance == "gp_variance" else f"{word_of(result.attrs, 'outputs', 'outputs')}²"

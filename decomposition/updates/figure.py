@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import color_bar, name_cells, room_beside, room_for, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
 from ...plotting.spread import mean_band, mean_bars
 from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened
 from ...plotting.ticks import even, label_ends
@@ -61,7 +61,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         down = 2 * tall + BETWEEN + BELOW if curves else 0.0
         of_map = TITLE + side + ids + 0.2
         below = top + (max(down, of_map) if aside else down + of_map)
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         if curves:
             upper = sheet.axes(LEFT, top, across - LEFT - ends, tall, ylabel=0.36)
             lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall, ylabel=0.36)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
 from ...plotting.spread import mean_band
 from ...plotting.style import CHARACTER, look_of, measured_on, paper_style, run_look, shortened, word_of
 from ...plotting.ticks import even, label_ends
@@ -44,7 +44,7 @@ def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = No
         across = (width - LEFT - RIGHT - CHARACTER * longest) / (1 + (AWAY if longest else 0))
         top = EDGE + (0.2 if title else 0.06)
         panels = 1 + over_rounds
-        sheet = Sheet(width, top + panels * (HIGH + BELOW) + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + panels * (HIGH + BELOW) + LINE * len(said) + EDGE, title)
         axes = sheet.axes(LEFT, top, across, HIGH, ylabel=0.34)
         _against_windows(axes, lines, 100 if result.measure == "error" else 1, across)
         axes.set_ylabel(unit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.spread import mean_bars
 from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, measured_on, paper_style, shortened
 from ...plotting.ticks import crosses, decades, even, power_of_ten
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from .result import Curvature, Measure, Sharpness
+    from .result import Curvature, CurvatureMeasure, Sharpness
 
 TITLES = {
     "eigenvalue_1": "largest eigenvalue",
@@ -68,7 +68,7 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
         top = first + legend.height
         body = -(-len(names) // 2) * each + (NUMBERS + LABEL if lines else 0.0)
         below = 0.06 + TITLE + DENSITY + NUMBERS + LABEL if spectra else 0.0
-        sheet = Sheet(width, top + body + below + 0.08 + LINE * len(remark) + EDGE, title)
+        sheet = FigureLayout(width, top + body + below + 0.08 + LINE * len(remark) + EDGE, title)
         legend.draw(sheet, first, lambda i, left, middle: sheet.line(left, middle, 0.26, look_of(i)), 0.31)
         for i, name in enumerate(names):
             across, down = margin + (i % 2) * (wide + between), top + (i // 2) * each + TITLE
@@ -176,7 +176,7 @@ def _densities(axes: Axes, spectra: Mapping[int, Curvature], result: Sharpness) 
     axes.set_xlabel(f"eigenvalue of the Hessian{nats}", labelpad=1)
 
 
-def _numbers(name: str, measures: Sequence[Measure | None]) -> tuple[np.ndarray, np.ndarray]:
+def _numbers(name: str, measures: Sequence[CurvatureMeasure | None]) -> tuple[np.ndarray, np.ndarray]:
     """Values and standard errors, NaN where there is none."""
     values = [math.nan if measure is None or measure.value is None else measure.value for measure in measures]
     spread = [math.nan if measure is None or measure.stderr is None else measure.stderr for measure in measures]

@@ -20,7 +20,7 @@ from ...evaluation.validation import fits_module
 from ...results.resume import Partial
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
-from .one_model import About, Asked, Part, measured, parts_of, remembered
+from .one_model import CurvatureContext, CurvaturePart, SharpnessSettings, measured, parts_of, remembered
 from .result import Curvature, Sharpness, Spectrum
 
 
@@ -81,7 +81,7 @@ def sharpness(
         FedscopeError: no model, radii or counts that make no sense, more eigenvalues than parameters, a model that
             does not fit the module, two models of one name, ``density`` without curvlinops.
     """
-    asked = Asked(top, probes, density, rho, relative, draws, starts, steps, seed, hessian)
+    asked = SharpnessSettings(top, probes, density, rho, relative, draws, starts, steps, seed, hessian)
     if not models:
         raise FedscopeError("there is no model to measure; give at least one")
     if hessian and density:
@@ -113,13 +113,13 @@ def sharpness(
     curvatures = []
     with Partial(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
-            about = About(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
+            about = CurvatureContext(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
             curvatures.append(_curvature(model, _measure_parts(parts, about, digest, store, meter)))
     return Sharpness(tuple(curvatures), attrs)
 
 
 def _measure_parts(
-    parts: Sequence[Part], about: About, digest: str, store: Partial, meter: _Meter
+    parts: Sequence[CurvaturePart], about: CurvatureContext, digest: str, store: Partial, meter: _Meter
 ) -> dict[str, dict[str, Any]]:
     """Measure all parts of a model, or take from the store what it has of them."""
     values = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar, name_cells, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
 from ...plotting.style import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of, word_of
 from ...plotting.ticks import crosses, decades, even
 from .result import connectivity
@@ -42,7 +42,9 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         said = wrapped(_remark(line), width - 0.1, hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
-        sheet = Sheet(width, below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE, title)
+        sheet = FigureLayout(
+            width, below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE, title
+        )
         for i, name in enumerate(names):
             left, down = (i * cell, 0.0) if beside else (0.0, i * (high + gap))
             axes = sheet.axes(LEFT + left, top + down, wide, high, ylabel=0.41)
@@ -72,7 +74,7 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
         side = width - left - GAP - BAR - NUMBERS
         said = wrapped("; ".join(_measured(line)), width - 0.1, hyphens=False)
         top = EDGE + (0.2 if title else 0.04)
-        sheet = Sheet(width, top + side + BELOW + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + side + BELOW + LINE * len(said) + EDGE, title)
         axes = sheet.axes(left, top, side, side)
         image = signed_heat_map(axes, middles)  # grey: no pair, or no number
         name_cells(axes, names, side)

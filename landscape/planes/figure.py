@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
 from ...plotting.style import CHARACTER, literal, paper_style, shortened
 from .basins import basin_of
-from .drawing.color_scales import BAR_LABEL, Colours, Scale, bar_room, scale_of
+from .drawing.color_scales import BAR_LABEL, Scale, SurfaceColours, bar_room, scale_of
 from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
 from .drawing.markers import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane
@@ -28,7 +28,9 @@ WIDEST = 5.0  # of a panel that stands alone
 SMALLEST = 0.6  # of several panels; rather fewer stand side by side
 
 
-def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colours: Colours | None = None) -> Figure:
+def draw_plane(
+    plane: Plane, width: float = 3.5, title: str | None = None, colours: SurfaceColours | None = None
+) -> Figure:
     """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
     with paper_style(width):
         names = quantities([plane]) if width >= 6 else ["loss"]
@@ -44,7 +46,7 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colou
         said += _wrapped(remarks([plane]), width)
         top = EDGE + (0.22 if title else 0.05)
         below = top + tall + BOTTOM + 0.05
-        sheet = Sheet(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
+        sheet = FigureLayout(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
         if title:
             sheet.text(width / 2, EDGE + 0.09, title, ha="center")
         for i, name in enumerate(names):
@@ -85,7 +87,7 @@ def draw_panels(
     title: str | None = None,
     *,
     rows: Sequence[str] = (),
-    colours: Colours | None = None,
+    colours: SurfaceColours | None = None,
     scale: str = "figure",
 ) -> Figure:
     """Columns of panels, each plane's loss above its error.
@@ -125,7 +127,7 @@ def draw_panels(
         named = sum(bool(name) for name, *_ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
         legend = legend_rows([words for _, words in keys], TEXT + 0.2, width, 0.3)
-        sheet = Sheet(width, high + LINE * (legend.rows + len(said)) + 0.04 + EDGE, title)
+        sheet = FigureLayout(width, high + LINE * (legend.rows + len(said)) + 0.04 + EDGE, title)
         top = EDGE + (0.16 if title else 0)
         for name, row, heads, own in strips:
             if name:
@@ -164,7 +166,7 @@ def _columns(
 
 
 def _strip(
-    sheet: Sheet,
+    sheet: FigureLayout,
     corner: tuple[float, float],
     planes: Sequence[Plane],
     heads: Sequence[str],
@@ -200,7 +202,7 @@ def _strip(
 
 
 def _scales(
-    grid: Sequence[Sequence[Plane]], names: Sequence[str], colours: Colours | None, shared: str
+    grid: Sequence[Sequence[Plane]], names: Sequence[str], colours: SurfaceColours | None, shared: str
 ) -> list[list[dict[str, Scale]]]:
     """Each panel's scales, by what they are of."""
 

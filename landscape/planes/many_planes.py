@@ -72,14 +72,16 @@ class Planes(Collection[Plane]):
         Raises:
             FedscopeError: another ``scale``.
         """
-        from .drawing.color_scales import SHARED, Colours
+        from .drawing.color_scales import SHARED, SurfaceColours
         from .figure import draw_panels
 
         if scale not in SHARED:
             raise FedscopeError(f"--scale {scale} is none of {', '.join(SHARED)}")
         planes = [[panel.plane for panel in row] for row in self.rows]
         titles = [[panel.heading for panel in row] for row in self.rows]
-        return draw_panels(planes, titles, width, title, rows=self.heads, colours=Colours(**colours), scale=scale)
+        return draw_panels(
+            planes, titles, width, title, rows=self.heads, colours=SurfaceColours(**colours), scale=scale
+        )
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """The figure of all."""

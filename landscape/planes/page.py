@@ -10,7 +10,7 @@ import numpy as np
 from ...plotting.style import SURFACE, clipped, laid_out
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
-from .drawing.color_scales import Colours, Scale, distinct, scale_of, spaced
+from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, spaced
 from .drawing.fill import axis_labels, is_metric, remarks
 from .drawing.markers import is_owner, looks, paths, told_apart
 
@@ -70,12 +70,12 @@ if (narrow.matches) lay();
 )
 
 
-def draw_page(plane: Plane, title: str | None = None, colours: Colours | None = None) -> str:
+def draw_page(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> str:
     """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
     return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", _NARROW)
 
 
-def page_figure(plane: Plane, title: str | None = None, colours: Colours | None = None) -> dict[str, Any]:
+def page_figure(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> dict[str, Any]:
     """What is in the page's plotly figure.
 
     Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure, or the loss
@@ -109,7 +109,7 @@ class _Surface:
     texts: list[str]
 
     @classmethod
-    def of(cls, plane: Plane, colours: Colours | None) -> _Surface:
+    def of(cls, plane: Plane, colours: SurfaceColours | None) -> _Surface:
         scale = scale_of([plane], "loss", colours)
         # flat below a limit of the user's own, and a hole where not finite
         heights = scale.height(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan))

@@ -75,7 +75,8 @@ class PlaneModel:
 
 @dataclass(frozen=True, eq=False)
 class Plane(ArrayResult):
-    """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`Span` for others.
+    """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`PlaneBasis` for
+    others.
 
     Attributes:
         a, b: coordinates of the grid in L2 distance, [A] and [B].
@@ -196,12 +197,12 @@ class Plane(ArrayResult):
             width: in inches.
             title: above it.
             colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
-                :class:`~fedscope.landscape.planes.drawing.color_scales.Colours`.
+                :class:`~fedscope.landscape.planes.drawing.color_scales.SurfaceColours`.
         """
-        from .drawing.color_scales import Colours
+        from .drawing.color_scales import SurfaceColours
         from .figure import draw_plane
 
-        return draw_plane(self, width, title, Colours(**colours))
+        return draw_plane(self, width, title, SurfaceColours(**colours))
 
     def page(self, title: str | None = None, **colours: Any) -> str:
         """A web page that needs nothing else: the loss as a surface one can turn, and as a contour plot.
@@ -210,10 +211,10 @@ class Plane(ArrayResult):
             title: above it.
             colours: as of :meth:`figure`.
         """
-        from .drawing.color_scales import Colours
+        from .drawing.color_scales import SurfaceColours
         from .page import draw_page
 
-        return draw_page(self, title, Colours(**colours))
+        return draw_page(self, title, SurfaceColours(**colours))
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """The page."""

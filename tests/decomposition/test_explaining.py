@@ -19,7 +19,7 @@ from scipy.stats import kendalltau, norm, t
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.explanation.claims import explain
-from fedscope.decomposition.explanation.context_measures import Against, Comparison, compare_models
+from fedscope.decomposition.explanation.context_measures import Against, ModelComparison, compare_models
 from fedscope.decomposition.explanation.dominant_factor import greatest_part
 from fedscope.decomposition.explanation.error_against_bias import relate
 from fedscope.decomposition.explanation.intervals import Reading, above, difference, magnitude, mean_of_clients, read
@@ -104,14 +104,14 @@ def made(
 
 def compared(
     loss_gap: float = -0.5, error_gap: float = -0.1, *, stderr: float = 0.01, clients: int = 3, model: str = "average"
-) -> list[Comparison]:
+) -> list[ModelComparison]:
     """A model against others in rounds 1 and 60, the first of them better than the rest."""
     others = "global" if model == "averaged" else "client-{}"
     against = [
         Against(others.format(k), 0.8 + k - loss_gap, 0.3 - error_gap, loss_gap - k, stderr, error_gap, stderr)
         for k in range(1 if model == "averaged" else clients)
     ]
-    return [Comparison(number, model, 400, 0.8, 0.3, tuple(against)) for number in (1, 60)]
+    return [ModelComparison(number, model, 400, 0.8, 0.3, tuple(against)) for number in (1, 60)]
 
 
 TESTED = {"ima": compared() + compared(model="averaged")}
@@ -463,7 +463,7 @@ def test_models_are_compared_sample_by_sample():
     assert (same.loss_gap, same.loss_stderr, same.error_gap, same.error_stderr) == (0, 0, 0, 0)
     assert lost.error == 1.0, "NaN is a wrong answer"
     assert np.isnan(lost.loss)
-    assert Comparison.from_json(json.loads(json.dumps(found.to_json()))).others[0] == other
+    assert ModelComparison.from_json(json.loads(json.dumps(found.to_json()))).others[0] == other
     wrong = Weights(Layout.of(torch.nn.Linear(3, 5)), np.zeros(20, np.float32), {})
     with pytest.raises(FedscopeError, match="other of round 7 does not fit the module: "):
         compare_models(module, samples, models[0], {"other": wrong}, name="average", number=7)

@@ -14,7 +14,7 @@ import pytest
 
 from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, weighted_mean, write_round
 from fedscope.decomposition.reaggregation.aggregate import (
-    Measuring,
+    EvaluationData,
     Reaggregated,
     compared,
     reaggregate,
@@ -328,7 +328,7 @@ def test_a_run_of_another_program_says_all_that_most_servers_need(runs: Any, tmp
         again(foreign, 2, "fedadam", from_state=True)
     module, data = module_of(runs("fma")), data_of(runs("fma"))
     (ours,) = reaggregate(runs("fma"), 2, [reaggregating_config(runs("fma"), 2, "greedy")])
-    measuring = Measuring(module, data)
+    measuring = EvaluationData(module, data)
     (theirs,) = reaggregate(foreign, 2, [reaggregating_config(foreign, 2, "greedy")], measuring=measuring)
     assert ours.members == theirs.members
     assert same(ours.weights, theirs.weights)

@@ -28,7 +28,7 @@ LETTER = 0.065
 
 
 @dataclass(frozen=True)
-class Colours:
+class SurfaceColours:
     """How surfaces are coloured.
 
     Attributes:
@@ -45,7 +45,7 @@ class Colours:
     Equal limits give equal scales in different figures. Values beyond them have the colour at that end, and the colour
     bar an arrow there.
 
-    >>> Colours(loss_limits=(0.0, 2.0)).limits("loss")
+    >>> SurfaceColours(loss_limits=(0.0, 2.0)).limits("loss")
     (0.0, 2.0)
     """
 
@@ -140,14 +140,14 @@ class Scale:
         return "max" if self.above else "neither"
 
 
-def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None) -> Scale:
+def scale_of(planes: Iterable[Plane], name: str, colours: SurfaceColours | None = None) -> Scale:
     """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them, or
     evenly spaced where the user wants them so.
 
     Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
     :func:`levels`. Limits of the user's own are taken in place of both ends.
     """
-    colours = colours or Colours()
+    colours = colours or SurfaceColours()
     planes = list(planes)
     unit = 1.0 if name == "loss" else 100.0
     grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....plotting.layout import LINE, Sheet
+from ....plotting.layout import LINE, FigureLayout
 from ....plotting.style import CHARACTER, COLOURS, GREY, MARKERS, SMALL, shortened
 from ..basins import Basin, basin_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ....plotting.layout import Sheet
+    from ....plotting.layout import FigureLayout
     from ..result import Plane, PlaneModel
 
 #: Colours that stand out from the surface's.
@@ -200,7 +200,7 @@ def table_height(rows: Sequence[Row]) -> float:
     return LINE * (len(rows) + any(row.measured for row in rows))
 
 
-def draw_table(sheet: Sheet, top: float, rows: Sequence[Row]) -> None:
+def draw_table(sheet: FigureLayout, top: float, rows: Sequence[Row]) -> None:
     """The models' own losses, errors and distances from the plane, measured exactly."""
     right = min(sheet.width - 0.12, 4.6)
     ends = (right - 1.12, right - 0.58, right)

@@ -76,7 +76,7 @@ def budget(shape: tuple[int, int], share: float = 0.15) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Base:
+class RoughSurface:
     """A surface near the one that is wanted, known everywhere: [b, a] each; of the error NaN where there is none."""
 
     loss: np.ndarray
@@ -90,7 +90,7 @@ def refine(
     share: float = 0.15,
     tolerance: float = 0.005,
     seed: int = 0,
-    base: Base | None = None,
+    base: RoughSurface | None = None,
 ) -> Refined:
     """The surface on an evenly spaced grid [b, a], from at most :func:`budget` of its points.
 
@@ -182,7 +182,7 @@ def _places(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _interpolated(
-    loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int, base: Base | None
+    loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int, base: RoughSurface | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of every point the loss, NaN if those used do not tell it, and what cross-validation misses around it.
 
@@ -249,7 +249,7 @@ def _checked(
     fitted: np.ndarray,
     smooth: np.ndarray,
     tolerance: float,
-    base: Base | None,
+    base: RoughSurface | None,
 ) -> Refined:
     """The surface, and how far it is off at measured points that were not fitted."""
     finite = np.isfinite(loss)

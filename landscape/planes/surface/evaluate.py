@@ -27,7 +27,7 @@ from ....evaluation.resumable import (
 )
 from ....evaluation.samples import Samples
 from ....evaluation.validation import fits_module, same_layout
-from ..basis.plane_bases import Span, through_models
+from ..basis.plane_bases import PlaneBasis, through_models
 from ..result import Plane, PlaneModel
 from .grids import (
     FEWEST_POINTS,
@@ -114,7 +114,7 @@ def plane(
 def survey(
     module: nn.Module,
     samples: Sequence[Samples],
-    span: Span,
+    span: PlaneBasis,
     *,
     shown: Sequence[Model] = (),
     provenance: Sequence[Mapping[str, Any]] | None = None,
@@ -163,7 +163,7 @@ class PlaneEvaluation:
     """
 
     def __init__(
-        self, module: nn.Module, samples: Sequence[Samples], span: Span, shown: Sequence[Model], options: Options
+        self, module: nn.Module, samples: Sequence[Samples], span: PlaneBasis, shown: Sequence[Model], options: Options
     ) -> None:
         self.module, self.span, self.options = module, span, options
         self.exact = [*span.members, *((model, "shown") for model in shown)]
@@ -328,7 +328,7 @@ class PlaneEvaluation:
         return Plane(*surface, self._measured(visits, 0), self.span.cos_uv, self.normalization.policy, attrs)
 
 
-def _coefficients(span: Span, a: np.ndarray, b: np.ndarray, i: int) -> Sequence[float]:
+def _coefficients(span: PlaneBasis, a: np.ndarray, b: np.ndarray, i: int) -> Sequence[float]:
     """The coefficients of the span's bases at the i-th point of a grid."""
     return span.coefficients(float(a[i % len(a)]), float(b[i // len(a)]))
 
@@ -346,7 +346,7 @@ def _fewer(module: nn.Module, evaluator: Evaluator, share: float | None, shape: 
     return Evaluator(module, parts, compute=evaluator.compute)
 
 
-def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options: Options) -> Normalization:
+def _normalization(module: nn.Module, evaluator: Evaluator, span: PlaneBasis, options: Options) -> Normalization:
     policy, calibration = options.get("normalization", "interpolate"), options.get("calibration")
     normalization = Normalization.of(module, span.bases[0].buffers, policy, calibration, evaluator.prepare)
     # directions have no statistics that could be combined
@@ -355,7 +355,7 @@ def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options:
     return normalization
 
 
-def _on_plane(span: Span) -> slice:
+def _on_plane(span: PlaneBasis) -> slice:
     """Which of a span's members lie on the plane: three models and their mean; else only the last, its origin."""
     last = len(span.members) - 1
     return slice(0 if span.kind == "models" else last, last + 1)

@@ -174,7 +174,7 @@ def _two_levels(
 ) -> tuple[Refined | None, dict[str, int]]:
     """The surface on a tenth of the samples, and the difference of all samples from it on few points; None where that
     is not as near as a surface from all samples is to be. With it what was measured of the tenth."""
-    from .adaptive import Base, budget, refine
+    from .adaptive import RoughSurface, budget, refine
 
     def roughly(points: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         at = [fewer.first + i for i in points]
@@ -186,7 +186,7 @@ def _two_levels(
     if not np.isfinite(base.loss).all():
         visits.expect((1 - UPPER) * budget(shape, share))
         return None, points
-    made = refine(shape, measure, share=share * UPPER, base=Base(base.loss, base.error))
+    made = refine(shape, measure, share=share * UPPER, base=RoughSurface(base.loss, base.error))
     if made.beyond <= 1 and not made.unknown:
         return made, points
     visits.expect(budget(shape, share))
