@@ -300,9 +300,9 @@ def refuse_unwritable(file: Path) -> None:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
-    from ..plotting.web_page import apart
+    from ..plotting.web_page import split_library
 
-    page, name, library = apart(page)
+    page, name, library = split_library(page)
     beside = path.parent / name
     # whole, and not by its size: in a folder of somebody else's it may be anything, and the page runs it
     if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):

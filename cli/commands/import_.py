@@ -116,11 +116,11 @@ def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) 
 def _surface(file: str, split: str | None, output: Output, drawing: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
-    from ...landscape.interchange.import_models import imported
+    from ...landscape.interchange.import_models import import_surface
     from ...landscape.planes.drawing.color_scales import SurfaceColours
     from ..run_analysis import answer
 
-    question = imported.prepare(Path(file), split=split)
+    question = import_surface.prepare(Path(file), split=split)
     target = Path(f"{output.out or question.folder / question.name}.nc")
     if output.redraw and target.exists() and Plane.load(target).span != "surface":
         raise FedscopeError(

@@ -71,7 +71,7 @@ class FigureLayout:
         return self.figure
 
 
-def wrapped(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
+def wrap_words(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
     """In lines of small type that are not longer than ``room`` inches; ``share`` of the mean width is what a character
     takes, less than 1 for sentences, which have many narrow ones, and ``hyphens`` lets a line end at one."""
     words = words.replace(" samples", "\N{NO-BREAK SPACE}samples")  # no number without its unit

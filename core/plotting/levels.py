@@ -81,14 +81,14 @@ def within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
     return np.concatenate([[low], low + np.geomspace(thinnest, high - low, bands)])
 
 
-def rounded(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
+def round_edges(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
     """The same bands with round numbers between them: each edge but the first moves by a fifth of the thinner band
     beside it at most, and the last one only upwards, so that nothing lies above it that did not.
 
     Args:
         last: leave the last one as it is, too.
 
-    >>> rounded(np.array([0.1233, 0.1239, 0.1262, 0.1347, 0.1498])).tolist()
+    >>> round_edges(np.array([0.1233, 0.1239, 0.1262, 0.1347, 0.1498])).tolist()
     [0.1233, 0.124, 0.126, 0.135, 0.15]
     """
     moved = edges.copy()

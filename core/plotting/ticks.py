@@ -69,7 +69,7 @@ def label_ends(ax: Axes, height: float) -> None:
         places.append((float(at), label, str(line.get_color())))
     places.sort(key=lambda place: place[0])
     sizes = [(1.12 + 1.2 * label.count("\n")) * SMALL / 72 / height for _, label, _ in places]
-    for (at, label, color), y in zip(places, spread([at for at, _, _ in places], sizes), strict=True):
+    for (at, label, color), y in zip(places, spread_apart([at for at, _, _ in places], sizes), strict=True):
         ax.plot([1.01, 1.05], [at, y], transform=ax.transAxes, color=color, linewidth=0.5, clip_on=False, label="_tie")
         ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=1.0, transform=ax.transAxes)
 
@@ -107,11 +107,11 @@ def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return all(max(one[i], other[i]) < min(one[i + 2], other[i + 2]) - 1e-9 for i in (0, 1))
 
 
-def spread(places: list[float], sizes: list[float]) -> list[float]:
+def spread_apart(places: list[float], sizes: list[float]) -> list[float]:
     """Move intervals of `sizes` apart that are centred on ascending `places`, as little as needed: groups that touch
     are centred on the mean of their places.
 
-    >>> spread([0.0, 0.5, 3.0], [1.0, 1.0, 1.0])
+    >>> spread_apart([0.0, 0.5, 3.0], [1.0, 1.0, 1.0])
     [-0.25, 0.75, 3.0]
     """
     groups: list[list[int]] = []

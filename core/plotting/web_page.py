@@ -137,13 +137,13 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
     return web_page(title, parts[1] + parts[3], scripts=[_library(), parts[2]], style=_DRAWN)
 
 
-def apart(page: str) -> tuple[str, str, bytes]:
+def split_library(page: str) -> tuple[str, str, bytes]:
     """A page that takes plotly.js from a file beside it, that file's name, and what is in it; a page without it as it
     is, with nothing beside it.
 
     The nonce by which the page lets that file run is the hash of the page: no text in it can know it.
 
-    >>> apart("<p>words</p>")
+    >>> split_library("<p>words</p>")
     ('<p>words</p>', '', b'')
     """
     if "Plotly.newPlot" not in page:

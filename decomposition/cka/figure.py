@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import color_bar, heat_map, name_cells, room_beside, room_for
-from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
@@ -19,7 +19,7 @@ from ...plotting.style import (
     GREY,
     SMALL,
     SURFACE,
-    measured_on,
+    describe_data,
     paper_style,
     run_look,
     shortened,
@@ -77,7 +77,7 @@ def draw_clients(
     if len({result.layer for result in results}) > 1:
         layers = ", ".join(dict.fromkeys(result.layer for result in results))
         raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
-    drawn = _drawn(results, panels)
+    drawn = _choose_panels(results, panels)
     most = 3 if _side(width, 3) >= NARROWEST else 2
     shown = [chosen(result.rounds, most) for result in results]
     columns = max(map(len, shown))
@@ -88,7 +88,7 @@ def draw_clients(
         every = [names for row in named for names in row]
         beside, side = _beside(every, width, columns)
         ids = max(room_for(names, side) for names in every)
-        remark = wrapped(_remark(results, drawn), width - 0.16, 0.9)
+        remark = wrap_words(_remark(results, drawn), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL if "maps" in drawn else 0
         below = top + row * len(results) + (0.14 - GAP if curves else 0) + curves * (GAP + high + BELOW)
@@ -127,7 +127,7 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         margin = max(map(len, names)) * CHARACTER + 0.13
         side = width - margin - GAP - BAR - NUMBERS
         below = room_for(names, side)
-        remark = wrapped(_remark([result]), width - 0.16, 0.9)
+        remark = wrap_words(_remark([result]), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.04)
         height = top + side + below + 0.05 + LINE * len(remark) + EDGE
         sheet = FigureLayout(width, height, title)
@@ -246,7 +246,7 @@ def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, heigh
     label_points(axes, [*ends, *others], width, height, len(ends) if len(others) > MARKED else None)
 
 
-def _drawn(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
+def _choose_panels(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
     """The panels that are drawn. Raises as :func:`draw_clients`."""
     there = {
         "maps": True,
@@ -284,5 +284,5 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("
     if broken and (words := [mark for name, mark in marks.items() if name in drawn]):
         parts.append(f"{', '.join(words)}: not defined")
     if "data" in attrs:
-        parts.append(measured_on(attrs))
+        parts.append(describe_data(attrs))
     return "; ".join(parts)

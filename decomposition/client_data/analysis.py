@@ -61,7 +61,7 @@ def data(
     told: Mapping[str, Any] = (run.config or {}).get("data", {}) if run is not None else tables.get("data", {})
 
     def prepare() -> Prepared[ClientData]:
-        dataset, split, how = _recorded(run) if run is not None else _configured(tables)
+        dataset, split, how = _of_recorded_run(run) if run is not None else _of_config(tables)
         known: dict[str, Any] = {
             **({"run": identity(run)} if run is not None else {}),
             **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": how.partition, "seed": how.seed},
@@ -108,7 +108,7 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
     return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in settings.items()}}
 
 
-def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
+def _of_recorded_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import config_of, data_of
     from ...training.build import partition_of
 
@@ -116,7 +116,7 @@ def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
     return data_of(run), partition_of(run), config.data
 
 
-def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
+def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import Config
     from ...training.build import data_to_train_on, laid_out
     from ...training.tasks import learning

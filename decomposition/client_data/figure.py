@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.visible_text import visible
-from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
 from ...plotting.ticks import even
 
@@ -39,7 +39,7 @@ def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None
     rows = np.unique(np.linspace(0, clients - 1, min(clients, CLIENTS)).round().astype(int))
     counts = result.counts[rows]
     with paper_style(width):
-        remarks = wrapped(_remark(result, len(rows)), width - 0.2, 0.86)
+        remarks = wrap_words(_remark(result, len(rows)), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if result.domains else 0)
         across = width - LEFT - RIGHT
         # a cell as high as it is wide, as far as a page allows

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import DIVERGING, NO_VALUE, color_bar, heat_map
-from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .result import WHOLE
@@ -45,7 +45,7 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
         left = names * CHARACTER + 0.12
         wide = (width - left - GAP - BAR - BAR_LABELS + COLUMN_GAP) / len(result.runs) - COLUMN_GAP
         high = min(len(layers) * LAYER, MOST)
-        said = wrapped(_remark(result, quantities), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, quantities), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if len(result.runs) > 1 else 0)
         each = LINE + 0.04 + high + 0.1
         below = top + len(quantities) * each - 0.1 + BOTTOM
@@ -157,7 +157,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             f"black: {_clients(maps)} independent normal values (simulated); parameters of a layer are dependent, so "
             "this is a description, not a test of the layer; grey: no parameter"
         )
-        said = wrapped(remark, width - 0.2, 0.86)
+        said = wrap_words(remark, width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         each = LINE + 0.05 + (2 if stacked else 1) * (high + BELOW) + 0.04
         sheet = FigureLayout(width, top + each * len(maps) + LINE * len(said) + EDGE, title)

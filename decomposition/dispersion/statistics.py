@@ -146,7 +146,7 @@ def skewness_p_values(skewness: Array, clients: int) -> Array:
     >>> bool(np.isclose(p[0], stats.skewtest(values).pvalue, rtol=1e-12))
     True
     """
-    scale, alpha, delta = _normalising(clients)
+    scale, alpha, delta = _normalizing_terms(clients)
     z = np.abs(skewness) * (scale / alpha)
     np.arcsinh(z, out=z)
     z *= -delta
@@ -161,7 +161,7 @@ def critical_skewness(level: float, clients: int) -> float:
     >>> round(critical_skewness(0.05, 20), 3)
     0.94
     """
-    scale, alpha, delta = _normalising(clients)
+    scale, alpha, delta = _normalizing_terms(clients)
     return float(alpha / scale * np.sinh(-ndtri(level / 2) / delta))
 
 
@@ -202,7 +202,7 @@ def count_skewed(extreme: Array, clients: int, tested: int, fdr: float) -> int:
     return count_rejections(skewness_p_values(extreme, clients), tested, fdr)
 
 
-def _normalising(clients: int) -> tuple[float, float, float]:
+def _normalizing_terms(clients: int) -> tuple[float, float, float]:
     """√((C+1)(C+3) / (6(C−2))), α and δ."""
     n = clients
     fourth = 3 * (n * n + 27 * n - 70) * (n + 1) * (n + 3) / ((n - 2) * (n + 5) * (n + 7) * (n + 9))

@@ -181,9 +181,11 @@ class Replays:
         rounds, draws = len(self.cohorts), self.draws - 1
         clients = f"{sizes.pop()} clients" if len(sizes) == 1 else f"{sum(self.cohorts.values())} clients in all"
         limit = ", which --limit does not shorten" if self.limited else ""
-        what = f"{_counted(rounds, 'round')}, {clients}, {_counted(draws, 'draw')} in addition to the recorded one"
+        what = (
+            f"{_count_word(rounds, 'round')}, {clients}, {_count_word(draws, 'draw')} in addition to the recorded one"
+        )
         self.tell(
-            f"fedscope: {self.where} needs {_counted(self.total, 'replay')} of local training ({what}){limit}; "
+            f"fedscope: {self.where} needs {_count_word(self.total, 'replay')} of local training ({what}){limit}; "
             f"{self._fewer()}{self.instead}"
         )
 
@@ -235,5 +237,5 @@ def replays_of(
     return Replays(str(run.path), cohorts, draws, limited=limited, at_once=at_once, instead=instead, tell=tell)
 
 
-def _counted(count: int, what: str) -> str:
+def _count_word(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -31,7 +31,7 @@ def embed(
     all of its clients' models, from sketches (``record.sketch``), and the error is said.
 
     ``pca``: the two directions in which the models differ most; ``tsne``: near models near each other. See
-    :func:`~fedscope.decomposition.embedding.pca_and_tsne.embed` and
+    :func:`~fedscope.decomposition.embedding.pca_and_tsne.project` and
     :func:`~fedscope.decomposition.embedding.gram.gram` for the formulas, and of sketches
     :func:`~fedscope.decomposition.embedding.sketched_gram.sketched_gram`.
 
@@ -92,14 +92,14 @@ def embed(
 
         def compute(attrs: dict[str, Any], work: Work) -> Embedding:
             from .gram import gram
-            from .pca_and_tsne import embed
+            from .pca_and_tsne import project
 
             with work.store(settings) as store, work.progress("embedding") as report:
                 if sketched:
                     products = sketched_gram(asked, progress=report)
                 else:
                     products = gram(asked, layers=names or None, compute=where, partial=store, progress=report)
-                return embed(products, method, perplexity=perplexity, seed=seed, provenance=attrs)
+                return project(products, method, perplexity=perplexity, seed=seed, provenance=attrs)
 
         return {**settings, **drawing}, compute
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, paper_style, shortened
 from ...plotting.ticks import even
 from .result import axis_words, remark
@@ -50,7 +50,7 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
         wide = (room - BETWEEN * (columns - 1)) / columns
         limits, shape = limits_of(result.places)
         high = wide * shape
-        said = wrapped(remark(result), width - 0.16, 0.86)
+        said = wrap_words(remark(result), width - 0.16, 0.86)
         keys = ["client", *(which for which in PATHS if any(point.which == which for point in result.points))]
         legend = legend_rows(keys, 0.1, width, 0.45)
         first = EDGE + (0.2 if title else 0.0)
@@ -131,7 +131,7 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
     even(axes.yaxis, max(2, min(5, int(high / 0.3))))
     across, along = axis_words(result)
     axes.tick_params(labelleft=first)
-    fitting = max(_fitting(across, wide), _fitting(along, high))  # both in the same words
+    fitting = max(_index_fitting(across, wide), _index_fitting(along, high))  # both in the same words
     if last:
         axes.set_xlabel(across[fitting])
     if first:
@@ -139,7 +139,7 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
         axes.yaxis.set_label_coords(-0.34 / wide, 0.5)
 
 
-def _fitting(words: Sequence[str], room: float) -> int:
+def _index_fitting(words: Sequence[str], room: float) -> int:
     """Which of several labels is the first that is not longer than ``room`` inches, else the last."""
     fit = (i for i, label in enumerate(words) if 0.066 * len(label.replace("$", "")) <= room)
     return next(fit, len(words) - 1)

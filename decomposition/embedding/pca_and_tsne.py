@@ -25,7 +25,7 @@ NEIGHBOURS = 5
 HALVINGS, WIDEST = 60, 40.0
 
 
-def embed(
+def project(
     gram: Gram,
     method: str = "tsne",
     *,

@@ -16,7 +16,7 @@ from ..factors.rows import RoundFactors, recorded
 from .intervals import Reading, broken, finite, order, read
 from .phases import FEWEST, Phase
 from .statements import Evidence, Judgement, Verdict, throughout
-from .wording import NAMES, capital, ends, narrower, not_finite, shown, splitting
+from .wording import NAMES, capital, ends, narrower, not_finite, spell, splitting
 
 # Up to 7! = 5,040 orders are counted, of more rounds so many are drawn, and of very many rounds fewer.
 ORDERS, FEW_ORDERS, MANY = 9999, 999, 20
@@ -85,7 +85,7 @@ class _Both:
         if not both:
             return "No round has values of both."
         first_last = " and ".join(
-            f"{shown(value)} beside an error of {100 * (error.value or 0.0):.3g} % in round {value.round}"
+            f"{spell(value)} beside an error of {100 * (error.value or 0.0):.3g} % in round {value.round}"
             for value, error in ends(both)
         )
         sentence = f"{capital(name)} is {first_last}."

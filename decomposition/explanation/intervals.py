@@ -121,7 +121,7 @@ def magnitude(one: Reading) -> Reading:
     return replace(one, value=abs(one.value), low=low if one.low > 0 or one.high < 0 else 0.0, high=high)
 
 
-def difference(a: Reading, b: Reading) -> Reading:
+def subtract(a: Reading, b: Reading) -> Reading:
     """a - b; its half-width is the sum of both, so that it holds 0 exactly where the intervals touch."""
     if a.value is None or b.value is None:
         return Reading(a.name, a.round, None)

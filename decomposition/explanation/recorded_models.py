@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..factors.rows import RoundFactors
 from .intervals import Reading, finite, order, quantile, read, size
 from .statements import Evidence, Judgement, throughout
-from .wording import CHANGES, capital, ends, in_rounds, listed, shown
+from .wording import CHANGES, capital, ends, in_rounds, list_words, spell
 
 if TYPE_CHECKING:
     from .context_measures import Against, ModelComparison
@@ -89,11 +89,11 @@ def server_lowers(evidence: Evidence) -> Judgement | None:
     losses = [read(one, "global_loss") for one in known]
     if all(size(step) <= ROUNDING * size(loss) for step, loss in zip(steps, losses, strict=True)):
         return None
-    first_last = "; ".join(f"{shown(step)} in round {step.round}" for step in ends(steps))
+    first_last = "; ".join(f"{spell(step)} in round {step.round}" for step in ends(steps))
     exact = ", measured without draws, so exact on D" if all(step.half == 0 for step in steps) else ""
     sentence = f"Loss of the global model minus that of the plain average{exact}: {first_last}."
     narrow = "All of D, without --limit, would leave no error over samples."
-    return _signed(sentence, steps, narrow, (*steps, *losses))
+    return _format_signed(sentence, steps, narrow, (*steps, *losses))
 
 
 def averaging_over_rounds(evidence: Evidence) -> Judgement | None:
@@ -103,7 +103,7 @@ def averaging_over_rounds(evidence: Evidence) -> Judgement | None:
         return None
     losses, errors = ([gap(one, one.others[0], what) for one in cases] for what in ("loss", "error"))
     first_last = "; ".join(
-        f"{one.loss:.3g} against the global model's {one.others[0].loss:.3g} (difference {shown(loss)}, ± over "
+        f"{one.loss:.3g} against the global model's {one.others[0].loss:.3g} (difference {spell(loss)}, ± over "
         f"samples), error {100 * one.error:.3g} % against {100 * one.others[0].error:.3g} %, in round {one.round}"
         for one, loss in ends(list(zip(cases, losses, strict=True)))
     )
@@ -114,10 +114,10 @@ def averaging_over_rounds(evidence: Evidence) -> Judgement | None:
         *(*losses, *errors),
     )
     narrow = "More test samples would make the intervals narrower."
-    return _signed(evidence.measured(sentence), losses, narrow, readings)
+    return _format_signed(evidence.measured(sentence), losses, narrow, readings)
 
 
-def _signed(sentence: str, changes: Sequence[Reading], narrow: str, readings: Sequence[Reading]) -> Judgement:
+def _format_signed(sentence: str, changes: Sequence[Reading], narrow: str, readings: Sequence[Reading]) -> Judgement:
     """Supported where every change is below 0, contradicted where every one is above. ``narrow`` is what gives
     intervals that decide."""
     signs = [-order(one) for one in changes]
@@ -144,7 +144,7 @@ def outputs_differ(evidence: Evidence) -> Judgement | None:
     middle = Reading("one half", None, HALF, HALF, HALF)
     signs = [order(middle, value) for value in values]
     if values:
-        first_last = listed([f"{shown(value)} in round {value.round}" for value in ends(values)])
+        first_last = list_words([f"{spell(value)} in round {value.round}" for value in ends(values)])
         sentence = f"Their mean CKA is {first_last}."
         for sign, words in ((1, "below"), (-1, "above")):
             numbers = [value.round for value, its in zip(values, signs, strict=True) if its == sign and value.round]

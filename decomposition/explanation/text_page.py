@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ...checkpoints.io.visible_text import in_markdown, visible
-from ...plotting.style import statistics_of
+from ...plotting.style import describe_statistics
 from ..factors.fixed import all_alike
 from ..factors.result import Decomposition
 from ..factors.rows import recorded
 from .intervals import Reading, broken, clients_differ, finite, read
 from .single_factors import SMALL
 from .statements import Evidence, Statement
-from .wording import alike, in_rounds, label, listed
+from .wording import alike, in_rounds, label, list_words
 
 if TYPE_CHECKING:
     from .result import Explanation
@@ -61,7 +61,7 @@ def notes_on(
 def _phase_notes(known: Sequence[Evidence], early: int | None) -> Iterator[str]:
     """Which rounds each run has, and where its phases end."""
     for own in known:
-        parts = listed([f"{phase.name} is {phase.span}" for phase in own.phases])
+        parts = list_words([f"{phase.name} is {phase.span}" for phase in own.phases])
         several = f"; {parts}" if len(own.phases) > 1 else ", the only one"
         yield f"{label(own.run)}: decomposed {in_rounds([one.round for one in own.rounds])}{several}."
     usual = "with a tenth of the rounds, at least 5 and at most a third (--early sets it)"
@@ -77,7 +77,7 @@ def _loss_notes(result: Decomposition) -> Iterator[str]:
     rounds = [one for run in result.runs for one in run.rounds]
     what = " and ".join(sorted({one.outputs for one in rounds}))
     yield f"The loss is the squared error of {what}, summed over classes, mean over {_samples(result)}."
-    if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
+    if words := describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         yield f"{words[0].upper()}{words[1:]}.".replace(r"\$", "$")
     if "data_accepted" in result.attrs:
         yield f"Data accepted (--accept-data): {visible(result.attrs['data_accepted'])}."

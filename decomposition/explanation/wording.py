@@ -30,15 +30,15 @@ NAMES = {
 DIGITS = 4
 
 
-def shown(one: Reading) -> str:
+def spell(one: Reading) -> str:
     """A value with half its interval, which has one digit, or two that begin with 1; without an interval the value.
     Not more than four digits of the value.
 
-    >>> shown(Reading("variance", 1, 0.2381, 0.2348, 0.2414)), shown(Reading("variance", 1, 0.2381))
+    >>> spell(Reading("variance", 1, 0.2381, 0.2348, 0.2414)), spell(Reading("variance", 1, 0.2381))
     ('0.238 ± 0.003', '0.238')
-    >>> shown(Reading("train_bias", 1, 3.5213e-8, 3.4e-8, 3.6426e-8))
+    >>> spell(Reading("train_bias", 1, 3.5213e-8, 3.4e-8, 3.6426e-8))
     '3.52e-08 ± 1.2e-09'
-    >>> shown(Reading("fma_loss", 1, 0.89922261582, 0.89922261578, 0.89922261586))
+    >>> spell(Reading("fma_loss", 1, 0.89922261582, 0.89922261578, 0.89922261586))
     '0.8992 ± 4e-11'
     """
     if one.value is None:
@@ -69,14 +69,14 @@ def share(part: float, whole: float) -> str:
     return f"{per_cent:.0f} %" if abs(per_cent) >= 9.95 else f"{per_cent:.2g} %"
 
 
-def listed(words: Sequence[str]) -> str:
+def list_words(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def in_rounds(numbers: Sequence[int]) -> str:
     """`round 3`, `rounds 3, 6 and 12`."""
-    return f"round{'s' if len(numbers) > 1 else ''} {listed([str(number) for number in numbers])}"
+    return f"round{'s' if len(numbers) > 1 else ''} {list_words([str(number) for number in numbers])}"
 
 
 def label(run: RunFactors) -> str:
@@ -113,7 +113,7 @@ values can decide it.
     by_rounds: dict[tuple[int, ...], list[str]] = {}
     for name, numbers in rounds.items():
         by_rounds.setdefault(tuple(sorted(numbers)), []).append(NAMES.get(name, name.replace("_", " ")))
-    where = "; ".join(f"{listed(names)} in {in_rounds(numbers)}" for numbers, names in by_rounds.items())
+    where = "; ".join(f"{list_words(names)} in {in_rounds(numbers)}" for numbers, names in by_rounds.items())
     return f"Not finite: {where}. {CANNOT}" if where else ""
 
 

@@ -162,19 +162,19 @@ def _words_above(
     """The lines of the title, a heading a column, and the lines of a key, where headings are letters because a name is
     wider than a column."""
     if len(runs) == 1:
-        return _wrapped(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
+        return _wrap(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
     names = [heading(run) for run in runs]
     if len({run.run for run in runs}) == 1:  # its name once, above all columns
         title, names = title or shortened(runs[0].run, NAME), [run.model for run in runs]
-    over = _wrapped(title, width - 2 * EDGE, BOLD) if title else []
+    over = _wrap(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []
     letters = [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(len(names))]
     key = "; ".join(f"{letter}: {name}" for letter, name in zip(letters, names, strict=True))
-    return over, letters, _wrapped(key, width - 2 * EDGE, {"fontsize": SMALL})
+    return over, letters, _wrap(key, width - 2 * EDGE, {"fontsize": SMALL})
 
 
-def _wrapped(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
+def _wrap(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
     """In lines of at most `room` inches."""
     for characters in range(max(1, int(2 * room / CHARACTER)), 0, -1):
         lines = textwrap.wrap(words, characters)

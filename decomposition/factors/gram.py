@@ -94,27 +94,27 @@ def chunk_moments(
     rows = deviation.reshape(cohort, draws, batch * classes)
 
     # Measured from the outputs and not from the Gram matrix: closure compares the two.
-    wens_loss = _squared(y - torch.tensordot(p, clients, dims=1))
-    fma_loss = _squared(y - fma)
+    wens_loss = _square(y - torch.tensordot(p, clients, dims=1))
+    fma_loss = _square(y - fma)
     absent = torch.full((batch,), torch.nan, dtype=y.dtype, device=y.device)
     columns = torch.stack(
         [
-            _squared(train),
-            _squared(heter),
+            _square(train),
+            _square(heter),
             (train * heter).sum(-1),
-            _squared(e_train).mean(0),
-            _squared(e_heter).mean(0),
+            _square(e_train).mean(0),
+            _square(e_heter).mean(0),
             (e_train * e_heter).sum(-1).mean(0),
-            torch.tensordot(p.square(), _squared(deviation).mean(1), dims=1),
+            torch.tensordot(p.square(), _square(deviation).mean(1), dims=1),
             wens_loss.mean(0),
             fma_loss.mean(0),
             fma_loss[0],
-            *(_squared(y - recorded[name]) if name in recorded else absent for name in COLUMNS[-2:]),
+            *(_square(y - recorded[name]) if name in recorded else absent for name in COLUMNS[-2:]),
         ]
     )
     mean = columns.mean(1)
     about = columns - mean.unsqueeze(1)
-    norms = _squared(residual)
+    norms = _square(residual)
     return OutputMoments(
         n=batch,
         gram=_numpy(flat @ flat.T),
@@ -127,7 +127,7 @@ def chunk_moments(
         mean=_numpy(mean),
         comoment=_numpy(about @ about.T),
         least=_least_covariance(deviation) if corollaries else float("nan"),
-        equal=float(_squared(y - clients.mean(0)).mean(0).sum()) if corollaries else float("nan"),
+        equal=float(_square(y - clients.mean(0)).mean(0).sum()) if corollaries else float("nan"),
     )
 
 
@@ -146,7 +146,7 @@ def _least_covariance(deviation: Tensor) -> float:
     return total
 
 
-def _squared(vectors: Tensor) -> Tensor:
+def _square(vectors: Tensor) -> Tensor:
     """Squared norm over the classes, the last dimension."""
     return vectors.square().sum(-1)
 

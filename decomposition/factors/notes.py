@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoints.errors import listed
-from ...plotting.style import accepted, literal, statistics_of
+from ...plotting.style import describe_accepted, describe_statistics, literal
 from .fixed import fixed_factors, has_full_batches, is_replayed
 from .rows import recorded
 
@@ -41,9 +41,9 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
         parts.append("Own: label among the client's.")
     if any(run.model == "averaged" for run in result.runs):
         parts.append("Averaged: the average over rounds, whose clients are those of all rounds in it.")
-    if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
+    if words := describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(f"{words[0].upper()}{words[1:]}.")
-    if accepted(result.attrs):
+    if describe_accepted(result.attrs):
         parts.append("Data accepted: unlike what was recorded.")
     draws = _draws(result.draws, rounds, squared=result.loss == "squared")
     unbiased = all(one.independent for one in rounds) and result.loss == "squared"

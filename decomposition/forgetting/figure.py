@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...plotting.heatmaps import color_bar, signed_heat_map
-from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
-from ...plotting.style import CHARACTER, SMALL, measured_on, paper_style, run_look
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import CHARACTER, SMALL, describe_data, paper_style, run_look
 from ...plotting.ticks import even
 from .result import mean_over_clients
 
@@ -39,7 +39,7 @@ def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = 
     several = len(result.rounds) > 1
     dot = min(3.6, 72 * 0.5 * wide / change.shape[1], 72 * 0.5 * high / len(change))
     with paper_style(width):
-        said = wrapped(_remark(result, dots=dot >= SMALLEST), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, dots=dot >= SMALLEST), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         means = top + LINE + 0.05
         cells = (means + MEANS + BOTTOM + 0.04 if several else top) + LINE + 0.05
@@ -109,5 +109,5 @@ def _remark(result: Forgetting, *, dots: bool) -> str:
     if len(result.rounds) > 1:
         parts.append("above: means over clients, bars: their standard error")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     return "; ".join(parts)

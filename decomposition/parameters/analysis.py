@@ -116,18 +116,18 @@ def densities(
         def compute(attrs: dict[str, Any], work: Work) -> Parameters:
             from .parameter_names import read_values, same_starts
             from .selection import most_skewed
-            from .summaries import refer
+            from .summaries import reference
 
             with work.progress("parameters") as report:
                 places = chosen or most_skewed(first, top, report)
             values = [read_values(round_, places, run.name) for run, round_ in zip(runs, rounds, strict=True)]
             about = {**attrs, "size": first.layout.size, "same_start": same_starts(runs, rounds)}
-            return Parameters(tuple(place.name for place in places), tuple(values), refer(first, seed), about)
+            return Parameters(tuple(place.name for place in places), tuple(values), reference(first, seed), about)
 
         return settings, compute
 
     others = "".join(f"-{run.name}" for run in runs[1:])
-    what = "".join(f"-{slugged(place)}" for place in chosen[:3]) + (f"-and-{len(chosen) - 3}" if chosen[3:] else "")
+    what = "".join(f"-{slug_of(place)}" for place in chosen[:3]) + (f"-and-{len(chosen) - 3}" if chosen[3:] else "")
     return one(Parameters, runs[0].path / "figures", f"parameters{others}-{first.number}{what}", prepare)
 
 
@@ -150,6 +150,6 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
     return one(ParameterMap, run.path / "figures", f"parameters-tsne-{round_.number}", prepare)
 
 
-def slugged(place: Place) -> str:
+def slug_of(place: Place) -> str:
     """A parameter as a part of a file name."""
     return re.sub(r"[^\w.]+", "-", place.name).strip("-")

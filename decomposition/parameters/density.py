@@ -60,7 +60,7 @@ def density_of(values: Array) -> Density | None:
     """
     if not has_density(values):
         return None
-    scaled, centre, deviation = _scaled(values[:, None])
+    scaled, centre, deviation = _scale(values[:, None])
     low, high = scaled.min(), scaled.max()
     tails = TAILS * _bandwidth(len(values))
     at = np.linspace(low - tails, high + tails, POINTS)
@@ -88,12 +88,12 @@ def modes_of(values: Array) -> Array:
     """
     modes = [np.empty(0)]
     for at in range(0, values.shape[1], COLUMNS):
-        scaled, centre, deviation = _scaled(np.asarray(values[:, at : at + COLUMNS], np.float64))
+        scaled, centre, deviation = _scale(np.asarray(values[:, at : at + COLUMNS], np.float64))
         modes.append(centre + deviation * _highest(scaled))
     return np.concatenate(modes)
 
 
-def _scaled(values: Array) -> tuple[Array, Array, Array]:
+def _scale(values: Array) -> tuple[Array, Array, Array]:
     """Columns in units of their deviation about their mean: clients may differ in their last digits only."""
     centre, deviation = values.mean(axis=0), values.std(axis=0)
     return (values - centre) / deviation, centre, deviation

@@ -53,7 +53,7 @@ def map_parameters(
     Args:
         run: its name in the result.
         sample: at most so many parameters, 4 to 20,000, to 100,000 with ``torchdr``.
-        perplexity, seed, backend, device: see :func:`~fedscope.decomposition.parameters.tsne.embed`; the seed is also
+        perplexity, seed, backend, device: see :func:`~fedscope.decomposition.parameters.tsne.fit_map`; the seed is also
             the sample's.
         progress: told the parameters seen and all of them.
 
@@ -78,8 +78,8 @@ def map_parameters(
             "smaller one, or a larger sample"
         )
     scales = layer_scales(round_, start, progress)
-    sampled = _sampled(round_, columns, start, scales, threshold)
-    at = embed(sampled.points, perplexity=perplexity, seed=seed, backend=backend, device=device)
+    sampled = _read_sample(round_, columns, start, scales, threshold)
+    at = fit_map(sampled.points, perplexity=perplexity, seed=seed, backend=backend, device=device)
     about = {
         "parameters": layout.size,
         "sample": sample,
@@ -121,13 +121,13 @@ class _Sampled:
     high: np.ndarray
 
 
-def _sampled(
+def _read_sample(
     round_: Round, columns: np.ndarray, start: np.ndarray, scales: Mapping[str, LayerScale], threshold: float
 ) -> _Sampled:
     """Read the sampled columns, in one pass."""
     values, layout = client_values(round_, columns), round_.layout
     moments, (_, cv) = column_moments(values), mean_and_cv(values)
-    points = updates(values, start[columns])
+    points = client_updates(values, start[columns])
     high = np.zeros(len(columns), np.bool_)
     layers, index = [], []
     for name, where in layout.slices.items():
@@ -177,7 +177,7 @@ def layer_scales(
             # not Python's min and max, which pass over NaN
             ranges[block.layer] = float(np.minimum(low, cv.min())), float(np.maximum(top, cv.max()))
             squares[block.layer] = squares.get(block.layer, 0.0) + float(
-                np.square(updates(block.values, start[block.where])).sum()
+                np.square(client_updates(block.values, start[block.where])).sum()
             )
             if progress is not None:
                 progress(block.where.stop, round_.layout.size)
@@ -188,7 +188,7 @@ def layer_scales(
     }
 
 
-def updates(values: np.ndarray, start: np.ndarray) -> Array:
+def client_updates(values: np.ndarray, start: np.ndarray) -> Array:
     """w_k − start, [C, n], subtracted in float64: a client's step may be a millionth of the parameter."""
     return np.asarray(values.astype(np.float64) - start.astype(np.float64))
 
@@ -207,7 +207,7 @@ def start_of(round_: Round) -> np.ndarray:
     return round_.read("start").parameters
 
 
-def embed(
+def fit_map(
     points: Array, *, perplexity: float = 30.0, seed: int = 0, backend: str = "sklearn", device: str = "cpu"
 ) -> Array:
     """The t-SNE of n points [n, C] in the plane, [n, 2]: 1000 steps from their first two principal components.
@@ -227,7 +227,7 @@ def embed(
             dimensions; a perplexity that is not above 0 and below n; values that are not finite; points that are all
             the same.
 
-    >>> embed(np.eye(6), perplexity=2.0).shape
+    >>> fit_map(np.eye(6), perplexity=2.0).shape
     (6, 2)
     """
     refuse_backend(backend)

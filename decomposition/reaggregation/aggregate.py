@@ -200,7 +200,7 @@ def measure_servers(
         models, about = [recorded, *models], [("recorded", "", ""), *about]
     losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(models)
     rows = tuple(
-        ModelRow(*names, float(loss), float(error), *compared(model, recorded))
+        ModelRow(*names, float(loss), float(error), *compare(model, recorded))
         for names, model, loss, error in zip(about, models, losses, errors, strict=True)
     )
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
@@ -217,7 +217,7 @@ def recorded_global(run: Run, number: int) -> Weights | None:
     return RunMemory(run).read(number, "global")
 
 
-def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
+def compare(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
     """The distance to the recorded model, and whether it is the same bit for bit."""
     if recorded is None:
         return None, None

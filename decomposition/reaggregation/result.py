@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.errors import listed
-from ...plotting.style import statistics_of
+from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, number, truth
 from ...results.tables import beside
 
@@ -166,7 +166,7 @@ class Reaggregation(TableResult):
                 notes.append(f"{row.server} keeps {keeps} and starts here with an empty state, as in its first round")
             elif row.state == "recorded":
                 notes.append(f"{row.server} goes on with {keeps} as recorded after round {number_ - 1}")
-        if words := statistics_of(self.attrs, str(self.attrs.get("normalization_policy", ""))):
+        if words := describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", ""))):
             notes.append(f"{words}, with p, for every server")
         path = Path(self.attrs["run"]["path"])
         run = Run.open(path) if (path / "run.json").is_file() else None

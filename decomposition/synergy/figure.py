@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar, heat_map, name_cells
-from ...plotting.layout import LINE, FigureLayout, wrapped
+from ...plotting.layout import LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .figure_panels import cluster_colour, draw_maps, draw_tree, has_tree, height_of_maps, shown_masks
@@ -179,7 +179,7 @@ def _remarks(result: Synergy, width: float) -> list[str]:
     said += [line for line in (broken(result, 6), by_definition(result)) if line]
     if "source" in result.attrs:
         said.append(literal(str(result.attrs["source"])))
-    return [row for line in said for row in wrapped(line, width - 2 * EDGE, 0.88)]
+    return [row for line in said for row in wrap_words(line, width - 2 * EDGE, 0.88)]
 
 
 def _short(count: int) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
-from ...plotting.style import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import GREY, SMALL, SURFACE, describe_data, paper_style, word_of
 from ...plotting.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, Correlation
@@ -96,7 +96,7 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
     colours = RoundColours.of(result)
     with paper_style(width):
         entries = _legend_of(result)
-        remark = wrapped(_remark(result), width - 0.16, 0.87)
+        remark = wrap_words(_remark(result), width - 0.16, 0.87)
         columns = 1 if width < NARROW else max(1, len(against))
         panels = [(name, prediction) for name in shown for prediction in against]
         high = TITLE + VARIANCE + TWO_LINES
@@ -176,11 +176,11 @@ def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, c
     drawn = [client for client in result.bounds if getattr(client, variance) is not None]
     bounded = drawn if variance == "gp_variance" else []
     # of all, so that the panels of a row have one scale
-    scaled, y_unit = _scaled(
+    scaled, y_unit = _scale(
         [*(getattr(client, variance) for client in drawn), *(client.bound for client in bounded)], unit
     )
     there = [getattr(client, prediction) is not None for client in drawn]
-    across, x_unit = _scaled([getattr(client, prediction) for client in _where(there, drawn)], x_unit)
+    across, x_unit = _scale([getattr(client, prediction) for client in _where(there, drawn)], x_unit)
     for client, x, y in zip(_where(there, bounded), across, _where(there, scaled[len(drawn) :]), strict=False):
         axes.plot(x, y, "_", color=colours(client.round), markersize=4.5, markeredgewidth=0.9, label="_bound")
     look: dict[str, Any] = {"markersize": 3.4, "markeredgecolor": "white", "markeredgewidth": 0.3}
@@ -208,7 +208,7 @@ def _where(there: Sequence[bool], values: Sequence[Any] | np.ndarray) -> list[An
     return list(compress(values, there))
 
 
-def _scaled(values: list[float], unit: str) -> tuple[np.ndarray, str]:
+def _scale(values: list[float], unit: str) -> tuple[np.ndarray, str]:
     """Values between 0.1 and 100, and their unit with the power of ten that was taken out."""
     every = np.array(values, dtype=np.float64)
     power = power_of_ten(every, 1)
@@ -227,7 +227,7 @@ def _remark(result: Theory) -> str:
     for why, count in left_out(result.rounds).items():
         parts.append(f"{count} of {len(result.rounds)} rounds left out ({why})")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     if result.bounds:
         dimension, size = result.attrs.get("dimension"), result.attrs.get("parameters")
         projected = f", gradients in {dimension:,} dimensions" if dimension and size and dimension < size else ""

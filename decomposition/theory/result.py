@@ -210,7 +210,7 @@ class Theory(TableResult):
                 lines.append(
                     f"{self.run}@{round_}, Theorem 2, {whose}{NAMES[name]} variance "
                     + self._against(round_, name)
-                    + (_bounded(bounds) if name == "gp_variance" else "")
+                    + (_bounds_words(bounds) if name == "gp_variance" else "")
                 )
         if (known := self.fedswa) is not None:
             lines.append(f"{self.run}, {said_of_bound((known['steps'][0], known['steps'][-1]), known['rounds'])}")
@@ -255,7 +255,7 @@ def _sizes(bounds: Sequence[ClientBound]) -> str:
     return f"n_k {least}" if least == most else f"n_k {least} to {most}"
 
 
-def _bounded(bounds: Sequence[ClientBound]) -> str:
+def _bounds_words(bounds: Sequence[ClientBound]) -> str:
     """How far the bound that holds for any kernel is from the Gaussian process's variance."""
     ratios = [one.bound / one.gp_variance for one in bounds if one.gp_variance > 0 and isfinite(one.bound)]
     if not ratios:

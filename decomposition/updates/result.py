@@ -128,7 +128,7 @@ class ClientUpdates(ArrayResult):
             if round_.unmoved:
                 has = "have" if len(round_.unmoved) > 1 else "has"
                 sentence += f"; {_who(round_.unmoved)} of round {round_.round} did not move and {has} no direction"
-        parts = [sentence, from_sketches(self), diverged(self)]
+        parts = [sentence, from_sketches(self), describe_divergence(self)]
         return "; ".join(part for part in parts if part)
 
     def findings(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Updates(Collection[ClientUpdates]):
         return {"rounds": [row for part in self for row in part.findings()["rounds"]], "notes": self.notes}
 
 
-def diverged(result: ClientUpdates) -> str:
+def describe_divergence(result: ClientUpdates) -> str:
     """Which clients of which rounds diverged, and what that costs; "" where none did."""
     lost = [round_ for round_ in result.rounds if round_.diverged]
     if not lost:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.spread import mean_bars
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, measured_on, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shortened
 from ...plotting.ticks import crosses, decades, even, power_of_ten
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
         each = TITLE + high + (0.06 if lines else NUMBERS + LABEL)
         named = len(labels) > 1 and bool(lines or spectra)
         legend = legend_rows([shortened(label, 40) for label in labels] if named else [], 0.08, width, 0.45)
-        remark = wrapped(_remark(result, bool(lines)), width - 0.16, 0.85)
+        remark = wrap_words(_remark(result, bool(lines)), width - 0.16, 0.85)
         first = EDGE + (0.2 if title else 0.02)
         top = first + legend.height
         body = -(-len(names) // 2) * each + (NUMBERS + LABEL if lines else 0.0)
@@ -224,5 +224,5 @@ def _remark(result: Sharpness, over_rounds: bool) -> str:
     if broken:
         parts.append(f"{broken} numbers not finite (crosses)")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     return "; ".join(parts)

@@ -20,7 +20,7 @@ from ...evaluation.validation import fits_module
 from ...results.resume import Partial
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
-from .one_model import CurvatureContext, CurvaturePart, SharpnessSettings, measured, parts_of, remembered
+from .one_model import CurvatureContext, CurvaturePart, SharpnessSettings, measure_part, parts_of, read_measures
 from .result import Curvature, Sharpness, Spectrum
 
 
@@ -126,10 +126,10 @@ def _measure_parts(
     for part in parts:
         key = f"{digest}:{part.name}"
         meter.begin(part.passes)
-        known = store.take(key, remembered)
+        known = store.take(key, read_measures)
         if known is None:
-            store.add(key, measured(part, about))
-            known = remembered(store.done[key])
+            store.add(key, measure_part(part, about))
+            known = read_measures(store.done[key])
         values[part.name] = store.done[key]
         about.known |= {measure.name: measure for measure in known}
         meter.finish()
@@ -180,6 +180,6 @@ def _curvature(model: Model, values: Mapping[str, Any]) -> Curvature:
         run=model.run.name if model.run is not None else "",
         round=model.round,
         model=model.which or model.label,
-        measures=tuple(measure for value in values.values() for measure in remembered(value)),
+        measures=tuple(measure for value in values.values() for measure in read_measures(value)),
         spectrum=Spectrum(*(np.array(column) for column in spectrum)) if spectrum else None,
     )

@@ -147,7 +147,7 @@ def parts_of(asked: SharpnessSettings) -> tuple[CurvaturePart, ...]:
     return tuple(parts)
 
 
-def measured(part: CurvaturePart, about: CurvatureContext) -> dict[str, Any]:
+def measure_part(part: CurvaturePart, about: CurvatureContext) -> dict[str, Any]:
     """A part's numbers as JSON holds them; NaN where the loss or what is derived from it is not finite."""
     loss = about.known.get("loss")
     broken = loss is not None and loss.value is not None and not math.isfinite(loss.value)
@@ -160,8 +160,8 @@ def measured(part: CurvaturePart, about: CurvatureContext) -> dict[str, Any]:
     return {"measures": [[one.name, one.value, one.radius, one.stderr] for one in answer], "spectrum": None}
 
 
-def remembered(value: Mapping[str, Any]) -> list[CurvatureMeasure]:
-    """The measures that :func:`measured` gave."""
+def read_measures(value: Mapping[str, Any]) -> list[CurvatureMeasure]:
+    """The measures that :func:`measure_part` gave."""
     return [CurvatureMeasure(*row) for row in value["measures"]]
 
 

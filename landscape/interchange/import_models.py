@@ -138,7 +138,7 @@ def _architecture(model: Any, data: str | None, first: Path) -> Architecture | N
 
 
 @question
-def imported(file: Path | str, *, split: str | None = None) -> Question[Plane]:
+def import_surface(file: Path | str, *, split: str | None = None) -> Question[Plane]:
     """A surface that another program has computed, as a plane; points that were not computed (-1) become holes.
 
     Args:

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar, name_cells, signed_heat_map
-from ...plotting.layout import EDGE, LINE, FigureLayout, wrapped
-from ...plotting.style import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of, word_of
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.style import (
+    CHARACTER,
+    SMALL,
+    describe_data,
+    describe_statistics,
+    look_of,
+    paper_style,
+    shortened,
+    word_of,
+)
 from ...plotting.ticks import crosses, decades, even
 from .result import connectivity
 
@@ -39,7 +48,7 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         gap = 0.14
         top = EDGE + (0.2 if title else 0.04)
         body = high if beside else len(names) * (high + gap) - gap
-        said = wrapped(_remark(line), width - 0.1, hyphens=False)
+        said = wrap_words(_remark(line), width - 0.1, hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
         sheet = FigureLayout(
@@ -72,7 +81,7 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
     with paper_style(width):
         left = max(NAMES, max(map(len, names)) * CHARACTER + 0.24)
         side = width - left - GAP - BAR - NUMBERS
-        said = wrapped("; ".join(_measured(line)), width - 0.1, hyphens=False)
+        said = wrap_words("; ".join(_describe_measurement(line)), width - 0.1, hyphens=False)
         top = EDGE + (0.2 if title else 0.04)
         sheet = FigureLayout(width, top + side + BELOW + LINE * len(said) + EDGE, title)
         axes = sheet.axes(left, top, side, side)
@@ -129,15 +138,15 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
     return entries
 
 
-def _measured(line: Line) -> list[str]:
+def _describe_measurement(line: Line) -> list[str]:
     """On which data, and whose normalization statistics."""
-    data = measured_on(line.attrs) if "data" in line.attrs else ""
-    policy = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    data = describe_data(line.attrs) if "data" in line.attrs else ""
+    policy = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
     return [words for words in (data, policy) if words]
 
 
 def _remark(line: Line) -> str:
-    parts = [*_measured(line), "barrier: the highest rise above the dotted line"]
+    parts = [*_describe_measurement(line), "barrier: the highest rise above the dotted line"]
     broken = int(np.count_nonzero(~np.isfinite(line.loss)))
     if broken:
         parts.append(f"{broken:,} of {line.loss.size:,} points not finite (crosses)")

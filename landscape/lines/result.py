@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.style import statistics_of
+from ...plotting.style import describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ..planes.summary import precision_words
@@ -187,7 +187,7 @@ def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
 def ends_words(line: Line) -> str:
     """Whose normalization statistics the curves are of, what they change at the ends, and what a lower precision costs;
     nothing where models have none."""
-    words = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    words = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
     if words:
         at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
         change = line.loss[:, at] - line.own_loss

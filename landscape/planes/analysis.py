@@ -159,10 +159,10 @@ class Survey:
 
             def compute(attrs: list[dict[str, Any]], work: Work) -> list[Plane]:
                 from ... import landscape
-                from .drawing.preview import previewed
+                from .drawing.preview import preview_of
 
                 base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
-                with work.progress(f"plane {models.title}".strip()) as report, previewed(base) as preview:
+                with work.progress(f"plane {models.title}".strip()) as report, preview_of(base) as preview:
                     return landscape.survey(
                         posed.module,
                         [samples for samples, _ in read],

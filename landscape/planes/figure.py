@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, literal, paper_style, shortened
 from .basins import basin_of
 from .drawing.color_scales import BAR_LABEL, Scale, SurfaceColours, bar_room, scale_of
@@ -42,8 +42,8 @@ def draw_plane(
         tall = max(high, LOWEST)
         rows = rows_of(plane)
         basin = basin_of(plane)
-        said = _wrapped(basin.caption(), width) if basin else []
-        said += _wrapped(remarks([plane]), width)
+        said = _wrap(basin.caption(), width) if basin else []
+        said += _wrap(remarks([plane]), width)
         top = EDGE + (0.22 if title else 0.05)
         below = top + tall + BOTTOM + 0.05
         sheet = FigureLayout(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
@@ -60,8 +60,8 @@ def draw_plane(
                 mark_minimum(axes, basin)
             ticks(axes, wide, high)
             across, up = axis_labels(plane)
-            axes.set_xlabel(_fitting(across, wide))
-            sheet.text(left - margin + 0.09, at + high / 2, _fitting(up, tall), rotation=90, ha="center")
+            axes.set_xlabel(_first_fitting(across, wide))
+            sheet.text(left - margin + 0.09, at + high / 2, _first_fitting(up, tall), rotation=90, ha="center")
             color_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale=scale, height=tall)
         draw_table(sheet, below, rows)
         return sheet.finished(said, TEXT)
@@ -74,7 +74,7 @@ def _extent(plane: Plane, size: float) -> tuple[float, float]:
     return (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
 
 
-def _fitting(words: Sequence[str], room: float) -> str:
+def _first_fitting(words: Sequence[str], room: float) -> str:
     """The first of several labels that is not longer than ``room`` inches, else the last."""
     lengths = [0.067 * len(label.translate({ord(sign): None for sign in "$_"})) for label in words]
     return next((label for label, length in zip(words, lengths, strict=True) if length <= room), words[-1])
@@ -122,7 +122,7 @@ def draw_panels(
             for start in range(0, len(row), columns)
         ]
         keys = keys_of(everything)
-        said = _wrapped(remarks(everything), width)
+        said = _wrap(remarks(everything), width)
         strip_height = HEAD + len(quantity) * (size + BETWEEN) - BETWEEN + BOTTOM
         named = sum(bool(name) for name, *_ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
@@ -235,5 +235,5 @@ def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
     return across[0], up[0]
 
 
-def _wrapped(words: str, width: float) -> list[str]:
-    return wrapped(words, width - TEXT, hyphens=False)
+def _wrap(words: str, width: float) -> list[str]:
+    return wrap_words(words, width - TEXT, hyphens=False)

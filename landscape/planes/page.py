@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import SURFACE, clipped, laid_out
+from ...plotting.style import SURFACE, clipped, plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
-from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, spaced
+from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, space_evenly
 from .drawing.fill import axis_labels, is_metric, remarks
 from .drawing.markers import is_owner, looks, paths, told_apart
 
@@ -90,7 +90,7 @@ def page_figure(plane: Plane, title: str | None = None, colours: SurfaceColours 
     basin = basin_of(plane)
     if basin is not None:
         traces += _minimum_traces(surface, basin)
-    return laid_out(traces, _layout(surface, title))
+    return plotly_contents(traces, _layout(surface, title))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class _Surface:
         scale = scale_of([plane], "loss", colours)
         # flat below a limit of the user's own, and a hole where not finite
         heights = scale.height(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan))
-        at = spaced(len(scale.edges), max(1, len(scale.edges) // 8))
+        at = space_evenly(len(scale.edges), max(1, len(scale.edges) // 8))
         return cls(plane, scale, heights, at, distinct([scale.edges[i] for i in at]))
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import statistics_of
+from ...plotting.style import describe_statistics
 from .basins import basin_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _adaptive_words(plane: Plane) -> list[str]:
 
 def _normalization_words(plane: Plane) -> list[str]:
     """Whose statistics the numbers are of, and those with each model's own, which are no points of the surface."""
-    words = statistics_of(plane.attrs, plane.normalization_policy)
+    words = describe_statistics(plane.attrs, plane.normalization_policy)
     if not words:
         return []
     measured = np.array([[(m.loss, m.error), (m.own_loss, m.own_error)] for m in plane.models])

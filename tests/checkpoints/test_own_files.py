@@ -239,7 +239,7 @@ def test_what_draws_pages_takes_a_links_place_with_a_word(tmp_path: Path, monkey
     """The one file that every folder has alike: what a page runs depends on no link."""
     from fedscope.cli.run_analysis import write_page
 
-    monkeypatch.setattr("fedscope.plotting.web_page.apart", lambda page: (page, "plotly.js", b"library"))
+    monkeypatch.setattr("fedscope.plotting.web_page.split_library", lambda page: (page, "plotly.js", b"library"))
     put(LINK, tmp_path / "plotly.js", tmp_path / "victim")
     with pytest.warns(
         FedscopeWarning, match=r"plotly\.js was a link; what it leads to is left alone, and a file takes"

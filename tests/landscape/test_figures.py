@@ -25,8 +25,8 @@ from fedscope.landscape.planes.drawing.color_scales import SurfaceColours, disti
 from fedscope.landscape.planes.drawing.fill import remarks
 from fedscope.landscape.planes.page import page_figure
 from fedscope.plotting.heatmaps import name_cells, signed_heat_map
-from fedscope.plotting.layout import FigureLayout, wrapped
-from fedscope.plotting.levels import even_depth, even_levels, levels, rounded, within
+from fedscope.plotting.layout import FigureLayout, wrap_words
+from fedscope.plotting.levels import even_depth, even_levels, levels, round_edges, within
 from fedscope.plotting.style import CHARACTER, save_figure
 
 
@@ -289,7 +289,7 @@ def test_diverged_losses_are_drawn_too(scale: float) -> None:
 )
 def test_round_edges_stay_in_order_and_lose_no_value(gaps: np.ndarray, least: float, power: int) -> None:
     edges = least + np.concatenate([[0.0], np.cumsum(gaps)]) * 10.0**power
-    moved = rounded(edges)
+    moved = round_edges(edges)
     assert moved[0] == edges[0]
     assert moved[-1] >= edges[-1], "the highest value is within the last band"
     assert (np.diff(moved) > 0).all()
@@ -489,7 +489,7 @@ def test_an_infinite_loss_is_a_hole_of_the_page_whatever_its_sign() -> None:
 
 
 def test_a_round_edge_is_zero_where_it_can_be() -> None:
-    assert rounded(within(-1.0, 1.0))[-3] == 0.0
+    assert round_edges(within(-1.0, 1.0))[-3] == 0.0
 
 
 @pytest.mark.parametrize("count", [3, 12, 40, 200])
@@ -508,7 +508,7 @@ def test_names_of_cells_are_legible_and_apart(count: int, side: float) -> None:
 
 def test_a_number_of_samples_stays_with_its_word() -> None:
     for letters in range(15, 60):
-        lines = wrapped("means over subsets; digits test, 1,360 samples; others", letters * CHARACTER + 0.001)
+        lines = wrap_words("means over subsets; digits test, 1,360 samples; others", letters * CHARACTER + 0.001)
         assert not any(line.startswith("samples") for line in lines)
         assert " ".join(lines) == "means over subsets; digits test, 1,360 samples; others"
 

@@ -124,8 +124,8 @@ def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     kept = len(partial.read_text().splitlines()) - 1
     assert 2 <= kept < 18
     computed: list[str] = []
-    inner = asking.measured
-    monkeypatch.setattr(asking, "measured", lambda part, about: computed.append(part.name) or inner(part, about))
+    inner = asking.measure_part
+    monkeypatch.setattr(asking, "measure_part", lambda part, about: computed.append(part.name) or inner(part, about))
     told.clear()
     again = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)), partial=partial)
     assert numbers(again) == numbers(whole)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ....checkpoints import FedscopeError, nearest
-from ....plotting.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, rounded, within
+from ....plotting.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, round_edges, within
 from ....plotting.style import CHARACTER, SURFACE, word_of
 from .fill import quantity
 
@@ -125,7 +125,7 @@ class Scale:
     def numbers_within(self, height: float) -> tuple[list[float], list[str]]:
         """The edges that are labelled on a colour bar so many inches high, and their labels."""
         every = max(1, ceil(len(self.edges) / max(2.0, height / 0.17)))
-        at = [float(self.edges[i]) for i in spaced(len(self.edges), every)]
+        at = [float(self.edges[i]) for i in space_evenly(len(self.edges), every)]
         return at, distinct(at)
 
     def height(self, values: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ def scale_of(planes: Iterable[Plane], name: str, colours: SurfaceColours | None 
     limits, linear = colours.limits(name), colours.colour_scale == "linear"
     base = "" if linear else "the minimum" if limits is None else f"{limits[0]:g}"
     if limits is not None:
-        edges = evenly_within(*limits, step=step) if linear else rounded(within(*limits, step=step), last=True)
+        edges = evenly_within(*limits, step=step) if linear else round_edges(within(*limits, step=step), last=True)
         below, above = bool((grid < limits[0]).any()), bool((grid > limits[1]).any())
         return Scale(edges, above, label, below, colours.cmap, base)
     if not grid.size:
@@ -172,14 +172,14 @@ def scale_of(planes: Iterable[Plane], name: str, colours: SurfaceColours | None 
         edges, above = even_levels(grid, least, step=step)
         return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap)
     edges, above = levels(grid, least, fewest=FEWEST if name == "loss" else 3, step=step)
-    edges = rounded(edges)
+    edges = round_edges(edges)
     return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap, base=base)
 
 
-def spaced(count: int, every: int) -> list[int]:
+def space_evenly(count: int, every: int) -> list[int]:
     """Places from the first to the last of some, evenly and not closer than every so many.
 
-    >>> spaced(10, 3), spaced(14, 3), spaced(2, 5)
+    >>> space_evenly(10, 3), space_evenly(14, 3), space_evenly(2, 5)
     ([0, 3, 6, 9], [0, 3, 6, 10, 13], [0, 1])
     """
     return [round(at) for at in np.linspace(0, count - 1, max(2, 1 + (count - 1) // every))]

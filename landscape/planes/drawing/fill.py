@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....plotting.style import CHARACTER, accepted, measured_on, shortened, statistics_of, word_of
+from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shortened, word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         parts.append(_data_words(planes))
     elif "file" in first.attrs:
         parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
-    told = list(dict.fromkeys(statistics_of(plane.attrs, plane.normalization_policy) for plane in planes))
+    told = list(dict.fromkeys(describe_statistics(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
         told = ["normalization statistics of one model a plane"]
     parts += [words for words in told if words]
@@ -141,9 +141,9 @@ def _data_words(planes: Sequence[Plane]) -> str:
     if len(sizes) == len(planes) and len({plane.attrs["client"] for plane in planes}) > 1:
         least, most = f"{min(sizes):,}", f"{max(sizes):,}"
         each = least if least == most else f"{least} to {most}"
-        name = measured_on(planes[0].attrs).rpartition(", ")[0]
-        return f"{name}, each client's own {each} samples{accepted(planes[0].attrs)}"
-    return " and ".join(dict.fromkeys(measured_on(plane.attrs) for plane in planes if "data" in plane.attrs))
+        name = describe_data(planes[0].attrs).rpartition(", ")[0]
+        return f"{name}, each client's own {each} samples{describe_accepted(planes[0].attrs)}"
+    return " and ".join(dict.fromkeys(describe_data(plane.attrs) for plane in planes if "data" in plane.attrs))
 
 
 def _axes_words(planes: Sequence[Plane]) -> list[str]:

@@ -143,25 +143,25 @@ def refine(
     side = min(START if base is None else BASE_START, isqrt(most // 2))
     fitted[np.ix_(*(np.round(np.linspace(0, count - 1, side)).astype(int) for count in shape))] = True
     if base is None:
-        held = _scattered(fitted, min(64, max(16, most // 8)), seed)
+        held = _scatter(fitted, min(64, max(16, most // 8)), seed)
         least, ends = max(STEP, most // 10), ENDS  # so that the last step, too, checks enough
     else:
-        held = np.union1d(_scattered(fitted, 16, seed), _lowest(base.loss, fitted, BASE_LOWEST, seed))
+        held = np.union1d(_scatter(fitted, 16, seed), _lowest(base.loss, fitted, BASE_LOWEST, seed))
         least, ends = BASE_STEP, BASE_ENDS
     ask(np.concatenate([np.flatnonzero(fitted), held]))
     while True:
-        smooth, doubt = _interpolated(loss, fitted & np.isfinite(loss), tolerance, seed, base)
+        smooth, doubt = _interpolate(loss, fitted & np.isfinite(loss), tolerance, seed, base)
         left = most - int(measured.sum())
         count = left if left < 2 * least else min(max(least, int(fitted.sum()) // 4), left - least)
         step = _hardest(loss, measured, fitted, doubt, count)
         ask(step)
-        found = _checked(loss, error, measured, fitted, smooth, tolerance, base)
+        found = _check(loss, error, measured, fitted, smooth, tolerance, base)
         if measured.sum() >= most or (found.beyond <= ends and not found.unknown):
             return found
         fitted.flat[step] = True
 
 
-def _scattered(taken: np.ndarray, count: int, seed: int) -> np.ndarray:
+def _scatter(taken: np.ndarray, count: int, seed: int) -> np.ndarray:
     """A random point that is not taken in each of about ``count`` equal blocks."""
     draw = np.random.default_rng(seed)
     down = min(count, max(1, round(np.sqrt(count * taken.shape[0] / taken.shape[1]))))
@@ -181,7 +181,7 @@ def _places(shape: tuple[int, ...]) -> np.ndarray:
     return np.stack(np.meshgrid(*(np.linspace(0, 1, count) for count in shape), indexing="ij"), axis=-1)
 
 
-def _interpolated(
+def _interpolate(
     loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int, base: RoughSurface | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of every point the loss, NaN if those used do not tell it, and what cross-validation misses around it.
@@ -242,7 +242,7 @@ def _hardest(loss: np.ndarray, measured: np.ndarray, fitted: np.ndarray, doubt: 
     return np.array(chosen, dtype=np.int64)
 
 
-def _checked(
+def _check(
     loss: np.ndarray,
     error: np.ndarray,
     measured: np.ndarray,

@@ -38,7 +38,7 @@ from .grids import (
     Range,
     Surface,
     all_points,
-    expected,
+    expected_visits,
     finest,
     grid_of,
     surfaces_of,
@@ -210,7 +210,7 @@ class PlaneEvaluation:
             awaited: float = len(range(block[0], count, block[1]))
         else:
             sets, fewer = len(self.evaluator.parts), self.rough is not None
-            awaited = self.first + expected(self.shape, options.get("adaptive"), sets, fewer=fewer)
+            awaited = self.first + expected_visits(self.shape, options.get("adaptive"), sets, fewer=fewer)
         return Visits(
             self.evaluator,
             self.form,

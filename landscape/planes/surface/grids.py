@@ -215,7 +215,7 @@ def _sharpen(made: Refined, measure: Measure, most: int) -> None:
         made.computed.flat[points] = True
 
 
-def expected(shape: tuple[int, int], share: float | None, surfaces: int, *, fewer: bool) -> float:
+def expected_visits(shape: tuple[int, int], share: float | None, surfaces: int, *, fewer: bool) -> float:
     """How many points of a grid will be measured, at most; each surface chooses its own.
 
     Args:
