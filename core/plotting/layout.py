@@ -72,7 +72,7 @@ class FigureLayout:
 
 
 def wrap_words(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
-    """In lines of small type that are not longer than ``room`` inches; ``share`` of the mean width is what a character
+    """Break a text into lines of small type of at most ``room`` inches; ``share`` of the mean width is what a character
     takes, less than 1 for sentences, which have many narrow ones, and ``hyphens`` lets a line end at one."""
     words = words.replace(" samples", "\N{NO-BREAK SPACE}samples")  # no number without its unit
     lines = textwrap.wrap(words, int(room / (share * CHARACTER)), break_on_hyphens=hyphens)

@@ -1,4 +1,4 @@
-"""How every figure and every page of the package looks, and files that come out the same byte for byte."""
+"""The look of every figure and page of the package, and files that come out the same byte for byte."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
 
 
 def plotly_contents(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:
-    """What is in a plotly figure of these traces, on white paper: plotly itself takes ten times as long, of which most
-    goes into copies of its template. Nobody looks whether the words of ``layout`` are plotly's; a test does.
+    """Make the contents of a plotly figure of these traces, on white paper: plotly itself takes ten times as long, of
+    which most goes into copies of its template. Nobody looks whether the words of ``layout`` are plotly's; a test does.
     """
     from plotly.graph_objects import Figure
 
@@ -176,7 +176,7 @@ def clipped(label: str, length: int) -> str:
 
 
 def shortened(label: str, length: int) -> str:
-    """The same for matplotlib: see :func:`literal`."""
+    """Clip a label for matplotlib: see :func:`literal`."""
     return literal(clipped(label, length))
 
 
@@ -192,7 +192,7 @@ def literal(label: str) -> str:
 
 
 def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
-    """What a result says of itself in a few words, such as its ``split``, for matplotlib.
+    """Describe one attribute of a result in a few words, such as its ``split``, for matplotlib.
 
     >>> word_of({"split": "test"}, "split"), word_of({}, "split")
     ('test', '')
@@ -215,7 +215,7 @@ def describe_data(attrs: Mapping[str, Any]) -> str:
 
 
 def describe_accepted(attrs: Mapping[str, Any]) -> str:
-    """What a caption says of data that were accepted though a recorded run says other ones; nothing of others.
+    """Describe data for a caption that were accepted though a recorded run says other ones; nothing of others.
 
     >>> describe_accepted({"data_accepted": "ima: ..."}), describe_accepted({})
     (' (accepted: unlike what was recorded)', '')
@@ -224,7 +224,7 @@ def describe_accepted(attrs: Mapping[str, Any]) -> str:
 
 
 def describe_statistics(attrs: Mapping[str, Any], policy: str) -> str:
-    """Which normalization statistics the models of a result have, in a few words; nothing where they have none.
+    """Describe the normalization statistics of a result's models in a few words; nothing where they have none.
 
     >>> describe_statistics({"calibration_samples": 2000, "calibration_split": "train"}, "re-estimate")
     'normalization statistics re-estimated on 2,000 train samples'

@@ -1,4 +1,4 @@
-"""What stands at axes: numbers, crosses where there is no value, names at the ends of lines."""
+"""Marks at axes: numbers, crosses where there is no value, names at the ends of lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOT = 0.03
 
 
 def even(axis: Axis, most: int | Literal["auto"], *, quarters: bool = False, **more: Any) -> None:
-    """At most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, and
+    """Set at most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, and
     ``steps=None`` for matplotlib's own."""
     from matplotlib.ticker import MaxNLocator
 
@@ -40,7 +40,7 @@ def decades(axis: Axis, subs: Sequence[float] = (1.0,), numticks: int | None = N
 
 
 def power_of_ten(values: np.ndarray, most: int) -> int:
-    """Which power of ten of the greatest value stands in the unit: none from 0.1 to below 10^(most + 1)."""
+    """Find the power of ten of the greatest value for the unit: none from 0.1 to below 10^(most + 1)."""
     finite = np.abs(values[np.isfinite(values)])
     greatest = float(finite.max()) if finite.size else 0.0
     power = math.floor(math.log10(greatest)) if greatest > 0 else 0
@@ -103,7 +103,7 @@ def label_points(
 
 
 def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Whether two boxes (left, low, right, high) share more than an edge."""
+    """Tell whether two boxes (left, low, right, high) share more than an edge."""
     return all(max(one[i], other[i]) < min(one[i + 2], other[i + 2]) - 1e-9 for i in (0, 1))
 
 

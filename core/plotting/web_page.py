@@ -51,7 +51,7 @@ def escaped(text: object) -> str:
 
 
 def unbroken(text: str) -> str:
-    """The same, where no line ends inside an option or a number.
+    """Escape a text so that no line ends inside an option or a number.
 
     >>> unbroken("p < 1e-05 with --draws")
     'p &lt; <span style="white-space:nowrap">1e-05</span> with <span style="white-space:nowrap">--draws</span>'
@@ -70,7 +70,7 @@ def label_text(text: object) -> str:
 
 
 def markup(text: str) -> str:
-    r"""The same of what is written for matplotlib, with its mathematics.
+    r"""Escape a text that is written for matplotlib, with its mathematics.
 
     >>> markup(r"a < 0 ($L_2$) of lr\$1\$")
     'a &lt; 0 (L<sub>2</sub>) of lr$1$'

@@ -1,1 +1,1 @@
-"""How similar models are: linear CKA of their outputs or layers, between clients, over rounds."""
+"""Similarity of models: linear CKA of their outputs or layers, between clients, over rounds."""

@@ -1,4 +1,4 @@
-"""How alike models answer the same inputs."""
+"""Analysis: the similarity of models' answers to the same inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def cka(
     batch: int | None = None,
     **measured: Unpack[Measured],
 ) -> Question[Similarity]:
-    """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
+    """Measure how alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a
+    scale.
 
     Of whole runs it is between the clients of each of their rounds, and of each client with the round's global model;
     of several models one matrix. See :func:`~fedscope.decomposition.cka.pairs.round_similarity` for the formulas.
@@ -86,7 +87,7 @@ def cka(
 
 @dataclass(frozen=True)
 class SimilaritySettings:
-    """What is asked of every pair of models."""
+    """Settings for every pair of models."""
 
     layers: tuple[str, ...]
     estimator: Estimator
@@ -95,7 +96,7 @@ class SimilaritySettings:
 
     @property
     def variant(self) -> str:
-        """What a default name says of a layer and an estimator that are not the default."""
+        """The part of a default name that tells a layer and an estimator that are not the default."""
         layer = "" if len(self.layers) > 1 or self.layers == ("output",) else f"-{self.layers[0].replace('/', '-')}"
         return layer + ("-biased" if self.estimator == "biased" else "")
 
@@ -122,7 +123,8 @@ class SimilaritySettings:
 
 
 def _is_run(given: str) -> bool:
-    """Whether it is meant for a run; what is neither an address nor a file is refused with those that there are."""
+    """Tell whether it is meant for a run; what is neither an address nor a file is refused with those that there
+    are."""
     if is_model_folder(given):
         return False
     return Path(given).is_dir() or ("@" not in given and not Path(given).suffix)
@@ -235,7 +237,7 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Questio
 
 
 def _test_errors(run: Run) -> dict[int, float]:
-    """What the global model's test error was while training, by round; a run of another program may not know."""
+    """Read the test error of the global model while training, by round; a run of another program may not know."""
     if not (run.path / "metrics.csv").exists():
         return {}
     metrics = run.all_metrics()

@@ -149,13 +149,13 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
 
 
 def _beside(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
-    """What the names of rows take beside each map, in inches, and the side of a map then."""
+    """The room for names of rows beside each map, in inches, and the side of a map then."""
     beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
     return beside, _side(width, columns, beside)
 
 
 def _side(width: float, columns: int, beside: float = 0.0) -> float:
-    """Of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
+    """The side of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
     room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1) - beside * columns
     return min(room / columns, WIDEST * width / 3.5)
 

@@ -1,1 +1,1 @@
-"""What a federation looks like before anything is trained: who holds which samples."""
+"""A federation before anything is trained: who holds which samples."""

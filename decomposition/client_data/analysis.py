@@ -1,4 +1,4 @@
-"""What a federation looks like before anything is trained."""
+"""Analysis: a federation before anything is trained."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def data(
     shown: int = 3,
     samples: int = 8,
 ) -> Question[ClientData]:
-    """What a federation looks like before anything is trained: who holds how many samples of which class and domain.
+    """Show a federation before anything is trained: who holds how many samples of which class and domain.
 
     Args:
         federation: a recorded run, or a configuration: a ``.toml`` file, or its tables, as in
@@ -127,7 +127,7 @@ def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partit
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:
-    """What the clients of a partition hold; for the arguments see :func:`data`."""
+    """Count the samples of a partition's clients; for the arguments see :func:`data`."""
     classes = split.label_counts.shape[1]
     tests = split.test or (np.empty(0, np.int64),) * len(split.clients)
     # without classes all samples are of one
@@ -154,7 +154,7 @@ def _some(rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def _texts(dataset: Dataset, rows: np.ndarray) -> tuple[str, ...]:
-    """What these samples read."""
+    """The texts of these samples."""
     return tuple("".join(dataset.tokens[token] for token in x) for x in np.asarray(dataset.x_train[rows]))
 
 

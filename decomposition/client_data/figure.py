@@ -1,4 +1,4 @@
-"""What clients hold: bubbles by class, sizes, and samples. Drawing only."""
+"""Figures of the clients' samples: bubbles by class, sizes, and samples. Drawing only."""
 
 from __future__ import annotations
 

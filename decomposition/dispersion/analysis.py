@@ -1,4 +1,4 @@
-"""How the clients of a round differ."""
+"""Analysis: the differences between the clients of a round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def disperse(
     fdr: float = 0.05,
     device: str = "auto",
 ) -> Question[Dispersion]:
-    """How the clients of a round differ: dispersion and skewness of every parameter over clients, by layer.
+    """Measure how the clients of a round differ: dispersion and skewness of every parameter over clients, by layer.
 
     Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
     clients on the share whose skewness D'Agostino's test rejects. See

@@ -29,7 +29,7 @@ def disperse_round(
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> RoundDispersion:
-    """How the clients of a round differ, layer by layer, each number read once.
+    """Measure how the clients of a round differ, layer by layer, each number read once.
 
     For each of the M parameters of a layer (one parameter tensor) over the C clients, unweighted, in float64: μ, σ,
     cv = σ/|μ|, skewness and excess kurtosis (:func:`~fedscope.decomposition.dispersion.statistics.column_moments`), and
@@ -123,7 +123,7 @@ class LayerSums:
         self.extreme += other.extreme
 
     def record(self, layer: str, clients: int, fdr: float, cvs: np.ndarray) -> LayerDispersion:
-        """As means, with the test's outcome at a false discovery rate.
+        """Make the sums means, with the test's outcome at a false discovery rate.
 
         Args:
             cvs: of all these parameters, NaN where there is none; their order is lost.
@@ -201,7 +201,7 @@ class Layer:
             return not self.missing
 
     def finish(self) -> LayerSums:
-        """The sums of the layer, once all its columns have been measured, whoever measured them first."""
+        """Finish the sums of the layer, once all its columns have been measured, whoever measured them first."""
         sums = LayerSums()
         for start in sorted(self.parts):
             sums.add(self.parts[start])

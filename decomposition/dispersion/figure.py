@@ -72,7 +72,7 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
-    """What is drawn, and what stands above it, in full and where the figure is narrow."""
+    """The quantities to draw, with their titles in full and for a narrow figure."""
     drawn = {"median_cv": ("median cv, σ/|μ| (log colours)", "median cv, σ/|μ| (log)")}
     if any(found.clients >= FEWEST for found in result.rounds):
         drawn["skew_rejected_share"] = ("significantly skewed (% of parameters)", "significantly skewed (%)")
@@ -127,7 +127,7 @@ def _draw_bar(axes: Axes, image: Any, name: str) -> None:
 
 
 def _clients(found: Sequence[RoundDispersion] | Sequence[LayerMap]) -> str:
-    """Over how many."""
+    """The number of clients, in words."""
     counts = sorted({one.clients for one in found})
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 

@@ -1,4 +1,4 @@
-"""Where in a layer its clients are skewed: a histogram of skewness, and its mean by mean and deviation."""
+"""Skewness within a layer: a histogram of skewness, and its mean by mean and deviation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BIN = 0.2
 
 @dataclass(frozen=True, eq=False)
 class SkewHistogram:
-    """How many parameters of a layer have a skewness between ``edges`` [B + 1]: ``counts`` [B], and ``expected`` [B],
+    """Numbers of a layer's parameters by skewness, between ``edges`` [B + 1]: ``counts`` [B], and ``expected`` [B],
     the shares of independent normal values."""
 
     edges: Array

@@ -113,7 +113,7 @@ def _on_device(values: np.ndarray, device: str) -> tuple[Array, Array, Array, Ar
 
 
 def _constant(values: np.ndarray, mean: Array, second: Array) -> npt.NDArray[np.bool_]:
-    """Which columns hold one number: few are near enough to it that their values must be compared."""
+    """Find the columns that hold one number: few are near enough to it that their values must be compared."""
     if not len(mean):
         return np.zeros(0, np.bool_)
     # the mean of C equal numbers is off by less than C roundings of it
@@ -166,7 +166,7 @@ def critical_skewness(level: float, clients: int) -> float:
 
 
 def count_rejections(p_values: Array, tested: int, fdr: float) -> int:
-    """How many of ``tested`` hypotheses are rejected at this false discovery rate: the largest i with
+    """Count the ``tested`` hypotheses that are rejected at this false discovery rate: the largest i with
     p_(i) ≤ ``fdr`` i / ``tested``, p in ascending order (Benjamini and Hochberg).
 
     Only hypotheses with p ≤ ``fdr`` can be rejected, so the p-values of the others may be left out.

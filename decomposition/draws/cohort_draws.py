@@ -260,7 +260,8 @@ def _same_question(one: Run, other: Run) -> None:
 
 
 def _settings(one: Run, other: Run) -> list[tuple[str, object, object]]:
-    """What two configurations say of the draws' distribution: all but the seed, where a run is computed and kept."""
+    """Select the settings on which the draws' distribution depends: all but the seed, where a run is computed and
+    kept."""
     ours, theirs = one.config or {}, other.config or {}
     settings = []
     for section in sorted({*ours, *theirs} - {"record"}):

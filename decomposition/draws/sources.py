@@ -1,4 +1,4 @@
-"""Where the draws of a decomposition come from, as ``--draws`` says it, the runs that they need, the draws, and what
+"""Sources of the draws of a decomposition, as ``--draws`` says it, the runs that they need, the draws, and what
 replays of local training cost, said before it is paid."""
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Replays:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of replays."""
         return sum(self.cohorts.values()) * (self.draws - 1)
 
     def announce(self) -> None:
@@ -197,7 +197,7 @@ class Replays:
         return f"--draws local:{fewer} needs {count}{' but has no intervals' if fewer == 2 else ''}, and "
 
     def watch(self, number: int, report: Report) -> Report:
-        """The same, told of a round's replays; after the first one of all it says how long the rest takes."""
+        """Report a round's replays as progress; after the first one of all it says how long the rest takes."""
         began, before = time.monotonic(), self.done
         self.done += self.cohorts.get(number, 0) * (self.draws - 1)
 

@@ -74,7 +74,7 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
 
 
 def round_colours() -> Colormap:
-    """From pale, the first round, to dark, the last one; both can be seen on white."""
+    """Make a colour map from pale, the first round, to dark, the last one; both can be seen on white."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -82,7 +82,7 @@ def round_colours() -> Colormap:
 
 
 def shade(number: int, rounds: Sequence[int]) -> float:
-    """Where a round lies between the first and the last, 0 to 1; 1 for the only one.
+    """Place a round between the first and the last, 0 to 1; 1 for the only one.
 
     >>> shade(20, (1, 20, 39)), shade(7, (7,))
     (0.5, 1.0)
@@ -140,7 +140,7 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
 
 
 def _index_fitting(words: Sequence[str], room: float) -> int:
-    """Which of several labels is the first that is not longer than ``room`` inches, else the last."""
+    """Find the first of several labels that is not longer than ``room`` inches, else the last."""
     fit = (i for i, label in enumerate(words) if 0.066 * len(label.replace("$", "")) <= room)
     return next(fit, len(words) - 1)
 

@@ -136,7 +136,8 @@ def distances(gram: Gram) -> Array:
 
 
 def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
-    """How far a round's clients are from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round of two or more.
+    """Measure the distances of a round's clients from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round of two
+    or more.
 
     ‖w_k − w̄‖² = mean_j d_kj² − ½ mean_ij d_ij²; w̄ is the unweighted mean.
 

@@ -44,7 +44,7 @@ class Point:
 
     @property
     def is_client(self) -> bool:
-        """Whether a client made it."""
+        """True if a client made it."""
         return self.which not in SERVER_MODELS
 
 
@@ -68,7 +68,8 @@ class Models:
         return self.rounds[0].layout
 
     def address(self, place: int) -> str:
-        """Of the point at a place, with the run's folder; behind the last one is the first round's ``start``."""
+        """The address of the point at a place, with the run's folder; behind the last one is the first round's
+        ``start``."""
         counts = [len(round_.client_ids) for round_ in self.rounds]
         for round_, count in zip(self.rounds, counts, strict=True):
             if place < count:
@@ -173,7 +174,7 @@ class LayerColumns:
 
 
 def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generator[LayerColumns, None, None]:
-    """All models in blocks of at most ``columns`` columns, which whoever works on a block reads.
+    """Read all models in blocks of at most ``columns`` columns, which whoever works on a block reads.
 
     The files of all rounds are open at once.
     """

@@ -1,1 +1,1 @@
-"""What a decomposition says in sentences: which factor dominates in which phase, and where the data do not decide."""
+"""A decomposition in sentences: which factor dominates in which phase, and where the data do not decide."""

@@ -1,4 +1,4 @@
-"""What a decomposition says, in sentences with verdicts."""
+"""Analysis: a decomposition in sentences with verdicts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def explain(
     draws: str = "local:4",
     **measured: Unpack[Measured],
 ) -> Question[Explanation]:
-    """What the loss of the averaged model is made of in each phase, on one page, and what the data do not decide.
+    """Explain what makes up the loss of the averaged model in each phase, on one page, and what the data do not decide.
 
     The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
     :func:`fedscope.decomposition.explanation.claims.explain` for the verdicts.
@@ -112,7 +112,7 @@ def explain(
 def measures(
     run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
 ) -> Iterator[Task[RoundMeasures]]:
-    """What is said of a run's rounds besides their factors: on the factors' samples, and on test data."""
+    """Measures of a run's rounds besides their factors: on the factors' samples, and on test data."""
     from .context_measures import RoundMeasures, measure_round
 
     samples, module = common_samples([run], dataset, source), module_for(run, source, dataset)

@@ -120,7 +120,7 @@ BETWEEN = PaperClaim(
 
 
 def paper_says(claim: str, otherwise: str) -> str:
-    """What the paper says of a claim, by its id; ``otherwise`` where there is no such claim.
+    """The paper's words on a claim, by its id; ``otherwise`` where there is no such claim.
 
     >>> paper_says("covariance-is-small", "")
     'The covariance is too small to matter (5.3.4, 5.3.5).'
@@ -138,7 +138,7 @@ def explain(
     stand_ins: Mapping[str, str] | None = None,
     unknown_owners: Container[str] = (),
 ) -> Explanation:
-    """What a decomposition says of each run, and between runs, with a verdict on every claim.
+    """Judge every claim on each run of a decomposition, and between runs.
 
     A verdict needs intervals that are apart: `supported` and `contradicted` are never said where those of the numbers
     compared overlap or do not exist; then it is `undecided`, with what would decide it. Which claims there are is in

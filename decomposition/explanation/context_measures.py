@@ -1,4 +1,4 @@
-"""What a page says of a round besides its factors: how similar its clients' outputs are, and how its models test."""
+"""Measures of a round besides its factors: how similar its clients' outputs are, and how its models test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class ModelComparison(Kept):
 
 @dataclass(frozen=True)
 class RoundMeasures(Kept):
-    """Of one round's models: the clients' similarity, None where it has no value, and the comparisons on test data."""
+    """Measures of one round's models: the clients' similarity, None where it has no value, and the comparisons on test
+    data."""
 
     similarity: Similarity | None
     comparisons: tuple[ModelComparison, ...]

@@ -1,4 +1,4 @@
-"""Which factor is greatest: of the loss in a phase of training, and of the difference between two runs."""
+"""The greatest factor: of the loss in a phase of training, and of the difference between two runs."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
 
 
 def expected(part: Reading) -> bool:
-    """Whether the paper names it as dominating later: heterogeneous bias, or a locality that adds to the loss."""
+    """Tell whether the paper names it as dominating later: heterogeneous bias, or a locality that adds to the loss."""
     return part.name == "heter_bias" or (part.name == "locality" and (part.value or 0.0) > 0)
 
 

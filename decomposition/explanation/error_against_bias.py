@@ -1,4 +1,4 @@
-"""What is said of the measured error beside heterogeneous bias and the distance of the clients: whether two numbers
+"""Statements on the measured error next to heterogeneous bias and the distance of the clients: whether two numbers
 move together over rounds."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Both:
 
     @classmethod
     def of(cls, run: RunFactors, phases: Sequence[Phase], factor: str) -> _Both:
-        """With the test error that was measured while training, of the model that is decomposed."""
+        """Compare with the test error that was measured while training, of the model that is decomposed."""
         rounds = [one for phase in phases for one in phase.rounds]
         curve = next((one for one in run.curves if one.label == run.model), None)
         measured = dict(zip(curve.rounds, curve.error, strict=True)) if curve else {}
@@ -73,7 +73,7 @@ class _Both:
         return cls(factor, phases, rounds, values, errors, relate(values, errors))
 
     def judged(self, verdict: Verdict, split: str, words: Mapping[str, str]) -> Judgement:
-        """With the numbers, and what would decide it."""
+        """Judge, with the numbers, and what would decide it."""
         tau, p = Reading("kendall_tau", None, self.relation.tau), Reading("p_value", None, self.relation.p)
         readings = (*self.values, *self.errors, tau, p)
         return Judgement(verdict, self._sentence(), self._decide(split), readings, words)

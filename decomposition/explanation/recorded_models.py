@@ -1,4 +1,4 @@
-"""What is said of the models that were recorded: clients, global, averaged."""
+"""Statements on the models that were recorded: clients, global, averaged."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def outputs_differ(evidence: Evidence) -> Judgement | None:
 
 
 def _another(rounds: Sequence[RoundFactors]) -> str:
-    """What would decide it, where no decomposed round has a value."""
+    """Say what would decide it, where no decomposed round has a value."""
     alone = [one.round for one in rounds if len(one.clients) == 1]
     if len(alone) == len(rounds):
         return f"{capital(in_rounds(alone))} had one client; rounds with two clients or more would decide it."

@@ -1,4 +1,4 @@
-"""What is said of single factors: the bias on own data, variance, covariance, locality."""
+"""Statements on single factors: the bias on own data, variance, covariance, locality."""
 
 from __future__ import annotations
 

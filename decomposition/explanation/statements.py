@@ -1,4 +1,4 @@
-"""What a claim is judged by, and the statement that comes of it."""
+"""The evidence by which a claim is judged, and the statement that comes of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a run.
+    """The evidence of a run.
 
     Attributes:
         phases: the run's, with their decomposed rounds.
@@ -77,7 +77,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the data say of a claim.
+    """The verdict of the data on a claim.
 
     Attributes:
         decide: what would decide it, said where the verdict is undecided.

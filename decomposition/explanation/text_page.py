@@ -1,4 +1,4 @@
-"""What a page says of itself, and the page as text and as Markdown."""
+"""The notes of a page, and the page as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRAWS = {
 def notes_on(
     result: Decomposition, known: Sequence[Evidence], statements: Sequence[Statement], early: int | None
 ) -> Iterator[str]:
-    """What a page must say of itself: which rounds, samples and draws, what an interval is, and what is left out.
+    """Write the notes of a page: its rounds, samples and draws, what an interval is, and what is left out.
 
     Args:
         known: of every run.
@@ -59,7 +59,7 @@ def notes_on(
 
 
 def _phase_notes(known: Sequence[Evidence], early: int | None) -> Iterator[str]:
-    """Which rounds each run has, and where its phases end."""
+    """Describe the rounds of each run, and where its phases end."""
     for own in known:
         parts = list_words([f"{phase.name} is {phase.span}" for phase in own.phases])
         several = f"; {parts}" if len(own.phases) > 1 else ", the only one"
@@ -73,7 +73,7 @@ def _phase_notes(known: Sequence[Evidence], early: int | None) -> Iterator[str]:
 
 
 def _loss_notes(result: Decomposition) -> Iterator[str]:
-    """Of which outputs and samples the loss is, and the normalization statistics of its models."""
+    """Describe the outputs and samples of the loss, and the normalization statistics of its models."""
     rounds = [one for run in result.runs for one in run.rounds]
     what = " and ".join(sorted({one.outputs for one in rounds}))
     yield f"The loss is the squared error of {what}, summed over classes, mean over {_samples(result)}."
@@ -95,7 +95,7 @@ def _is_whole(result: Decomposition) -> bool:
 
 
 def _draw_notes(result: Decomposition, known: Sequence[Evidence]) -> Iterator[str]:
-    """What the draws cannot show, and what an interval is."""
+    """Describe what the draws cannot show, and what an interval is."""
     rounds = [one for run in result.runs for one in run.rounds]
     stand_ins = [own.stand_in for own in known if own.stand_in]
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""
@@ -124,7 +124,8 @@ def _draw_notes(result: Decomposition, known: Sequence[Evidence]) -> Iterator[st
 
 
 def _run_notes(own: Evidence, judged: Collection[tuple[str, str]]) -> Iterator[str]:
-    """What is left out of a run, or not as it seems; ``judged`` are the claims and runs that have a statement."""
+    """Describe what is left out of a run, or not as it seems; ``judged`` are the claims and runs that have a
+    statement."""
     name = label(own.run)
     if clients_differ(own.rounds):
         yield (
@@ -186,7 +187,7 @@ def as_text(explanation: Explanation, width: int) -> str:
 
 
 def as_markdown(explanation: Explanation, figure: str | None) -> str:
-    """With a table of all numbers at the end."""
+    """Write the page as Markdown, with a table of all numbers at the end."""
     prose = partial(in_markdown, cell=False)
     lines = [f"# {prose(title(explanation))}", ""]
     for heading, statements in sections(explanation):

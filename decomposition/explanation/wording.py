@@ -85,7 +85,7 @@ def label(run: RunFactors) -> str:
 
 
 def capital(words: str) -> str:
-    """With a capital first letter; the rest as it is."""
+    """Begin a text with a capital letter; the rest as it is."""
     return words[:1].upper() + words[1:]
 
 
@@ -100,7 +100,7 @@ CANNOT = "More draws cannot help where values are not finite; only rounds withou
 
 
 def not_finite(values: Sequence[Reading]) -> str:
-    """Which numbers are NaN or infinite, and that draws do not change it; empty where none is.
+    """Describe the numbers that are NaN or infinite, and that draws do not change it; empty where none is.
 
     >>> print(not_finite([Reading("variance", 3, float("nan")), Reading("locality", 3, 0.1)]))
     Not finite: variance in round 3. More draws cannot help where values are not finite; only rounds without such \
@@ -118,13 +118,13 @@ values can decide it.
 
 
 def splitting(split: str, what: str) -> str:
-    """What would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured on,
-    "" where the run does not say whose samples are whose."""
+    """Say what would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured
+    on, "" where the run does not say whose samples are whose."""
     return f"--split train {what}." if split == "test" else f"Knowing whose samples are whose {what}."
 
 
 def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> str:
-    """What gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
+    """Say what gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
     if any(broken(one) for one in values):
         return not_finite(values)
     if recorded(rounds):

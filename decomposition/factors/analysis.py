@@ -1,4 +1,4 @@
-"""What makes up the global model's loss."""
+"""Analysis: the factors of the global model's loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decompose(
     on: str = "all",
     **measured: Unpack[Measured],
 ) -> Question[Decomposition]:
-    """What makes up the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
+    """Decompose the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
 
     See :func:`~fedscope.decomposition.decompose_round` for the formulas of the squared loss, and
     :func:`~fedscope.decomposition.decompose_loss` for those of the others.

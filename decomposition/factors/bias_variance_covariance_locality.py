@@ -208,8 +208,8 @@ def factor_rows(
 
 
 def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Array) -> float:
-    """How far the factors are from adding up: the greatest relative error, over both kinds of estimate, of bias +
-    variance + covariance against mean_r L(WENS^r), and with locality against mean_r L(w_FMA^r). `wens` and `fma` [R]
+    """Measure how far the factors are from adding up: the greatest relative error, over both kinds of estimate, of bias
+    + variance + covariance against mean_r L(WENS^r), and with locality against mean_r L(w_FMA^r). `wens` and `fma` [R]
     are the measured losses. nan where an output is not finite."""
     errors = []
     for part in parts.values():

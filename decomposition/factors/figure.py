@@ -146,13 +146,13 @@ def draw_factors(
 
 
 def _across(width: float, columns: int, left: float) -> tuple[float, float, float]:
-    """What is free left and right of the columns, and how wide each is."""
+    """The room left and right of the columns, and the width of each."""
     right = max(RIGHT, (LABEL + 0.06 * (width - left) / columns) / (1 + 0.06 / columns))
     return left, right, (width - left - right - COLUMN_GAP * (columns - 1)) / columns
 
 
 def heading(run: RunFactors) -> str:
-    """What a column is called: the run, and whether it is about its average over rounds."""
+    """The heading of a column: the run, and whether it is about its average over rounds."""
     return shortened(f"{run.run}, averaged" if run.model == "averaged" else run.run, NAME)
 
 

@@ -1,4 +1,4 @@
-"""What a figure of factors must say of itself: samples, draws, and what they cannot show."""
+"""Notes of a figure of factors: samples, draws, and what they cannot show."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
 
 
 def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
-    """Where the draws come from, and what that hides."""
+    """Describe the source of the draws, and what it hides."""
     count = " or ".join(map(str, sorted({one.count for one in rounds})))
     match draws.partition(":")[0]:
         case "local":
@@ -108,7 +108,7 @@ def _full_batches(rounds: Sequence[RoundFactors]) -> str:
 
 
 def _single(rounds: Sequence[RoundFactors]) -> str:
-    """What is 0 because the average of one client is the client."""
+    """Describe what is 0 because the average of one client is the client."""
     names = [name for name in ("covariance", "locality", "remainder") if name in fixed_factors(rounds)]
     if is_replayed(rounds) and "covariance" in names:
         names.remove("covariance")

@@ -1,4 +1,5 @@
-"""What a decomposition is asked, and its loop over rounds: for ``decompose``, and for ``explain``, which judges one."""
+"""The request for a decomposition, and its loop over rounds: for ``decompose``, and for ``explain``, which judges
+one."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ MODELS = {"global": ("global",), "averaged": ("averaged",), "both": ("global", "
 
 @dataclass(frozen=True)
 class DecompositionRequest:
-    """What is to be decomposed.
+    """Runs, rounds and models to decompose.
 
     Attributes:
         runs: all that are given; rounds: of each.
@@ -55,7 +56,7 @@ class DecompositionRequest:
     on: str = "all"
 
     def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Decomposition]]:
-        """What the provenance says, and what decomposes every group's rounds, of each model asked for.
+        """Prepare the provenance and the function that decomposes every group's rounds, of each model asked for.
 
         Raises:
             FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
@@ -154,7 +155,7 @@ class DecompositionRequest:
 def runs_of(
     runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: Source
 ) -> tuple[list[Run], list[str | None], list[list[Run]]]:
-    """Whole runs, the rounds asked for of each, and which runs are decomposed together.
+    """Open runs, with the rounds asked for of each, and group those that are decomposed together.
 
     Raises:
         FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other.
@@ -185,11 +186,11 @@ class Group:
 
     @property
     def name(self) -> str:
-        """In tables and figures."""
+        """The name in tables and figures."""
         return "+".join(run.name for run in self.runs)
 
     def key(self, number: int, model: str) -> str:
-        """Of a finished round in the store."""
+        """The key of a finished round in the store."""
         return f"{'+'.join(str(run.path) for run in self.runs)}@{number}/{model}"
 
     def needed(self, places: Iterable[tuple[int, str]]) -> list[int]:
@@ -212,7 +213,7 @@ class Group:
 
 
 def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[tuple[int, str], tuple[int, ...]]:
-    """Of which rounds' averages each model of each round is the mean: for ``averaged`` those of its window.
+    """Find the rounds whose averages each model of each round is the mean of: for ``averaged`` those of its window.
 
     Raises:
         FedscopeError: there is none.

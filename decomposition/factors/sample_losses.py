@@ -135,7 +135,7 @@ def without_each(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LossKind:
-    """Of a loss: what its own form of the outputs is called, and functions of it, as those above."""
+    """A loss: the name of its own form of the outputs, and functions of it, as those above."""
 
     outputs: str
     prepare: Callable[[Tensor], Tensor]

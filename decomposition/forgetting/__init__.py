@@ -1,1 +1,1 @@
-"""What local training gains on a client's own data and loses on the others', by client and class."""
+"""Gains of local training on a client's own data and losses on the others', by client and class."""

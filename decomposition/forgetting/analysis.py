@@ -1,4 +1,4 @@
-"""What local training does to what clients knew."""
+"""Analysis: the forgetting of clients in local training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from .result import Answers, Forgetting
 
 @question
 def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measured]) -> Question[Forgetting]:
-    """What a client's local training does to its accuracy on its own data and on the others', class by class.
+    """Measure the effect of a client's local training on its accuracy on its own data and on the others', class by
+    class.
 
     See :func:`~fedscope.decomposition.forgetting.accuracy.count_answers` for the formulas.
 
@@ -96,7 +97,7 @@ def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:
 
 
 def refuse_without_partition(run: Run) -> None:
-    """What is a client's own and what is the others' depends on the partition.
+    """Refuse a run without a partition, which says what is a client's own.
 
     Raises:
         FedscopeError: the run has none.

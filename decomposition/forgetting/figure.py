@@ -81,7 +81,7 @@ def _draw_means(axes: Axes, result: Forgetting) -> None:
 
 
 def _name_cells(axes: Axes, result: Forgetting, classes: int, cell: tuple[float, float]) -> None:
-    """As many classes and clients as there is room for; ``cell`` is the width and height of one in inches."""
+    """Name as many classes and clients as there is room for; ``cell`` is the width and height of one in inches."""
     step = max(1, ceil((len(str(classes)) + 1) * CHARACTER / cell[0]))
     axes.set_xticks(range(0, classes, step), [str(i) for i in range(0, classes, step)])
     step = max(1, ceil(0.13 / cell[1]))

@@ -35,7 +35,7 @@ class Density:
 
 
 def has_density(values: Array) -> bool:
-    """Whether a density of these values exists: two or more, all finite, not all the same."""
+    """Tell whether a density of these values exists: two or more, all finite, not all the same."""
     if len(values) < 2 or not np.isfinite(values).all():
         return False
     # of equal numbers the deviation may be a rounding of their mean
@@ -73,7 +73,7 @@ def density_of(values: Array) -> Density | None:
 
 
 def mode_of(values: Array) -> float | None:
-    """Where the density of :func:`density_of` is greatest; of equal ones the lowest.
+    """Find the greatest place of the density of :func:`density_of`; of equal ones the lowest.
 
     The greatest of 513 equidistant points from the least to the greatest client, outside of whom it falls, and then
     three times of 33 around the one before: to 1e-6 of the clients' range.

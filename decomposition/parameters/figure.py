@@ -185,7 +185,7 @@ def _arrow(axes: Axes, right: bool, up: float, mark: Mark) -> None:
 
 
 def _number(axes: Axes, wide: float) -> None:
-    """As many numbers at the axis as fit side by side and above no neighbour's: values may have many digits."""
+    """Set as many numbers at the axis as fit side by side and above no neighbour's: values may have many digits."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     axes.tick_params(labelsize=SMALL - 0.5)

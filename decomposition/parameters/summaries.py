@@ -52,7 +52,7 @@ class Summary:
 
     @property
     def fma_to_mode(self) -> float | None:
-        """How far plain averaging misses the mode, in standard deviations of the clients; signed."""
+        """The distance of the plain average to the mode, in standard deviations of the clients; signed."""
         return self.to_mode.get("fma")
 
     def numbers(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def known(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class Reference(Kept):
-    """What ``fma_to_mode`` of a chosen parameter is to be compared with.
+    """Quartiles with which ``fma_to_mode`` of a chosen parameter is compared.
 
     Attributes:
         sampled: how many parameters of a seeded sample, in proportion to the layers, have a density.

@@ -143,7 +143,7 @@ def _read_sample(
 
 @dataclass(frozen=True)
 class LayerScale:
-    """Of a layer with M parameters in C clients.
+    """Scale of a layer with M parameters in C clients.
 
     Attributes:
         low, top: the least and the greatest cv over the layer, with FedSA's |μ| (float32's least normal number where
@@ -159,7 +159,7 @@ class LayerScale:
 def layer_scales(
     round_: Round, start: np.ndarray, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, LayerScale]:
-    """Of every layer, in one pass over the clients on disk with a block in memory at a time.
+    """Measure the scale of every layer, in one pass over the clients on disk with a block in memory at a time.
 
     Args:
         start: the model that the clients were sent, [P].
@@ -270,7 +270,7 @@ def refuse_backend(backend: str) -> None:
 
 
 def backend_version(backend: str) -> str:
-    """Of the package that a backend is: its numbers may change with it."""
+    """The version of the package that a backend is: its numbers may change with it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,1 +1,1 @@
-"""What another server method makes of a recorded cohort."""
+"""Aggregation of a recorded cohort by another server method."""

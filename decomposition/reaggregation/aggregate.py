@@ -33,7 +33,7 @@ from .result import ModelRow, Reaggregation
 
 @dataclass(frozen=True, eq=False)
 class Reaggregated:
-    """What a server method makes of a recorded round.
+    """Models that a server method makes of a recorded round.
 
     Attributes:
         server: the method's name; settings: all of them, resolved.
@@ -54,7 +54,7 @@ class Reaggregated:
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """What models are measured on: the architecture and the data of a run.
+    """Inputs of an evaluation: the architecture and the data of a run.
 
     Attributes:
         compute: where.
@@ -66,7 +66,7 @@ class EvaluationData:
 
     @classmethod
     def of(cls, run: Run) -> EvaluationData:
-        """What the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
+        """Take what the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
         return cls(module_of(run), data_of(run))
 
 
@@ -229,7 +229,7 @@ def compare(weights: Weights, recorded: Weights | None) -> tuple[float | None, b
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
-    """What a server of ``config`` would have seen of a recorded round besides the models.
+    """Collect what a server of ``config`` would have seen of a recorded round besides the models.
 
     Of a run of another program the weights p are the recorded ones, or equal with ``weighting = "uniform"``.
 

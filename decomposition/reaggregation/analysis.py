@@ -1,4 +1,4 @@
-"""What another server method would have made of a round."""
+"""Analysis: another server method on a recorded round."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reaggregate(
     from_state: bool = False,
     **measured: Unpack[Measured],
 ) -> Question[Reaggregation]:
-    """What another server method would have made of a recorded round's clients; nothing is trained.
+    """Aggregate a recorded round's clients by another server method; nothing is trained.
 
     Gives the models, and compares their loss and error with the recorded global model's and plain FMA's; see
     :func:`~fedscope.decomposition.reaggregation.aggregate.reaggregate` for what a server is given. A server that keeps

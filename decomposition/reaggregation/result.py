@@ -143,8 +143,8 @@ class Reaggregation(TableResult):
         return {"rows": [vars(row) for row in self.measured], "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """Who diverged, what the servers' states began with, and what was left out, which only the run says: nothing
-        where it lies elsewhere now."""
+        """Describe who diverged, what the servers' states began with, and what was left out, which only the run says:
+        nothing where it lies elsewhere now."""
         from ...training.loop.run_history import config_at
         from ...training.settings.registry import find
 
@@ -182,7 +182,7 @@ class Reaggregation(TableResult):
 
 
 def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:
-    """What stands behind the base in the names of the models' files.
+    """The ends of the names of the models' files, behind the base.
 
     >>> model_suffixes(["fedsa"]), model_suffixes(["fedsa", "fedadam"])
     (('.safetensors',), ('.fedsa.safetensors', '.fedadam.safetensors'))

@@ -1,1 +1,1 @@
-"""How many models an average needs: averages of subsets of a round's clients."""
+"""Number of models that an average needs: averages of subsets of a round's clients."""

@@ -1,4 +1,4 @@
-"""How many models an average needs."""
+"""Analysis: the number of models that an average needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def subsets(
     weights: str = "samples",
     **measured: Unpack[Measured],
 ) -> Question[Subsets]:
-    """How many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
+    """Measure how many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
 
     A cohort of C clients has C averages of one, the clients themselves, and one of all. See
     :func:`~fedscope.decomposition.subsets.averages.average_subsets` for the formulas.
@@ -111,7 +111,7 @@ def subsets(
 
 
 def models_in(sizes: Sequence[int], clients: int, subsets: int) -> int:
-    """How many averages a round has."""
+    """Count the averages of a round."""
     from math import comb
 
     return sum(min(subsets, comb(clients, m)) for m in sizes)

@@ -94,7 +94,7 @@ def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str
 
 
 def _labels(drawn: list[RoundSubsets]) -> list[str]:
-    """What tells the lines apart: the run, the round, or both."""
+    """Label the lines by what tells them apart: the run, the round, or both."""
     runs, rounds = {one.run for one in drawn}, {one.round for one in drawn}
     if len(runs) == 1:
         return [f"round {one.round}" for one in drawn]

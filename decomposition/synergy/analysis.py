@@ -1,4 +1,4 @@
-"""Which parameters clients disagree about, and which clients disagree alike."""
+"""Analysis: the parameters clients disagree about, and the clients that disagree alike."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def synergy(
     quantile: float | None = None,
     seed: int = 0,
 ) -> Question[Synergy]:
-    """Which parameters the clients of a round disagree about, and whether clients with like labels disagree alike.
+    """Find the parameters that a round's clients disagree about, and whether clients with like labels disagree alike.
 
     FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), whatever method trained the
     run; see :func:`~fedscope.decomposition.synergy.diagnosis.synergy` for the formulas and

@@ -1,4 +1,4 @@
-"""Whether Lemma 1 and Theorem 2 of model averaging show in a recorded run."""
+"""Analysis: Lemma 1 and Theorem 2 of model averaging on a recorded run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def theory(
     outputs: Literal["probabilities", "logits"] = "probabilities",
     **measured: Unpack[Measured],
 ) -> Question[Theory]:
-    """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
+    """Test whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
 
     Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
     rounds, and for one round's clients drawn towards their mean. Theorem 2: a client's variance is that of equation 3,
@@ -122,7 +122,7 @@ def theory(
 
 @dataclass(frozen=True)
 class Tasks:
-    """What is measured of each round.
+    """Measurements of each round.
 
     Attributes:
         samples: of Lemma 1.
@@ -140,7 +140,7 @@ class Tasks:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What models are measured by."""
+        """The settings by which models are measured."""
         return {name: self.settings[name] for name in ("outputs",)} | {"compute": self.compute}
 
     def of_kernel(self, number: int) -> Samples:
@@ -190,9 +190,9 @@ class Tasks:
 
 
 def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
-    """What FedSWA's bound needs of a run that one of FedSWA's halves trained: the fewest and the most local steps of a
-    client in these rounds, and how many rounds there are up to the last. Nothing of other runs, and where a program did
-    not record the steps."""
+    """Collect what FedSWA's bound needs of a run that one of FedSWA's halves trained: the fewest and the most local
+    steps of a client in these rounds, and how many rounds there are up to the last. Nothing of other runs, and where a
+    program did not record the steps."""
     if run.config is None:
         return {}
     from ...training import config_at

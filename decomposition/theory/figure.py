@@ -53,13 +53,13 @@ class RoundColours:
 
     @classmethod
     def of(cls, result: Theory) -> RoundColours:
-        """Of all rounds in a result."""
+        """Take the range of all rounds in a result."""
         rounds = [*(gap.round for gap in result.gaps), *(bound.round for bound in result.bounds)] or [1]
         return cls(min(rounds), max(rounds))
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one."""
+        """True if there is more than one."""
         return self.last > self.first
 
     def __call__(self, round: int) -> Any:
@@ -204,7 +204,7 @@ def _pearson(one: Correlation) -> float:
 
 
 def _where(there: Sequence[bool], values: Sequence[Any] | np.ndarray) -> list[Any]:
-    """Of the clients that have what is drawn."""
+    """Select the values of the clients that have what is drawn."""
     return list(compress(values, there))
 
 

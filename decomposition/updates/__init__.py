@@ -1,1 +1,1 @@
-"""How clients' updates of a round lie to each other: the same way, across, or against each other."""
+"""Angles between the clients' updates of a round: the same way, across, or against each other."""

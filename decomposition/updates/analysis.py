@@ -1,4 +1,4 @@
-"""Whether clients go the same way."""
+"""Analysis: the angles between clients' updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .result import ClientUpdates, Updates
 
 @question
 def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Question[Updates]:
-    """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
+    """Measure whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
 
     An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated. Rounds
     whose models were not recorded are told from sketches (``record.sketch``), and the error is said. See
@@ -109,7 +109,7 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
 
 
 def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
-    """What ``all`` does not take though clients were recorded."""
+    """Describe what ``all`` does not take though clients were recorded."""
     alone = [t for t in _recorded(run) if t not in taken] if rounds.strip() == "all" else []
     if not alone:
         return []
@@ -123,5 +123,5 @@ def _recorded(run: Run) -> list[int]:
 
 
 def has_models(round_: Round) -> bool:
-    """Whether updates can be made of a round's models."""
+    """Tell whether updates can be made of a round's models."""
     return round_.has_clients and "start" in round_.models

@@ -113,7 +113,7 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 
 
 def _look(i: int, values: np.ndarray) -> dict[str, Any]:
-    """Of the i-th run; dashes, because runs with one history lie on each other."""
+    """The look of the i-th run; dashes, because runs with one history lie on each other."""
     marked = None if len(values) <= MARKED else _alone(values)
     # not cut at the frame, on which the greatest one stands
     return run_look(i, linewidth=0.9, zorder=3, markersize=2.4, markevery=marked, clip_on=False)
@@ -134,7 +134,7 @@ def _one_round(results: Sequence[ClientUpdates]) -> bool:
 
 
 def _places(results: Sequence[ClientUpdates]) -> list[np.ndarray]:
-    """Where each run's rounds stand; of several runs at one round side by side around 0."""
+    """Place each run's rounds; of several runs at one round side by side around 0."""
     if _one_round(results):
         return [np.array([i - (len(results) - 1) / 2]) for i in range(len(results))]
     return [np.array([one.round for one in result.rounds]) for result in results]
@@ -180,7 +180,8 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
 
 
 def _drawn_as(results: Sequence[ClientUpdates], name: str, line: str, mark: str) -> str:
-    """As what a number over rounds is drawn: rounds with a neighbour as a line, those without as a mark."""
+    """Name the marks by which a number over rounds is drawn: rounds with a neighbour as a line, those without as a
+    mark."""
     values = [np.array([getattr(one, name) for one in result.rounds]) for result in results]
     marks = sum(len(_alone(own)) for own in values)
     lines = sum(int(np.isfinite(own).sum()) for own in values) - marks

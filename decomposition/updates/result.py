@@ -182,7 +182,7 @@ class Updates(Collection[ClientUpdates]):
 
 
 def describe_divergence(result: ClientUpdates) -> str:
-    """Which clients of which rounds diverged, and what that costs; "" where none did."""
+    """Describe the clients that diverged, by round, and what that costs; "" where none did."""
     lost = [round_ for round_ in result.rounds if round_.diverged]
     if not lost:
         return ""
@@ -197,7 +197,7 @@ def describe_divergence(result: ClientUpdates) -> str:
 
 
 def from_sketches(result: ClientUpdates, *, short: bool = False) -> str:
-    """Which rounds are told from sketches, and how far off their numbers may be; "" where none is.
+    """Describe the rounds that are told from sketches, and how far off their numbers may be; "" where none is.
 
     Args:
         short: for a figure, without the formula.

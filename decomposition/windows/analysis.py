@@ -1,4 +1,4 @@
-"""How many rounds an average needs: WIMA's window."""
+"""Analysis: the number of rounds that an average needs, WIMA's window."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def wima(
     parts: str = "all",
     **measured: Unpack[Measured],
 ) -> Question[WindowMeans]:
-    """How many rounds an average needs: the error of the mean of the last W global models, for several windows W.
+    """Measure how many rounds an average needs: the error of the mean of the last W global models, for several windows
+    W.
 
     WIMA averages for evaluation only, so a run that was trained without it has the same globals, and so has one of
     another window: nothing is trained again. Where every global from round 1 on was recorded, the means are those of a
@@ -179,7 +180,7 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
 
 
 def average_of(run: Run, round: int) -> str:
-    """What a run averages over rounds itself by a round; nothing before that starts, and nothing
+    """The average over rounds that a run itself keeps by a round; nothing before that starts, and nothing
     where another program recorded it."""
     from ...training import config_at
     from ...training.settings.registry import method_name

@@ -22,7 +22,7 @@ def decayed_steps(
     averaged: npt.NDArray[np.bool_] | None = None,
     progress: Callable[[int], None] = lambda read: None,
 ) -> tuple[Decayed, ...]:
-    """How far the mean of each window that ends in a round is from the steps that should add up to it.
+    """Measure how far the mean of each window that ends in a round is from the steps that should add up to it.
 
     With Δw^τ = start_τ − ``global``_τ, the step of the server in round τ whatever its method, and t' the first of the c
     rounds of a window,

@@ -50,7 +50,7 @@ class SlidingMeans:
 
     @property
     def averaged(self) -> npt.NDArray[np.bool_] | None:
-        """Which of the P parameters the windows average; None where all."""
+        """The mask of the P parameters that the windows average; None where all."""
         parts = self._methods[0].parts
         head = None if parts == "all" else self._history.facts.head_mask()
         return ~head if parts == "features" and head is not None else head
@@ -127,7 +127,7 @@ def round_means(
 
 
 def has_global(run: Run, round: int) -> bool:
-    """Whether a round's ``global`` is in one of the run's files."""
+    """Tell whether a round's ``global`` is in one of the run's files."""
     return any("global" in place.models for place in run.files_of(round))
 
 

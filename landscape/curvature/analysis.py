@@ -1,4 +1,4 @@
-"""How sharp the loss is at models."""
+"""Analysis: the sharpness of the loss at models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sharpness(
     frozen: bool = False,
     **measured: Unpack[Measured],
 ) -> Question[Sharpness]:
-    """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
+    """Measure how sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
     See :func:`~fedscope.landscape.curvature` for the measures.
 

@@ -184,7 +184,7 @@ def _numbers(name: str, measures: Sequence[CurvatureMeasure | None]) -> tuple[np
 
 
 def _scale(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
-    """Whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
+    """Tell whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
     finite = values[np.isfinite(values)]
     if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
         return True, 1.0, f"{nats}, log" if nats else "log"

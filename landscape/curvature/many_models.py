@@ -45,7 +45,7 @@ def sharpness(
     partial: Path | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Sharpness:
-    """How sharp the loss L(w), the mean cross-entropy of ``samples``, is at each of ``models``.
+    """Measure how sharp the loss L(w), the mean cross-entropy of ``samples``, is at each of ``models``.
 
     Rises of the loss within ‖ε‖ ≤ ρ: ``sam``, ``worst_case``, ``ball_mean``; within ‖T⁻¹ε‖ ≤ ρ_rel, in lengths of the
     model's filters: ``filter_mean``, ``filter_worst_case`` (:mod:`~fedscope.landscape.curvature.flatness`). Of the
@@ -137,7 +137,7 @@ def _measure_parts(
 
 
 def frozen_settings(module: nn.Module, frozen: bool) -> dict[str, Any]:
-    """What a result says of frozen parameters: how many there are, and whether they count; nothing without any."""
+    """Describe frozen parameters for a result: how many there are, and whether they count; nothing without any."""
     if trains_nothing(module):
         return {"frozen": "none is trained"}
     count = frozen_count(module)

@@ -1,4 +1,4 @@
-"""What is measured of one model, in parts that are kept one by one when an analysis is interrupted."""
+"""Measures of one model, in parts that are kept one by one when an analysis is interrupted."""
 
 from __future__ import annotations
 

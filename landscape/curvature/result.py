@@ -89,7 +89,7 @@ class Curvature:
 
 @dataclass(frozen=True, eq=False)
 class Sharpness(TableResult):
-    """How sharp the loss is at several models, all on the same samples.
+    """Sharpness of the loss at several models, all on the same samples.
 
     ``attrs`` is the provenance: data, split, samples, radii, draws, seed, device, versions.
 
@@ -191,7 +191,7 @@ class Sharpness(TableResult):
 
     @property
     def frozen(self) -> str:
-        """Whether frozen parameters count, in words; "" where the module has none."""
+        """True if frozen parameters count, in words; "" where the module has none."""
         if self.attrs.get("frozen") == "none is trained":
             return "all over every parameter, for the network marks none as trained (requires_grad)"
         count = self.attrs.get("frozen_parameters")

@@ -1,4 +1,4 @@
-"""What other programs have written: model files, of which a run is made, and surfaces that are planes."""
+"""Import of other programs' files: models, of which a run is made, and surfaces, which become planes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def import_models(
 
 
 def _architecture(model: Any, data: str | None, first: Path) -> Architecture | None:
-    """What the models should look like; None where that is not known.
+    """The architecture that the models should have; None where that is not known.
 
     Args:
         first: of their files.
@@ -162,7 +162,7 @@ def import_surface(file: Path | str, *, split: str | None = None) -> Question[Pl
 
 
 def is_surface(file: Path | str) -> bool:
-    """Whether a file is a surface rather than a model: an ``.h5``, or an ``.npz`` with a grid in it.
+    """Tell whether a file is a surface rather than a model: an ``.h5``, or an ``.npz`` with a grid in it.
 
     >>> is_surface("surface.h5"), is_surface("model.safetensors")
     (True, False)

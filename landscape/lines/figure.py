@@ -139,7 +139,7 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
 
 
 def _describe_measurement(line: Line) -> list[str]:
-    """On which data, and whose normalization statistics."""
+    """Describe the data and the normalization statistics."""
     data = describe_data(line.attrs) if "data" in line.attrs else ""
     policy = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
     return [words for words in (data, policy) if words]

@@ -119,7 +119,7 @@ class Connectivity(Line):
         return draw_connectivity(self, width, title)
 
     def summary(self) -> str:
-        """What lies between all pairs, in words."""
+        """Describe the losses between all pairs."""
         return self._between() + ends_words(self)
 
     def _between(self) -> str:
@@ -185,7 +185,7 @@ def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
 
 
 def ends_words(line: Line) -> str:
-    """Whose normalization statistics the curves are of, what they change at the ends, and what a lower precision costs;
+    """Describe the curves' normalization statistics, their effect at the ends, and the error of a lower precision;
     nothing where models have none."""
     words = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
     if words:

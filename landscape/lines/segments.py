@@ -129,7 +129,7 @@ class _Segments:
 
     @cached_property
     def at(self) -> list[int]:
-        """Where β is 1 and 0."""
+        """The places at which β is 1 and 0."""
         return [int(np.flatnonzero(self.beta == end)[0]) for end in (1.0, 0.0)]
 
     def form(self, i: int, replica: Replica) -> None:

@@ -115,7 +115,7 @@ def plane(
 
 @dataclass(frozen=True)
 class Survey:
-    """What is asked of every plane: settings of :func:`plane`, ``adaptive`` as the share that is measured."""
+    """Settings of every plane: those of :func:`plane`, ``adaptive`` as the share that is measured."""
 
     grid: int
     margin: float
@@ -127,14 +127,14 @@ class Survey:
 
     @property
     def end(self) -> str:
-        """What stands behind the base in the name of a figure of several sets of samples: it lies beside that of one,
+        """The end of the name of a figure of several sets of samples, behind the base: it lies beside that of one,
         and not over it."""
         if self.data_of is not None:
             return f".data-of-{self.data_of.replace(',', '-')}"
         return ".both" if self.source.split == "both" else ""
 
     def sets(self, models: PlaneModels) -> list[SampleSet]:
-        """What the plane is measured on."""
+        """The samples that the plane is measured on."""
         return sample_sets([*models.members, *models.shown], self.source, self.data_of)
 
     def part(self, models: PlaneModels, sets: Sequence[SampleSet]) -> Part[Plane]:
@@ -189,7 +189,7 @@ class Survey:
 
 
 def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
-    """What a result says of random directions; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
+    """Describe random directions for a result; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
     from ...evaluation.trained import frozen_count
 
     settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}

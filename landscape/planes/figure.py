@@ -146,7 +146,7 @@ def draw_panels(
 def _columns(
     grid: Sequence[Sequence[Plane]], width: float, margin: float, bar: float, *, each: bool
 ) -> tuple[int, float, float]:
-    """How many panels stand side by side, the gap between them, and the side of one, in inches.
+    """Find how many panels fit side by side, the gap between them, and the side of one, in inches.
 
     Args:
         bar: what a colour bar takes; ``each`` panel has its own, else a row has one.
@@ -228,7 +228,7 @@ def _cut(title: str, length: int) -> str:
 
 
 def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
-    """What stands at the axes of several panels: distances, or what the first one has."""
+    """The labels of several panels' axes: distances, or those of the first one."""
     if all(is_metric(plane) for plane in planes):
         return DISTANCE, DISTANCE
     across, up = axis_labels(next(plane for plane in planes if not is_metric(plane)))

@@ -1,4 +1,4 @@
-"""What planes are made of: three models, all clients of a round, a run's global models or one; and the sets of samples
+"""Inputs of planes: three models, all clients of a round, a run's global models or one; and the sets of samples
 that one surface is measured on, a split, both, or single clients' own data."""
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def draw_page(plane: Plane, title: str | None = None, colours: SurfaceColours | 
 
 
 def page_figure(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> dict[str, Any]:
-    """What is in the page's plotly figure.
+    """Make the contents of the page's plotly figure.
 
     Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure, or the loss
     itself (``colour_scale``); the axis and the colour bar say which. Pointing at the surface tells coordinates, loss
@@ -271,7 +271,7 @@ def _scene(surface: _Surface, unit: str) -> dict[str, Any]:
 
 
 def _title(plane: Plane) -> str:
-    """What the plane is of."""
+    """The title of a plane that was given none."""
     names = [clipped(model.label, 40) for model in plane.anchors]
     if plane.span == "clients":
         rounds = list(dict.fromkeys(model.label.rpartition("/")[0] for model in plane.anchors))
@@ -295,7 +295,8 @@ def _shades(cmap: str) -> str | list[list[Any]]:
 
 
 def _groups(plane: Plane) -> list[Group]:
-    """What has an entry in the legend: a round's clients but the one whose data they are, a path, else a model."""
+    """Group the models by entry of the legend: a round's clients but the one whose data they are, a path, else a
+    model."""
     drawn = looks(plane)
     groups: list[Group] = []
     joined = {id(model) for models, _ in paths(plane) for model in models}

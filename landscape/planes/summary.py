@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def precision_words(attrs: Mapping[str, Any]) -> str:
-    """What a lower precision costs, measured on the models themselves; nothing in float32."""
+    """Describe the error of a lower precision, measured on the models themselves; nothing in float32."""
     if "precision_error" not in attrs:
         return ""
     return f"; {attrs['precision']} is off float32 by {attrs['precision_error']:.1e} in loss at most on these models"
 
 
 def surface_sentence(plane: Plane) -> str:
-    """What was read of another program's surface."""
+    """Describe another program's surface."""
     about, finite = plane.attrs, plane.loss[np.isfinite(plane.loss)]
     spread = f", {finite.min():.3g} to {finite.max():.3g}" if finite.size else ""
     parts = [f"{about['split']} loss on {len(plane.b)} x {len(plane.a)} points{spread}"]
@@ -40,7 +40,7 @@ def surface_sentence(plane: Plane) -> str:
 
 
 def plane_sentence(plane: Plane) -> str:
-    """What the plane shows, with its numbers."""
+    """Describe a plane, with its numbers."""
     basin = basin_of(plane)
     parts = [*_models_words(plane), *_axes_words(plane)]
     parts += [f"{m.label} {m.loss:.3g}{_error(' and {}', m)}, {m.off_plane:.2g} off the plane" for m in plane.shown]
@@ -112,7 +112,8 @@ def _adaptive_words(plane: Plane) -> list[str]:
 
 
 def _normalization_words(plane: Plane) -> list[str]:
-    """Whose statistics the numbers are of, and those with each model's own, which are no points of the surface."""
+    """Describe the normalization statistics, and the numbers with each model's own, which are no points of the
+    surface."""
     words = describe_statistics(plane.attrs, plane.normalization_policy)
     if not words:
         return []

@@ -1,4 +1,4 @@
-"""How the surfaces of planes are coloured: as users choose it, and the bands between levels with their colour bar."""
+"""Colours of the surfaces of planes: those that users choose, and the bands between levels with their colour bar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LETTER = 0.065
 
 @dataclass(frozen=True)
 class SurfaceColours:
-    """How surfaces are coloured.
+    """Colours of surfaces, as users choose them.
 
     Attributes:
         cmap: one of matplotlib's colour maps, ``viridis``, ``cividis``, ``magma``.
@@ -73,12 +73,12 @@ class SurfaceColours:
                 raise FedscopeError(f"--cmap {self.cmap} is no colour map of matplotlib{hint}")
 
     def limits(self, name: str) -> tuple[float, float] | None:
-        """Of ``loss`` or ``error``."""
+        """The limits of ``loss`` or ``error``."""
         return self.loss_limits if name == "loss" else self.error_limits
 
 
 def _is_scale(low: float, high: float) -> bool:
-    """Whether bands fit between two numbers: they rise, are finite, and are not the same but for rounding."""
+    """Tell whether bands fit between two numbers: they rise, are finite, and are not the same but for rounding."""
     return isfinite(high - low) and high - low > max(1e-9 * max(abs(low), abs(high)), 1e-300)
 
 
@@ -104,12 +104,12 @@ class Scale:
 
     @property
     def kind(self) -> str:
-        """What a colour bar and an axis of heights say of the scale."""
+        """The scale in words, for a colour bar and an axis of heights."""
         return f"log scale above {self.base}" if self.base else "linear scale"
 
     @property
     def short_kind(self) -> str:
-        """The same where there is less room."""
+        """The scale in fewer words."""
         return f"log above {self.base.removeprefix('the ')}" if self.base else "linear"
 
     def label_within(self, height: float) -> str:
@@ -129,12 +129,12 @@ class Scale:
         return at, distinct(at)
 
     def height(self, values: np.ndarray) -> np.ndarray:
-        """Where values lie between the edges, counted in edges; beyond them it goes on."""
+        """Place values between the edges, counted in edges; beyond them it goes on."""
         return depth(values, self.edges) if self.base else even_depth(values, self.edges)
 
     @property
     def extend(self) -> Literal["neither", "min", "max", "both"]:
-        """At which ends the colour bar has an arrow, in matplotlib's word."""
+        """The ends at which the colour bar has an arrow, in matplotlib's word."""
         if self.below:
             return "both" if self.above else "min"
         return "max" if self.above else "neither"

@@ -1,4 +1,4 @@
-"""What all figures of a plane share: fill, axes and caption. Drawing only."""
+"""Common parts of all figures of a plane: fill, axes and caption. Drawing only."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def quantity(plane: Plane, name: str) -> np.ndarray:
 
 
 def quantities(planes: Iterable[Plane]) -> list[str]:
-    """What there is to draw: the loss, and the error where any plane has one."""
+    """List the quantities to draw: the loss, and the error where any plane has one."""
     surfaces = [(plane.loss, plane.error) for plane in planes]
     lacking = all(np.isnan(error).all() and np.isfinite(loss).any() for loss, error in surfaces)
     return ["loss"] if lacking else ["loss", "error"]
 
 
 def is_metric(plane: Plane) -> bool:
-    """Whether coordinates are L2 distances, and not lengths of directions that another program chose."""
+    """Tell whether coordinates are L2 distances, and not lengths of directions that another program chose."""
     return str(plane.attrs.get("units", "L2 distance")) == "L2 distance"
 
 
 def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
-    """What stands at the a and the b axis, the longest words first, with the share that a principal component shows."""
+    """List labels of the a and the b axis, the longest words first, with the share that a principal component shows."""
     if not is_metric(plane):
         first, second = ([f"{name} ({word_of(plane.attrs, 'units')})", name] for name in "xy")
         return first, second
@@ -147,7 +147,7 @@ def _data_words(planes: Sequence[Plane]) -> str:
 
 
 def _axes_words(planes: Sequence[Plane]) -> list[str]:
-    """What the axes are, where they are components, and how much of the models' differences they show."""
+    """Describe axes that are components, with the share of the models' differences that they show."""
     shown = [100 * sum(plane.attrs["explained"]) for plane in planes if plane.attrs.get("explained")]
     if not shown:
         return []

@@ -65,7 +65,8 @@ class Refined:
 
 
 def budget(shape: tuple[int, int], share: float = 0.15) -> int:
-    """How many points of a grid are computed at most: ``share`` of them, or all where that leaves too few to go by.
+    """Count the points of a grid that are computed at most: ``share`` of them, or all where that leaves too few to go
+    by.
 
     >>> budget((51, 51)), budget((9, 9)), budget((2, 900))
     (390, 81, 1800)
@@ -184,7 +185,8 @@ def _places(shape: tuple[int, ...]) -> np.ndarray:
 def _interpolate(
     loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int, base: RoughSurface | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of every point the loss, NaN if those used do not tell it, and what cross-validation misses around it.
+    """Interpolate the loss at every point, NaN where those used do not tell it, with the cross-validation error around
+    it.
 
     The latter over what is tolerated where it misses.
     """
@@ -285,7 +287,7 @@ def _check(
 
 @dataclass(frozen=True, eq=False)
 class Tolerances:
-    """What is tolerated on a surface whose finite losses are ``known`` [n], as far as one knows.
+    """Tolerated errors on a surface whose finite losses are ``known`` [n], as far as one knows.
 
     Attributes:
         share: t, of the range.
@@ -319,7 +321,7 @@ class Tolerances:
         return tolerated
 
     def bands(self, loss: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """How many bands of the colour scale lie between two losses; all above the last edge look alike."""
+        """Count the bands of the colour scale that lie between two losses; all above the last edge look alike."""
         first, second = (depth(np.clip(values, self.edges[0], self.edges[-1]), self.edges) for values in (loss, other))
         between: np.ndarray = np.abs(first - second)
         return between

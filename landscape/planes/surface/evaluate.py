@@ -49,7 +49,7 @@ SoFar = Callable[[], Plane | None]
 
 
 class Options(TypedDict, total=False):
-    """How a plane is measured.
+    """Settings of the measurement of a plane.
 
     Attributes:
         grid: points a side, or (points along a, points along b); default 51.
@@ -224,7 +224,7 @@ class PlaneEvaluation:
         )
 
     def _fingerprint(self) -> dict[str, Any]:
-        """What finished points depend on."""
+        """The fingerprint of all that finished points depend on."""
         return fingerprint(
             "plane",
             self.module,
@@ -239,7 +239,7 @@ class PlaneEvaluation:
         )
 
     def _spanning(self, of: Evaluator) -> Spanning | None:
-        """How an evaluator combines first layers; None where they cannot be."""
+        """The combination of first layers by an evaluator; None where there can be none."""
         if self.layer is None:
             return None
         if of not in self._spannings:
@@ -301,7 +301,7 @@ class PlaneEvaluation:
         )
 
     def _statistics(self) -> dict[str, Any]:
-        """Where normalization statistics come from."""
+        """Describe the source of the normalization statistics."""
         of_clients = self.span.kind == "clients"
         kept_from = "their mean" if of_clients else str(self.span.about.get("origin", self.span.members[0][0].label))
         return self.normalization.provenance(kept_from)
@@ -334,7 +334,7 @@ def _coefficients(span: PlaneBasis, a: np.ndarray, b: np.ndarray, i: int) -> Seq
 
 
 def _fewer(module: nn.Module, evaluator: Evaluator, share: float | None, shape: tuple[int, int]) -> Evaluator | None:
-    """Of a part of the samples, where two levels are measured."""
+    """The evaluator of a part of the samples, where two levels are measured."""
     from .adaptive import budget
 
     if share is None or not FEWEST_POINTS <= budget(shape, UPPER * share) < shape[0] * shape[1]:
@@ -356,7 +356,7 @@ def _normalization(module: nn.Module, evaluator: Evaluator, span: PlaneBasis, op
 
 
 def _on_plane(span: PlaneBasis) -> slice:
-    """Which of a span's members lie on the plane: three models and their mean; else only the last, its origin."""
+    """Find the members that lie on the plane: three models and their mean; else only the last, its origin."""
     last = len(span.members) - 1
     return slice(0 if span.kind == "models" else last, last + 1)
 

@@ -194,7 +194,7 @@ def _two_levels(
 
 
 def _as_measured(made: Refined, visits: Visits, s: int, grid: slice) -> None:
-    """What was measured before two levels were given up is no interpolation either."""
+    """Mark as measured, too, what was measured before two levels were given up."""
     done = visits.done[grid]
     made.loss.flat[done], made.error.flat[done] = visits.loss[s, grid][done], visits.error[s, grid][done]
     made.computed.flat[done] = True
@@ -216,7 +216,7 @@ def _sharpen(made: Refined, measure: Measure, most: int) -> None:
 
 
 def expected_visits(shape: tuple[int, int], share: float | None, surfaces: int, *, fewer: bool) -> float:
-    """How many points of a grid will be measured, at most; each surface chooses its own.
+    """Count the points of a grid that will be measured, at most; each surface chooses its own.
 
     Args:
         fewer: whether a tenth of the samples comes first; then as many as is usual, and such points count as a tenth.
