@@ -27,8 +27,8 @@ def serve() -> None:
     The process ends when its standard input does, which is when the parent ends in whatever way, even amid a command: a
     run is fit to go on after any end.
     """
-    from ..checkpoints.io.own_files import append
-    from ..training.jobs.names import LOG
+    from ..checkpoints.io.safe_write import append
+    from ..training.jobs.worker import LOG
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, in a shell's background
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler's notice of a job's end is for the parent

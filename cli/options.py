@@ -13,8 +13,7 @@ import click
 from ..analysis.settings import NORMALIZATIONS, SPLITS, Source
 from ..checkpoints import FedscopeError
 from ..evaluation.compute import PRECISIONS
-from ..training.jobs.job_settings import JOB_KEYS
-from ..training.jobs.names import LAUNCHERS
+from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
 
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:

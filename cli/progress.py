@@ -118,3 +118,17 @@ class TrainingWatcher:
             averaged, loss = (record.metrics.get(name) for name in ("averaged_test_loss", "test_loss"))
             shown = f"  test loss {averaged if averaged == averaged else loss:.3g}"
         self._bars.update(self._rounds, completed=record.round, total=of, description=self.label + shown)
+
+
+def fetch(name: str) -> None:
+    """Fetch the files of a data set that are not there yet, with progress in megabytes.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.data.formats.download.download` refuses.
+    """
+    from ..training.data.formats.download import download
+
+    with progress(f"{name}, MB") as report:
+        fetched = download(name, report)
+    for path in fetched:
+        say(f"fedscope: fetched {path}", err=True)

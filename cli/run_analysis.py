@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..analysis.execution import Work
 from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
 from ..checkpoints.errors import listed
-from ..checkpoints.io.own_files import ELSEWHERE, refuse_linked, refuse_strange
-from ..results import claimed, plain, shown
+from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
+from ..results import lock_result, plain, shown
 from .options import Output
 from .printing import say, say_json, say_lines
 from .progress import progress
@@ -24,7 +24,7 @@ from .streams import printed
 
 if TYPE_CHECKING:
     from ..analysis.analysis import Part, Question
-    from ..results import Claim, Result
+    from ..results import Result, ResultLock
     from ..training.jobs.blocks import Blocks
 
     A = TypeVar("A", bound=Result)
@@ -110,7 +110,7 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
             refuse_unwritable(own[0])
             for path in [*own, *part.files(base)]:
                 refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
-            with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
+            with lock_result(_partial(own), [*part.files(base), *pictures]) as claim:
                 kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
                     made_from = [main for other in mains if other not in by_itself for main in other]
@@ -144,7 +144,7 @@ def _have_measured(
 
 
 def _computed(
-    part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, settings: Mapping[str, Any]
+    part: Part[Any], base: Path, mains: Sequence[Path], claim: ResultLock, settings: Mapping[str, Any]
 ) -> list[Any]:
     results = part.answer(Work(_partial(mains), progress, base, partial(say, err=True), **settings))
     claim.saving = True

@@ -20,8 +20,7 @@ from ..evaluation.tasks import Task
 from .config.config import Config
 from .data.custom import load_own
 from .data.dataset import Dataset
-from .data.pool import pooled, tested_on_parts
-from .data.split import partition
+from .data.split import partition, pooled, tested_on_parts
 from .import_string import is_call, is_there, said
 from .models.base import Architecture
 from .models.custom import Factory
@@ -137,7 +136,7 @@ def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classe
     Raises:
         FedscopeError: says how many parameters it would have.
     """
-    from .local.memory_estimate import free_memory
+    from .local.resources import free_memory
 
     module = unbuilt(architecture, shape, classes)
     needed = sum(value.numel() * value.element_size() for value in tensors_of(module).values())

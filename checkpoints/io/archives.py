@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..models.pickled_numbers import numbers_admitted, with_numbers
+from .pickled_numbers import numbers_admitted, with_numbers
 from .untrusted import reading, regular
 
 _NPZ, _TORCH = "an .npz file", "a checkpoint of torch"

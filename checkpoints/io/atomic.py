@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import DiskFullError, FedscopeError
-from .locks import BESIDE, TAKING, Held, HeldError, hold
-from .own_files import ELSEWHERE, refuse_strange
+from .locks import BESIDE, TAKING, HeldError, HeldLock, hold
+from .safe_write import ELSEWHERE, refuse_strange
 
 LOCK_NAME = ".writer"
 #: all that a writer's lock may leave in a folder
@@ -128,7 +128,7 @@ class WriterLock:
         except HeldError as other:
             remedy = other.remedy or "wait until it ends or stop it, or give another --out"
             raise FedscopeError(f"{self.path} is being written by {other.by}; {remedy}") from None
-        self._held: Held | None = held
+        self._held: HeldLock | None = held
         with suppress(OSError):  # on a full disk the next one is told of no process
             os.ftruncate(held.descriptor, 0)
             os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)

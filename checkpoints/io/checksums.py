@@ -68,7 +68,7 @@ def of_text(path: str, text: str) -> int:
 
 
 @dataclass
-class Sums:
+class ChecksumWriter:
     """The checksums of a file that is being written, from what is in memory, not from what came to lie in the file.
 
     Attributes:
@@ -119,7 +119,7 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ChecksumTable:
     """The checksums that a file was written with."""
 
     records: np.ndarray
@@ -156,7 +156,7 @@ def own_checksum(records: np.ndarray) -> int:
     return int(xxhash.xxh3_64_intdigest(_bytes(records)))
 
 
-class Identity(NamedTuple):
+class FileState(NamedTuple):
     """A file as it stands: another content has another one, because a round's file is never changed in place."""
 
     path: str
@@ -166,7 +166,7 @@ class Identity(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, path: Path, descriptor: int) -> Identity:
+    def of(cls, path: Path, descriptor: int) -> FileState:
         """Of an open file, so that nothing can take its place between a look and opening."""
         stat = os.fstat(descriptor)
         return cls(os.fspath(path), stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
@@ -183,11 +183,11 @@ class Verified:
 
     def __init__(self, files: int, tables: int) -> None:
         self._most = files, tables
-        self._marks: OrderedDict[Identity, dict[str, int]] = OrderedDict()
-        self._tables: OrderedDict[Identity, Table] = OrderedDict()
+        self._marks: OrderedDict[FileState, dict[str, int]] = OrderedDict()
+        self._tables: OrderedDict[FileState, ChecksumTable] = OrderedDict()
         self._lock = Lock()
 
-    def marks(self, file: Identity) -> dict[str, int]:
+    def marks(self, file: FileState) -> dict[str, int]:
         """Of each path of a file, the rows found right, as bits; a dataset without rows is bit 0. It is added to."""
         with self._lock:
             marks = self._marks.setdefault(file, {})
@@ -196,12 +196,12 @@ class Verified:
                 self._marks.popitem(last=False)
             return marks
 
-    def table(self, file: Identity) -> Table | None:
+    def table(self, file: FileState) -> ChecksumTable | None:
         """The table of a file, if it was read lately."""
         with self._lock:
             return self._tables.get(file)
 
-    def keep(self, file: Identity, table: Table) -> None:
+    def keep(self, file: FileState, table: ChecksumTable) -> None:
         """Remember a table."""
         with self._lock:
             self._tables[file] = table

@@ -160,14 +160,14 @@ class _Sink(io.RawIOBase):
         super().close()
 
 
-class Neither:
+class UnreadableAttribute:
     """What stands in an attribute that is no text and no number."""
 
     def __str__(self) -> str:
         return "neither text nor a number"
 
 
-def attribute(item: Any, name: str) -> str | int | float | Neither | None:
+def attribute(item: Any, name: str) -> str | int | float | UnreadableAttribute | None:
     """What an attribute says: a text or a number, whatever was written there; None where there is none.
 
     Args:
@@ -178,10 +178,10 @@ def attribute(item: Any, name: str) -> str | int | float | Neither | None:
             return None
         value = item.attrs[name] if h5py.h5a.open(item.id, name.encode()).shape == () else None
     except (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowError):  # of a type that NumPy has not
-        return Neither()
+        return UnreadableAttribute()
     value = value.item() if isinstance(value, np.generic) else value
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return value if isinstance(value, str | int | float) else Neither()
+    return value if isinstance(value, str | int | float) else UnreadableAttribute()
 
 
 def check_version(path: Path, found: Any, known: int) -> None:

@@ -1,6 +1,6 @@
-"""The gate: what is read of an HDF5 file is first compared with what it must be and with what lies in the file.
+"""Validation of HDF5 files: each dataset is compared with its expected type, shape and stored size before it is read.
 
-After it nothing meets a missing dataset, a link, another type or shape, or a size that is declared but not stored.
+After that no reader meets a missing dataset, a link, another type or shape, or a size that is declared but not stored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _KINDS = {"iu": "whole numbers", "f": "floating"}
 _DEEPEST = 12
 
 
-class Stored(NamedTuple):
-    """A dataset that has passed the gate."""
+class ValidatedDataset(NamedTuple):
+    """A validated dataset of an open file."""
 
     id: Any
     path: str
@@ -55,7 +55,7 @@ def remedy(path: Path) -> str:
     )
 
 
-class Gate:
+class ValidatedFile:
     """An open file of a round, asked for datasets by their paths.
 
     Args:
@@ -116,7 +116,7 @@ class Gate:
         found.links.iterate(names.append)
         return sorted(name.decode(errors="replace") for name in names)
 
-    def dataset(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> Stored:
+    def dataset(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> ValidatedDataset:
         """A dataset that is what it must be, and whose data are there.
 
         Args:
@@ -145,7 +145,7 @@ class Gate:
             raise self.damaged(f"the data of {path} are in another file")
         if lacks := _lacking(found):
             raise self.damaged(f"{path} {lacks}")
-        return Stored(found, path, here, dtype)
+        return ValidatedDataset(found, path, here, dtype)
 
 
 def refuse_unstored(path: Path, dataset: Any) -> None:

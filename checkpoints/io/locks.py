@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import FedscopeError, FedscopeWarning
-from .own_files import open_own
 from .processes import Process
+from .safe_write import open_own
 
 #: what file systems without locks answer: NFS without its lock daemon, Lustre without ``-o flock``, FUSE, 9p
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
@@ -52,7 +52,7 @@ class HeldError(Exception):
 
 
 @dataclass
-class Held:
+class HeldLock:
     """The right, until it is given back.
 
     Attributes:
@@ -73,7 +73,7 @@ class Held:
         os.close(self.descriptor)
 
 
-def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> Held:
+def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> HeldLock:
     """The right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
 
     Args:
@@ -83,7 +83,7 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
 
     Raises:
         HeldError: another process has it.
-        FedscopeError: something else lies there, see :func:`~fedscope.checkpoints.io.own_files.open_own`; the file
+        FedscopeError: something else lies there, see :func:`~fedscope.checkpoints.io.safe_write.open_own`; the file
             system refuses the lock for another reason than that it has none.
         OSError: no such folder, no right to write there.
     """
@@ -101,9 +101,9 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
             return held
 
 
-def _tried(path: Path, what: str, beside: Path) -> Held | None:
+def _tried(path: Path, what: str, beside: Path) -> HeldLock | None:
     """None where whoever had the right has removed the file meanwhile."""
-    held = Held(open_own(path, what))
+    held = HeldLock(open_own(path, what))
     try:
         try:
             fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,7 +20,7 @@ from .adapters import other_ranks
 from .expected import STATISTICS, ExpectedModel
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
-from .weights import Entry, Layout, Weights
+from .weights import Layout, TensorEntry, Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")
@@ -40,8 +40,8 @@ def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -
     The file's content says what it is, and its ending only where that says nothing. A checkpoint that holds more than
     tensors (``{"state_dict": ..., "epoch": ...}``, as Lightning's ``.ckpt``) is searched for the one ``state_dict`` in
     it; ``FILE:KEY`` names another. Names, tied tensors, constants and counters are those of
-    :func:`~fedscope.checkpoints.models.fitting.fit_names`. Values are cast to the layout's dtypes; float16 and bfloat16
-    become float32 without one.
+    :func:`~fedscope.checkpoints.models.match_names.match_names`. Values are cast to the layout's dtypes; float16 and
+    bfloat16 become float32 without one.
 
     Args:
         path: of a file; of the folder of one model, or of the ``.index.json`` of its parts; and ``FILE:KEY``.
@@ -308,6 +308,6 @@ def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> 
     return {entry.name: arrays[name] for entry, name in zip(layout.entries, ordered, strict=True)}
 
 
-def _entry(name: str, array: np.ndarray) -> Entry:
+def _entry(name: str, array: np.ndarray) -> TensorEntry:
     buffer = name.rpartition(".")[2] in STATISTICS or not np.issubdtype(array.dtype, np.floating)
-    return Entry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")
+    return TensorEntry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import FedscopeError, listed, nearest
 from .expected import ExpectedModel
-from .fitting import fit_names, is_constant, prefixes
-from .weights import Entry, is_extra
+from .match_names import is_constant, match_names, prefixes
+from .weights import TensorEntry, is_extra
 from .wrappers import plain_name
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def fit(
 
     Args:
         stored: dtypes by name, as the file has them.
-        expected: model, whose names :func:`~fedscope.checkpoints.models.fitting.fit_names` finds; None leaves the
+        expected: model, whose names :func:`~fedscope.checkpoints.models.match_names.match_names` finds; None leaves the
             names as they are.
 
     Returns:
@@ -220,7 +220,7 @@ def fit(
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise FedscopeError(f"{place}: {name} has type {stored[name]}, which is not a tensor's; save it as float32")
-    found = None if expected is None else fit_names(place, arrays, stored, expected)
+    found = None if expected is None else match_names(place, arrays, stored, expected)
     notes = [] if found is None else list(found.notes)
     names = {name: name for name in arrays} if found is None else found.names
     wanted = {} if expected is None else {entry.name: entry for entry in expected.layout.entries}
@@ -244,7 +244,7 @@ def fit(
     return fitting | ({} if found is None else found.supplied), notes
 
 
-def _refuse_other_numbers(place: str, array: np.ndarray, dtype: str, entry: Entry) -> None:
+def _refuse_other_numbers(place: str, array: np.ndarray, dtype: str, entry: TensorEntry) -> None:
     floats = entry.dtype.startswith("float")
     if entry.kind == "parameter" and floats and array.dtype.kind != "f":
         raise FedscopeError(

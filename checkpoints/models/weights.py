@@ -39,7 +39,7 @@ def tensors_of(module: nn.Module) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor of a model.
 
     Attributes:
@@ -76,7 +76,7 @@ class Layout:
     (8, slice(6, 8, None))
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorEntry, ...]
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
@@ -96,16 +96,16 @@ class Layout:
                     f"{name} is {dtype}, which a run cannot hold; keep the model in float32 (bf16 is a --precision)"
                 ) from None
             kind: Literal["parameter", "buffer"] = "parameter" if name in parameters else "buffer"
-            entries.append(Entry(name, tuple(value.shape), dtype, kind))
+            entries.append(TensorEntry(name, tuple(value.shape), dtype, kind))
         return cls(tuple(entries))
 
     @cached_property
-    def parameters(self) -> tuple[Entry, ...]:
+    def parameters(self) -> tuple[TensorEntry, ...]:
         """What is trained."""
         return tuple(entry for entry in self.entries if entry.kind == "parameter")
 
     @cached_property
-    def buffers(self) -> tuple[Entry, ...]:
+    def buffers(self) -> tuple[TensorEntry, ...]:
         """What is kept besides (running statistics)."""
         return tuple(entry for entry in self.entries if entry.kind == "buffer")
 
@@ -134,7 +134,7 @@ class Layout:
         return _Names(entry.name for entry in self.entries)
 
     @cached_property
-    def by_name(self) -> dict[str, Entry]:
+    def by_name(self) -> dict[str, TensorEntry]:
         """All entries, in order."""
         return {entry.name: entry for entry in self.entries}
 
@@ -152,7 +152,7 @@ class Layout:
         Raises:
             FedscopeError: an entry that is none.
         """
-        made: dict[str, Entry] = {}
+        made: dict[str, TensorEntry] = {}
         for i, entry in enumerate(entries):
             try:
                 name, dtype, kind, shape = entry["name"], entry["dtype"], entry["kind"], entry["shape"]
@@ -165,7 +165,9 @@ class Layout:
             if kind not in ("parameter", "buffer"):
                 raise FedscopeError(f'layout entry {i} ({name}) has kind {kind!r}; "parameter" or "buffer" is known')
             stored = BFLOAT16 if dtype == BFLOAT16 else ""
-            made[name] = Entry(name, tuple(shape), "float32" if stored else _dtype_name(i, name, dtype), kind, stored)
+            made[name] = TensorEntry(
+                name, tuple(shape), "float32" if stored else _dtype_name(i, name, dtype), kind, stored
+            )
         return cls(tuple(made.values()))
 
     def widened(self) -> Layout:
@@ -215,7 +217,7 @@ class Layout:
 
         What a program hands over by name has no order of its own: ``.safetensors`` sort their tensors.
 
-        >>> one, two = Entry("a", (2,), "float32", "parameter"), Entry("b", (3,), "float32", "buffer")
+        >>> one, two = TensorEntry("a", (2,), "float32", "parameter"), TensorEntry("b", (3,), "float32", "buffer")
         >>> Layout((one, two)).as_in(Layout((two, one))).names
         ('b', 'a')
         """
@@ -249,7 +251,7 @@ class Weights:
     Attributes:
         layout: what stands where.
         parameters: [P], or [C, P], in the layout's dtype; where these would take too much memory they are
-            :class:`~fedscope.checkpoints.RowsOnDisk`, which answer to ``[k]``, ``[:, a:b]``, a loop over rows, their
+            :class:`~fedscope.checkpoints.DiskMatrix`, which answer to ``[k]``, ``[:, a:b]``, a loop over rows, their
             length, shape and dtype.
         buffers: by name, [\\*shape] or [C, \\*shape], each in its own dtype.
     """

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..io.array_sums import ARRAYS
+from ..io.array_digest import ARRAYS
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
 
-def given_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
+def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     """The arrays by name, of the types that they have.
 
     Args:
@@ -30,7 +30,7 @@ def given_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     Raises:
         FedscopeError: something else than data; items that are no pairs, or of several shapes.
 
-    >>> sorted(given_arrays("data:", ([[0.5]], [1])))
+    >>> sorted(coerce_arrays("data:", ([[0.5]], [1])))
     ['x_test', 'y_test']
     """
     if isinstance(returned, Mapping):

@@ -12,16 +12,16 @@ import numpy as np
 from ..errors import FedscopeError, listed
 from ..models.adapters import other_ranks
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
-from ..models.fitting import COUNTERS, fit_names, is_constant
+from ..models.match_names import COUNTERS, is_constant, match_names
 from ..models.state_dicts import find_state_dict
-from ..models.weights import BFLOAT16, Entry, Layout, is_extra, tensors_of
+from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of
 from ..models.wrappers import BEFORE, cleared_name, unwrapped
 
 _FLOATS = ("float16", "float32", "float64")
 
 
 @dataclass(frozen=True, eq=False)
-class GivenModel:
+class ModelTensors:
     """A model's tensors.
 
     Attributes:
@@ -46,7 +46,7 @@ class GivenModel:
             dtype = self.dtypes[name]
             stored = dtype if dtype in (BFLOAT16, "float16") else ""
             kind = kinds.get(name) or self._kind(name, dtype)
-            entries.append(Entry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
+            entries.append(TensorEntry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
         return Layout(tuple(entries))
 
     def expected(self, layout: Layout | None = None) -> ExpectedModel:
@@ -60,7 +60,7 @@ class GivenModel:
         # copied, because what a module holds may change
         return ExpectedModel(layout, tied_names(self.arrays), {name: self.arrays[name].copy() for name in constants})
 
-    def without_wrappers(self) -> tuple[GivenModel, list[str]]:
+    def without_wrappers(self) -> tuple[ModelTensors, list[str]]:
         """The same without what wrappers and profilers have put before its names and beside its tensors, where nothing
         else says the names, and a clause for each change."""
         notes = []
@@ -81,25 +81,25 @@ class GivenModel:
             notes.append(f"its names are read without their wrappers ({changed[0]} is {names[changed[0]]})")
         return self._named(names) if notes else self, notes
 
-    def _named(self, names: Mapping[str, str]) -> GivenModel:
+    def _named(self, names: Mapping[str, str]) -> ModelTensors:
         """Some of the tensors, by other names."""
         parameters = self.parameters
         if parameters is not None:
             parameters = frozenset(names[name] for name in parameters if name in names)
-        return GivenModel(
+        return ModelTensors(
             {other: self.arrays[name] for name, other in names.items()},
             {other: self.dtypes[name] for name, other in names.items()},
             parameters,
         )
 
-    def fitted(self, place: object, expected: ExpectedModel) -> tuple[GivenModel, list[str]]:
+    def fitted(self, place: object, expected: ExpectedModel) -> tuple[ModelTensors, list[str]]:
         """The same by the expected names, and a clause for each thing that was changed; the model itself, where its
         names do not go with them.
 
         Raises:
-            FedscopeError: as :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+            FedscopeError: as :func:`~fedscope.checkpoints.models.match_names.match_names`.
         """
-        found = fit_names(place, self.arrays, self.dtypes, expected)
+        found = match_names(place, self.arrays, self.dtypes, expected)
         if not found.whole or found.is_same:
             return self, []
         own = {entry.name: entry for entry in expected.layout.entries}
@@ -109,7 +109,7 @@ class GivenModel:
         parameters = self.parameters
         if parameters is not None:
             parameters = frozenset(name for name, given in found.names.items() if given in parameters)
-        return GivenModel(arrays | found.supplied, dtypes, parameters), found.notes
+        return ModelTensors(arrays | found.supplied, dtypes, parameters), found.notes
 
     def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
         if self.parameters is not None:
@@ -118,7 +118,7 @@ class GivenModel:
         return "parameter" if trained else "buffer"
 
 
-def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
+def coerce_model(value: Any, names: Sequence[str] | None = None) -> ModelTensors:
     """A model as it was given; nothing is copied that need not be.
 
     Args:
@@ -129,10 +129,10 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     Raises:
         FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
 
-    >>> given_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
+    >>> coerce_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
     (2, 3)
     """
-    if isinstance(value, GivenModel):
+    if isinstance(value, ModelTensors):
         return value
     parameters = None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
@@ -159,10 +159,10 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
         if "" in parts or "." in parts or any(place in value for place in inside):
             raise FedscopeError(f"a model has an entry {name!r}, which a run cannot store with the others; rename it")
         arrays[name], dtypes[name] = _array(name, tensor)
-    return GivenModel(arrays, dtypes, parameters)
+    return ModelTensors(arrays, dtypes, parameters)
 
 
-def architecture(model: Any) -> tuple[str | None, GivenModel | None]:
+def architecture(model: Any) -> tuple[str | None, ModelTensors | None]:
     """The name of an architecture, where code can be found by it, and its tensors, where it is no name alone.
 
     Args:
@@ -178,10 +178,10 @@ def architecture(model: Any) -> tuple[str | None, GivenModel | None]:
         return model, None
     made = model_made(model)
     if made is model:
-        return None, given_model(model)
+        return None, coerce_model(model)
     place, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
     found = place != "__main__" and getattr(sys.modules.get(place), name, None) is model
-    return f"{place}:{name}" if found else None, given_model(made)
+    return f"{place}:{name}" if found else None, coerce_model(made)
 
 
 def model_made(model: Any) -> Any:
@@ -248,7 +248,7 @@ def numbers_of(array: np.ndarray, dtype: str) -> np.ndarray:
     return from_bfloat16(array) if dtype == BFLOAT16 else array
 
 
-def difference(model: GivenModel, layout: Layout) -> str:
+def difference(model: ModelTensors, layout: Layout) -> str:
     """One clause that names what of a model does not fit the run's, whatever the order; empty where all does."""
     known = {entry.name: entry for entry in layout.entries}
     missing = [name for name in known if name not in model.arrays]

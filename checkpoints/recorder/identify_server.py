@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import listed
 from ..models.weights import BFLOAT16, Layout
 from ..rounds.round import Round
-from .coerce_models import GivenModel, given_model, numbers_of
+from .coerce_models import ModelTensors, coerce_model, numbers_of
 
 #: coordinates that are looked at, at most: of a model, and of a cohort
 COORDINATES, ALL_COORDINATES = 2**18, 2**22
@@ -147,7 +147,7 @@ class ServerStep:
         return text
 
 
-class ServerCheck:
+class ServerIdentifier:
     """Looks at round after round; keeps the last round's steps, which momentum is told by.
 
     A model of more than :data:`COORDINATES` parameters is looked at in every so many of each tensor's.
@@ -159,7 +159,7 @@ class ServerCheck:
         self._stride = 0
 
     def look(
-        self, start: GivenModel | None, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
+        self, start: ModelTensors | None, clients: Sequence[ModelTensors], p: np.ndarray, global_: ModelTensors
     ) -> tuple[ServerStep, list[str]]:
         """What explains ``global``, and a clause for each kind of buffers that are not averaged."""
         if not self._stride:
@@ -184,10 +184,12 @@ class ServerCheck:
         """Go on behind a recorded round, whose steps momentum is told by."""
         if {"start", "global"} <= set(round_.models) and round_.has_clients:
             clients, p = round_.clients(), round_.weights
-            rows = [given_model(clients.row(k).arrays()) for k in range(len(clients))]
-            self.look(given_model(round_.read("start").arrays()), rows, p, given_model(round_.read("global").arrays()))
+            rows = [coerce_model(clients.row(k).arrays()) for k in range(len(clients))]
+            self.look(
+                coerce_model(round_.read("start").arrays()), rows, p, coerce_model(round_.read("global").arrays())
+            )
 
-    def _vector(self, model: GivenModel) -> np.ndarray:
+    def _vector(self, model: ModelTensors) -> np.ndarray:
         parts = []
         for entry in self.layout.parameters:
             some = model.arrays[entry.name].reshape(-1)[:: self._stride]
@@ -239,7 +241,7 @@ class ServerCheck:
         return float((1 + np.sqrt(clients)) / 2 * max(eps, 1e-12) * norm)
 
     def _statistics(
-        self, start: GivenModel | None, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
+        self, start: ModelTensors | None, clients: Sequence[ModelTensors], p: np.ndarray, global_: ModelTensors
     ) -> tuple[int, list[str]]:
         """How many floating buffers are not averaged, and what they are instead, a clause each."""
         found: dict[str, list[str]] = {}

@@ -14,11 +14,11 @@ from ..errors import FedscopeError, spans
 from ..models.weights import BFLOAT16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
-from .coerce_models import GivenModel, numbers_of
+from .coerce_models import ModelTensors, numbers_of
+from .inputs import counts_of
 from .match_files import CheckpointFiles
-from .read_files import Architecture, FileReader
+from .read_files import FileReader, NamedArchitecture
 from .recorder import Recorder
-from .sample_counts import counts_of
 
 #: what ``run.json`` calls the program that recorded such a run
 SOURCE = "fedscope import"
@@ -30,7 +30,7 @@ def record_files(
     files: CheckpointFiles,
     out: Path,
     *,
-    architecture: Architecture | None = None,
+    architecture: NamedArchitecture | None = None,
     samples: Any = None,
     model: str | None = None,
     data: Any = None,
@@ -49,7 +49,7 @@ def record_files(
 
     Args:
         architecture: what the models should look like.
-        samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
+        samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         named: its method, seed and settings, as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.
@@ -70,9 +70,9 @@ def record_files(
     there = 0 if torn is None else len(torn.rounds)
     reader, done, total = FileReader(architecture), 0, sum(one.count for one in files.rounds)
     made: list[int] = []
-    before: GivenModel | None = None
+    before: ModelTensors | None = None
 
-    def read(path: Path) -> GivenModel:
+    def read(path: Path) -> ModelTensors:
         nonlocal done
         found = reader.read(path)
         done += 1
@@ -176,7 +176,7 @@ def _refuse_another_import(
         )
 
 
-def _refuse_changed(torn: Run, end: GivenModel) -> None:
+def _refuse_changed(torn: Run, end: ModelTensors) -> None:
     """Refuse to go on where the files of the last round that is there are not those that were read.
 
     Raises:
@@ -202,7 +202,7 @@ class _FileRecorder(Recorder):
     def __init__(
         self,
         path: Path,
-        architecture: Architecture | None,
+        architecture: NamedArchitecture | None,
         named: Mapping[str, Any],
         *,
         about: Mapping[str, Any],
@@ -225,15 +225,15 @@ class _FileRecorder(Recorder):
         super()._tell(what, sentence)
 
 
-def mean_of(clients: Mapping[int, GivenModel], samples: Mapping[int, int] | None = None) -> GivenModel:
+def mean_of(clients: Mapping[int, ModelTensors], samples: Mapping[int, int] | None = None) -> ModelTensors:
     """Σ_k p_k w_k, in the order of the clients, summed in float64 and rounded once; whole numbers are those of the
     client with the largest p.
 
     Args:
         samples: n_k; without them all weigh the same.
 
-    >>> from fedscope.checkpoints.recorder.coerce_models import given_model
-    >>> clients = {k: given_model({"w": np.float16([k, 1])}) for k in (0, 1, 5)}
+    >>> from fedscope.checkpoints.recorder.coerce_models import coerce_model
+    >>> clients = {k: coerce_model({"w": np.float16([k, 1])}) for k in (0, 1, 5)}
     >>> mean_of(clients).arrays["w"], mean_of(clients, {0: 0, 1: 3, 5: 1}).arrays["w"]
     (array([2., 1.], dtype=float16), array([2., 1.], dtype=float16))
     """
@@ -253,7 +253,7 @@ def mean_of(clients: Mapping[int, GivenModel], samples: Mapping[int, int] | None
             total += np.multiply(numbers_of(model.arrays[name], dtype), weight, dtype=np.float64)
         with np.errstate(over="ignore"):  # of models that have diverged
             arrays[name] = _to_bfloat16(total) if dtype == BFLOAT16 else total.astype(dtype)
-    return GivenModel(arrays, dict(largest.dtypes), largest.parameters)
+    return ModelTensors(arrays, dict(largest.dtypes), largest.parameters)
 
 
 def _to_bfloat16(values: np.ndarray) -> np.ndarray:

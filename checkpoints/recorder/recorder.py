@@ -23,18 +23,17 @@ from ..models.adapters import about_adapters, refuse_other_scale, scale_of_modul
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.metrics import COLUMNS, FURTHER
+from ..rounds.run_identity import drawn_identity
 from ..runs.folders import fill_run, lock_for_new_run
-from ..runs.identity import drawn_identity
 from ..runs.partition import Partition
 from ..runs.run import Run
 from ..runs.writer import RunWriter
-from .coerce_models import GivenModel, architecture, difference, given_model, numbers_of
-from .identify_server import Rule, ServerCheck, ServerStep
-from .in_memory_round import round_image
-from .kept_data import given_data, is_own_code
-from .named_data import refuse_changed
-from .named_method import named_method
-from .retention import Keeping
+from .coerce_models import ModelTensors, architecture, coerce_model, difference, numbers_of
+from .identify_server import Rule, ServerIdentifier, ServerStep
+from .in_memory_round import in_memory_file
+from .inputs import named_method, refuse_changed
+from .retention import ClientRetention
+from .stored_data import coerce_data, is_own_code
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1
@@ -119,8 +118,8 @@ class Recorder:
         self.path = Path(path).absolute()
         self._source = source
         divided = {"rows": partition is not None, "labels": labels is not None}
-        self._data = given_data(self.path, data, standardise, keep=keep_data, **divided)
-        self._keeping = Keeping(keep, sketch)
+        self._data = coerce_data(self.path, data, standardise, keep=keep_data, **divided)
+        self._keeping = ClientRetention(keep, sketch)
         self._named = named_method(method, seed, settings)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
@@ -130,7 +129,7 @@ class Recorder:
         self._layout: Layout | None = None
         self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
         self._scale: tuple[str, dict[str, Any]] | None = None
-        self._check: ServerCheck | None = None
+        self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
         self._lost, self._closed = "", False
@@ -208,7 +207,7 @@ class Recorder:
                 )
         step = None
         if self._looks and models.global_ is not None:
-            self._check = self._check or ServerCheck(models.layout)
+            self._check = self._check or ServerIdentifier(models.layout)
             step, statistics = self._check.look(models.start, cohort, p, models.global_)
             if step.rule is Rule.RATE and step.rate < 0:
                 self._tell("sign", f"{self.path}@{number}: {step}")
@@ -223,7 +222,7 @@ class Recorder:
         columns = {"client_samples": counts, "weights": p}
         kept = self._keeping.places(number, len(ids))
         also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity}
-        image = round_image(number, models.layout, ids, cohort, single, columns, numbers, **also)
+        image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
         writer = self._writer
@@ -309,7 +308,7 @@ class Recorder:
             what = "no clients" if not by_id else f"clients as {type(clients).__name__}"
             raise FedscopeError(f"{place}: {what} were given; give clients={{number: model}}, or a list")
         names = None if self._module is None else tuple(self._module.arrays)
-        read: dict[int, GivenModel] = {}
+        read: dict[int, ModelTensors] = {}
         for k, model in by_id.items():
             if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
                 raise FedscopeError(
@@ -341,15 +340,15 @@ class Recorder:
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
         return _Models(layout, read, sent, end)
 
-    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> GivenModel:
+    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> ModelTensors:
         if model is None:
             raise FedscopeError(f"{place}: {what} has no model; leave it out")
         try:
-            return given_model(model, names)
+            return coerce_model(model, names)
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 
-    def _fitted(self, place: str, what: str, model: GivenModel) -> GivenModel:
+    def _fitted(self, place: str, what: str, model: ModelTensors) -> ModelTensors:
         """A model by the names of the others; says once what was changed for that."""
         expected = self._expected
         assert expected is not None, "the first model has said it"
@@ -400,7 +399,7 @@ class Recorder:
                 f"{run.path} was recorded with another partition; leave partition= out to go on with it"
             )
         self._layout = run.layout
-        self._check = ServerCheck(run.layout)
+        self._check = ServerIdentifier(run.layout)
         if run.rounds:
             self._check.recall(run.round("last"))
 
@@ -437,7 +436,7 @@ def _named(clients: Mapping[Any, Any]) -> dict[str, Any]:
     return {f"client {k}": model for k, model in clients.items()}
 
 
-def _first_of(sent: GivenModel | None, end: GivenModel | None, read: Mapping[int, GivenModel]) -> GivenModel:
+def _first_of(sent: ModelTensors | None, end: ModelTensors | None, read: Mapping[int, ModelTensors]) -> ModelTensors:
     """What says how the others should look, where no architecture does: of a module without a wrapper's names if any
     is one."""
     there = [model for model in (sent, end, *read.values()) if model is not None]
@@ -449,9 +448,9 @@ class _Models:
     """A round's models, read, and the layout that all of them have."""
 
     layout: Layout
-    clients: dict[int, GivenModel]
-    start: GivenModel | None
-    global_: GivenModel | None
+    clients: dict[int, ModelTensors]
+    start: ModelTensors | None
+    global_: ModelTensors | None
 
 
 def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:
@@ -597,7 +596,7 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
     )
 
 
-def _not_finite(model: GivenModel) -> str:
+def _not_finite(model: ModelTensors) -> str:
     """The first floating tensor with a NaN or an infinity; empty where there is none."""
     for name, array in model.arrays.items():
         values = numbers_of(array, model.dtypes[name])

@@ -9,14 +9,13 @@ import numpy as np
 
 from ..errors import FedscopeError
 from ..models.weights import Layout
-from ..rounds.retention import Policy
-from ..rounds.sampled_clients import drawn
+from ..rounds.retention import RetentionPolicy, draw_kept_clients
 from ..rounds.sketches import Model, refuse_size, sketch_updates, sketch_whole
-from .coerce_models import GivenModel, numbers_of
+from .coerce_models import ModelTensors, numbers_of
 
 
 @dataclass(frozen=True)
-class Keeping:
+class ClientRetention:
     """What is kept of a round's clients, beside who they were.
 
     Attributes:
@@ -27,7 +26,7 @@ class Keeping:
     Raises:
         FedscopeError: another word; a size that is none.
 
-    >>> [Keeping(keep).places(3, 5).tolist() for keep in ("sample:2", "every:10", "all")]
+    >>> [ClientRetention(keep).places(3, 5).tolist() for keep in ("sample:2", "every:10", "all")]
     [[1, 2], [], [0, 1, 2, 3, 4]]
     """
 
@@ -46,19 +45,19 @@ class Keeping:
         refuse_size(self.sketch, "sketch")
 
     @property
-    def _policy(self) -> Policy:
-        return Policy.parse(self.keep, place="keep")
+    def _policy(self) -> RetentionPolicy:
+        return RetentionPolicy.parse(self.keep, place="keep")
 
     def places(self, number: int, clients: int) -> np.ndarray:
         """Whose models of a round are kept, [m], ascending places among its C clients; a sample is drawn as in runs
         that are trained here with ``data.seed = 0``."""
         policy = self._policy
         if policy.sampled:
-            return drawn(clients, policy.sampled, seed=0, round=number)
+            return draw_kept_clients(clients, policy.sampled, seed=0, round=number)
         return np.arange(clients if policy.keeps(number, number) else 0)
 
     def sketches(
-        self, layout: Layout, single: Mapping[str, GivenModel | None], clients: Sequence[GivenModel], place: str
+        self, layout: Layout, single: Mapping[str, ModelTensors | None], clients: Sequence[ModelTensors], place: str
     ) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
         """Of all clients' updates, [C, k], and of the single models by name, [k]; None where none are asked for.
 
@@ -82,5 +81,5 @@ class Keeping:
         return updates, dict(zip(there, whole, strict=True))
 
 
-def _reader(model: GivenModel) -> Model:
+def _reader(model: ModelTensors) -> Model:
     return lambda name, part: numbers_of(model.arrays[name].reshape(-1)[part], model.dtypes[name])

@@ -13,12 +13,16 @@ import numpy as np
 
 from ..errors import DiskFullError, FedscopeError, spoken_size
 from ..io.atomic import disk_is_full
+from ..models.weights import Weights
+from .columns import read_chunks, read_columns
+from .models import read_buffers
+from .round import Round
 
-#: numbers of all rows in a block of columns: 16 MiB of float32, as pieces of recorded rounds have
+#: numbers of all rows in a block of columns: 16 MiB of float32, as chunks of recorded rounds have
 NUMBERS = 4 * 2**20
 
 
-class RowsOnDisk(ABC):
+class DiskMatrix(ABC):
     """What a matrix [C, P] answers without being in memory, so that it can be the ``parameters`` of
     :class:`~fedscope.checkpoints.Weights`.
 
@@ -88,10 +92,10 @@ class RowsOnDisk(ABC):
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
 
-class _Columns(RowsOnDisk):
+class _Columns(DiskMatrix):
     """Some columns of another matrix on the disk."""
 
-    def __init__(self, whole: RowsOnDisk, where: slice) -> None:
+    def __init__(self, whole: DiskMatrix, where: slice) -> None:
         super().__init__((len(whole), where.stop - where.start), whole.dtype)
         self._whole, self._begin = whole, where.start
 
@@ -102,7 +106,7 @@ class _Columns(RowsOnDisk):
         return self._whole.block(slice(self._begin + where.start, self._begin + where.stop))
 
 
-class ScratchRows(RowsOnDisk):
+class TemporaryMatrix(DiskMatrix):
     """Rows that are written once, in any order, and read until nobody holds the matrix any more.
 
     The file has no name: it is gone when its process ends, in whatever way, so there is nothing to clean up.
@@ -115,7 +119,7 @@ class ScratchRows(RowsOnDisk):
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rows = ScratchRows(folder, (2, 3), np.dtype("float32"))
+    ...     rows = TemporaryMatrix(folder, (2, 3), np.dtype("float32"))
     ...     rows[1], rows[0] = [4, 5, 6], [1, 2, 3]
     ...     rows[1].tolist(), np.asarray(rows[:, 1:]).tolist(), os.listdir(folder)
     ([4.0, 5.0, 6.0], [[2.0, 3.0], [5.0, 6.0]], [])
@@ -156,6 +160,48 @@ class ScratchRows(RowsOnDisk):
         return values
 
 
+class RecordedMatrix(DiskMatrix):
+    """The parameters of a round's clients, in the order of ``client_ids``; whatever is read is verified, once.
+
+    Raises:
+        FedscopeError: on reading, as :meth:`Round.clients` and :func:`read_chunks`.
+    """
+
+    def __init__(self, round_: Round) -> None:
+        self._round, self._ids = round_, round_.client_ids
+        super().__init__((len(self._ids), round_.layout.size), round_.layout.dtype)
+
+    def read(self, k: int, where: slice) -> np.ndarray:
+        return self._round.client(int(self._ids[k])).parameters[where]
+
+    def block(self, where: slice) -> np.ndarray:
+        values = np.empty((len(self), where.stop - where.start), self.dtype)
+        for layer, own in self._round.layout.slices.items():
+            begin, end = max(own.start, where.start), min(own.stop, where.stop)
+            if begin < end:
+                for chunk in read_chunks(self._round, own.stop - own.start, [layer]):
+                    values[:, begin - where.start : end - where.start] = chunk.read()[
+                        :, begin - own.start : end - own.start
+                    ]
+        return values
+
+    def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
+        for columns in read_columns(self._round, numbers=numbers):
+            yield columns.where, columns.values
+
+
+def recorded_matrix(round_: Round) -> Weights:
+    """The clients of a round, [C, P]: their parameters stay in the file, their buffers are read.
+
+    Raises:
+        FedscopeError: they were not recorded.
+    """
+    round_.refuse_missing_clients()
+    with round_.open(stacked=True) as file:
+        buffers = read_buffers(file, range(len(round_.client_ids)))
+    return Weights(round_.layout, as_array(RecordedMatrix(round_)), buffers)
+
+
 def read_at(file: int, left: memoryview, place: int) -> int:
     """Read what there is at a place of a file, straight to where it shall be; how many bytes."""
     if hasattr(os, "preadv"):
@@ -175,12 +221,12 @@ def cut(columns: int, width: int) -> Iterator[slice]:
         yield slice(begin, min(begin + width, columns))
 
 
-def as_array(rows: RowsOnDisk) -> np.ndarray:
+def as_array(rows: DiskMatrix) -> np.ndarray:
     """The same object: whoever is given it as an array asks for rows, columns, its shape and its dtype alone."""
     return cast(np.ndarray, rows)
 
 
-def on_disk(rows: np.ndarray) -> RowsOnDisk | None:
+def as_disk_matrix(rows: np.ndarray) -> DiskMatrix | None:
     """The same object where it is on the disk; None of an array in memory."""
     found: object = rows
-    return found if isinstance(found, RowsOnDisk) else None
+    return found if isinstance(found, DiskMatrix) else None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..io.atomic import write_durably
-from ..io.own_files import append, refuse_strange
+from ..io.safe_write import append, refuse_strange
 from ..io.untrusted import RESULT, read_text
 
 #: ``metrics.csv``, for sentences
@@ -109,7 +109,7 @@ def append_row(path: Path, round: int, metrics: Metrics, more: Sequence[str] = (
         file.write(to_row(round, metrics, more, identity).encode())
 
 
-class Rows(NamedTuple):
+class MetricRows(NamedTuple):
     """What lies in a table.
 
     Attributes:
@@ -130,7 +130,7 @@ def read_table(path: Path, identity: str = "") -> dict[int, dict[str, float]]:
     return read_rows(path, identity).own
 
 
-def read_rows(path: Path, identity: str = "") -> Rows:
+def read_rows(path: Path, identity: str = "") -> MetricRows:
     """The rows of a table. No file is no row.
 
     What is torn, not a row of numbers or another row than was written (its crc32 says so) is none of the run. Tables of
@@ -143,16 +143,16 @@ def read_rows(path: Path, identity: str = "") -> Rows:
     try:
         text = read_text(path, TABLE, "restore it from a copy", RESULT, errors="replace")
     except FileNotFoundError:
-        return Rows({}, {}, 0, False)
+        return MetricRows({}, {}, 0, False)
     whole = text[: text.rfind("\n") + 1]  # a row without its line's end may lack digits
     head, *lines = whole.split("\n")
     names = _cells(head)
     lines = lines[:-1]  # what is behind the last line's end
     if not names:  # nothing is left of the table
-        return Rows({}, {}, len(lines), False)
+        return MetricRows({}, {}, len(lines), False)
     more, summed = tuple(names[len(COLUMNS) : -1]), names[-1] == CHECK
     if summed and (head + "\n" != head_of(more) or further([more]) != more):
-        return Rows({}, {}, len(lines), summed)
+        return MetricRows({}, {}, len(lines), summed)
     own: dict[int, dict[str, float]] = {}
     others: dict[int, dict[str, float]] = {}
     strange = 0
@@ -170,7 +170,7 @@ def read_rows(path: Path, identity: str = "") -> Rows:
             (own if is_own else others)[int(row["round"])] = row
         except (ValueError, KeyError, OverflowError):
             continue
-    return Rows(own, others, strange, summed)
+    return MetricRows(own, others, strange, summed)
 
 
 def to_arrays(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FedscopeError, listed
 from ..models.weights import Layout, Weights
-from .metadata import Head, read_head, read_names, read_sketch, read_whole_sketch
+from .metadata import RoundMetadata, read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import is_packed, read_client_state, read_layer, read_models, read_state
 from .reader import RoundFile, open_round
 from .writer import CLIENTS, MODELS, SAMPLED
@@ -60,10 +60,10 @@ class Round:
             return read_names(file, self.number, self.identity)
 
     @cached_property
-    def _head(self) -> Head:
+    def _metadata(self) -> RoundMetadata:
         """All that is small: a round's file never changes."""
         with open_round(self.path, self.layout) as file:
-            return read_head(file, self.number, self.population, self.identity)
+            return read_metadata(file, self.number, self.population, self.identity)
 
     @contextmanager
     def open(self, *, stacked: bool = False, group: str = CLIENTS) -> Iterator[RoundFile]:
@@ -76,7 +76,7 @@ class Round:
         Raises:
             FedscopeError: it cannot be read; it does not say who took part.
         """
-        self._head  # noqa: B018 (nothing is believed of a file whose head contradicts itself)
+        self._metadata  # noqa: B018 (nothing is believed of a file whose metadata contradict each other)
         ids = () if not stacked else self.sampled_ids if group == SAMPLED else self.client_ids
         with open_round(self.path, self.layout) as file:
             file.ids = ids
@@ -84,10 +84,10 @@ class Round:
 
     def has(self, name: str) -> bool:
         """Whether the file holds a column of numbers: ``client_steps`` and ``client_loss`` may be missing."""
-        return self._head.columns[name] is not None
+        return self._metadata.columns[name] is not None
 
     def _need(self, name: str) -> np.ndarray:
-        value = self._head.columns[name]
+        value = self._metadata.columns[name]
         if value is None:
             raise FedscopeError(f"{self.label} has no {name}: the program that recorded it left them out")
         return value
@@ -120,7 +120,7 @@ class Round:
     @property
     def metrics(self) -> dict[str, float | int | None]:
         """The round's numbers by name; NaN where there is none."""
-        return dict(self._head.metrics)
+        return dict(self._metadata.metrics)
 
     @property
     def all_client_test_error(self) -> np.ndarray | None:
@@ -128,7 +128,7 @@ class Round:
 
         Measured in the rounds that ``run.evaluate_all`` asks for.
         """
-        return self._head.all_client_test_error
+        return self._metadata.all_client_test_error
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class Round:
     @property
     def sampled_ids(self) -> np.ndarray:
         """Whose models were recorded where not all were, [m] int64, ascending; [0] elsewhere."""
-        ids = self._head.sampled_ids if self.has_sample else None
+        ids = self._metadata.sampled_ids if self.has_sample else None
         return np.zeros(0, np.int64) if ids is None else ids
 
     @property
@@ -277,7 +277,7 @@ class Round:
     @property
     def has_mean(self) -> bool:
         """Whether the state of the average over rounds holds the clients' mean of the round."""
-        return self._head.has_mean
+        return self._metadata.has_mean
 
     @property
     def is_round(self) -> bool:
@@ -287,7 +287,7 @@ class Round:
     @property
     def client_states(self) -> tuple[str, ...]:
         """The names of what this round's clients keep for their next participation."""
-        return self._head.client_states
+        return self._metadata.client_states
 
     def client_state(self, name: str, ids: Sequence[int] | np.ndarray | None = None) -> Weights | np.ndarray:
         """What this round's clients keep: models or vectors [C, P], or arrays [C, ...], in the order asked for.

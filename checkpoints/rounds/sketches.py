@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import FedscopeError
 from ..models.weights import Layout
-from .disk_matrix import on_disk
+from .disk_matrix import as_disk_matrix
 
 #: how many numbers a sketch may have: with fewer a cosine is off by a quarter and more
 LEAST, MOST = 16, 1_000_000
@@ -84,7 +84,7 @@ def reader(layout: Layout, vector: np.ndarray) -> Model:
 
 def _row_reader(layout: Layout, clients: np.ndarray, row: int) -> Model:
     """One of several models [C, P]; of those on the disk what is asked for is read."""
-    there = on_disk(clients)
+    there = as_disk_matrix(clients)
     if there is None:
         return reader(layout, clients[row])
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..errors import FedscopeError
 from ..io.atomic import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
-from ..io.own_files import refuse_linked
+from ..io.safe_write import refuse_linked
 from ..io.untrusted import lost_link, read_json
 from ..models.weights import Layout
 from ..rounds.metrics import write_table

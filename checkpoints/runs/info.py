@@ -102,7 +102,7 @@ def _text(value: Any) -> bool:
 
 
 def _identity(value: Any) -> bool:
-    """As :func:`~fedscope.checkpoints.runs.identity.read_identity` takes it; "" of a run without."""
+    """As :func:`~fedscope.checkpoints.rounds.run_identity.read_identity` takes it; "" of a run without."""
     return isinstance(value, str) and len(value) <= 64 and (value.isalnum() or not value)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import FedscopeError
 from ..io.hdf5 import attribute, check_version, reading, writing
 from ..io.hdf5_validation import read_array
-from .identity import NAME, read_identity, refuse_other_run
+from ..rounds.run_identity import NAME, read_identity, refuse_other_run
 
 FORMAT, VERSION = "fedscope-partition", 1
 _RESTORE = "restore it from a copy"

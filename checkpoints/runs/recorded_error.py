@@ -25,7 +25,7 @@ SAMPLES, SHARE = 2, 0.002
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ErrorCheck:
     """A recorded model's numbers, and the same measured on a whole test split.
 
     Attributes:
@@ -58,7 +58,7 @@ class Outcome:
     def sentence(self) -> str:
         """Both numbers.
 
-        >>> Outcome(12, "global", 0.0472, 0.1, 0.0694, 0.2, 397, "npz:/a/mine.npz", True).sentence()
+        >>> ErrorCheck(12, "global", 0.0472, 0.1, 0.0694, 0.2, 397, "npz:/a/mine.npz", True).sentence()
         'test_error of round 12 was recorded as 4.72 %, but global has 6.94 % on all 397 test samples of ...
         """
         if math.isfinite(self.recorded_error) and math.isfinite(self.error):
@@ -92,7 +92,7 @@ def spoken(error: float) -> str:
     return f"{100 * error:.4g} %" if 0 <= error <= 1 else f"{error:.4g} (a share is from 0 to 1)"
 
 
-def kept_outcomes(run: Path) -> dict[str, Outcome]:
+def stored_checks(run: Path) -> dict[str, ErrorCheck]:
     """The outcomes that a run's folder keeps, by their keys; what is damaged or of another kind is none."""
     try:
         found = read_json(run / NAME, "a run's outcomes", "remove it")
@@ -105,16 +105,16 @@ def kept_outcomes(run: Path) -> dict[str, Outcome]:
     return {key: outcome for key, outcome in read.items() if outcome is not None}
 
 
-def keep_outcome(run: Path, key: str, outcome: Outcome) -> None:
+def store_check(run: Path, key: str, outcome: ErrorCheck) -> None:
     """Keep it beside those that are there; a folder that cannot be written keeps none."""
-    outcomes = {**kept_outcomes(run), key: outcome}
+    outcomes = {**stored_checks(run), key: outcome}
     said = {one: _plain(value) for one, value in list(outcomes.items())[-MOST:]}
     with suppress(OSError, FedscopeError), write_durably(run / NAME) as temporary:
         text = json.dumps({"format": FORMAT, "version": VERSION, "outcomes": said}, indent=1)
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
+def _plain(outcome: ErrorCheck) -> dict[str, Any]:
     """What strict readers of JSON take: no NaN, no infinities."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -122,12 +122,12 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _read(value: Any) -> Outcome | None:
+def _read(value: Any) -> ErrorCheck | None:
     kinds = {"int": int, "float": (int, float), "str": str, "bool": bool}
     if not isinstance(value, Mapping):
         return None
     given: dict[str, Any] = {}
-    for field in fields(Outcome):
+    for field in fields(ErrorCheck):
         one: Any = value.get(field.name)
         if str(field.type) == "float" and one is None:
             one = math.nan
@@ -136,4 +136,4 @@ def _read(value: Any) -> Outcome | None:
         if isinstance(one, str) and not (one.isprintable() and len(one) <= LONGEST):
             return None
         given[field.name] = float(one) if field.type == "float" else one
-    return Outcome(**given) if given["model"] in ("global", "averaged") else None
+    return ErrorCheck(**given) if given["model"] in ("global", "averaged") else None

@@ -18,7 +18,7 @@ from ..io.visible_text import visible
 from ..models.weights import Layout
 from ..rounds.metrics import read_rows, to_arrays
 from ..rounds.round import Round, few_of
-from .identity import NAME, identity_of_round
+from ..rounds.run_identity import NAME, identity_of_round
 from .info import read_info, refuse_broken_seal, refuse_no_settings
 from .partition import Partition
 

@@ -38,7 +38,7 @@ def command(
     CONFIG is a .toml file, as for train. Without it, the defaults of train are used. Flags and --set override it.
     """
     from ...decomposition.client_data.analysis import data, name_of
-    from ..fetching import fetch
+    from ..progress import fetch
     from ..run_analysis import answer
 
     flags = {"name": name, "partition": partition, "clients": clients}

@@ -14,8 +14,8 @@ from ...checkpoints.errors import spans
 from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.recorder import described
 from ...checkpoints.rounds.metrics import read_table
-from ...checkpoints.runs.recorded_error import NAME, kept_outcomes
-from ...training.tables.run_names import both_seeds, settings_of, title_of
+from ...checkpoints.runs.recorded_error import NAME, stored_checks
+from ...training.curves.run_names import both_seeds, settings_of, title_of
 from ..printing import say, say_json
 from ..progress import progress
 
@@ -205,7 +205,7 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
             yield f"  {file}: {what}"
         if found.torn:
             yield f"  {found.torn}"
-    for outcome in kept_outcomes(run).values():
+    for outcome in stored_checks(run).values():
         yield f"  {NAME}: {outcome.sentence()}" + (f": {outcome.explained}" if outcome.explained else "")
 
 
@@ -231,7 +231,7 @@ def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
         "faults": [{"file": file, "what": what} for file, what in found.faults],
         "recorded errors": [
             {"sentence": one.sentence(), "differs": one.differs, "explained": one.explained}
-            for one in kept_outcomes(run).values()
+            for one in stored_checks(run).values()
         ],
     }
 

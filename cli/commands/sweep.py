@@ -188,7 +188,7 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     from ...analysis.execution import spoken
     from ...checkpoints import spoken_size
     from ...training.sweeps.estimates import estimate
-    from ...training.sweeps.steps import commands_of
+    from ...training.sweeps.schedule import commands_of
     from ...training.sweeps.sweep import rounds_there
 
     there = rounds_there(plan, out)

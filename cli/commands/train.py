@@ -120,8 +120,7 @@ def command(
     from ...training import train as train_run
     from ...training.config.sources import placed, stored_tables
     from ...training.import_string import is_call
-    from ..fetching import fetch
-    from ..progress import TrainingWatcher
+    from ..progress import TrainingWatcher, fetch
 
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]

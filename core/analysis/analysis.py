@@ -157,7 +157,7 @@ def one(
         return Ready([settings], lambda attrs, work: [compute(attrs[0], work)])
 
     parts = (Part(kind, ready, beside=beside),)
-    return Question(folder, name, parts, lambda results: cast(R, results[0]), kind.drawn, kind.paged)
+    return Question(folder, name, parts, lambda results: cast(R, results[0]), tuple(kind.drawn), tuple(kind.paged))
 
 
 class Asks(Protocol[P, A]):

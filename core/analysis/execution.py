@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..results import Kept
+from ..results import Serializable
 from ..results.base import versions
-from ..results.resume import Partial
+from ..results.resume import ResumeStore
 
 if TYPE_CHECKING:
     from ..evaluation.resumable import Elsewhere
@@ -22,7 +22,7 @@ Report = Callable[[int, int], None]
 ROUNDS = ("rounds",)
 
 
-T = TypeVar("T", bound=Kept)
+T = TypeVar("T", bound=Serializable)
 
 
 def untold(line: str) -> None:
@@ -59,12 +59,12 @@ class Work:
     elsewhere: Sequence[Elsewhere] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def store(self, settings: Mapping[str, Any], *loose: str) -> Partial:
+    def store(self, settings: Mapping[str, Any], *loose: str) -> ResumeStore:
         """What is finished of the question with these settings; those named ``loose`` are not part of it."""
         question = {key: value for key, value in settings.items() if key not in loose}
-        return Partial(self.keep, {**question, "versions": versions()})
+        return ResumeStore(self.keep, {**question, "versions": versions()})
 
-    def each(self, label: str, tasks: Iterable[Task[T]], store: Partial) -> list[T]:
+    def each(self, label: str, tasks: Iterable[Task[T]], store: ResumeStore) -> list[T]:
         """Every task's answer: from the store where it is there, else computed and kept."""
         tasks = list(tasks)
         whole, before = sum(task.size for task in tasks), 0

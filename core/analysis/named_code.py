@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
-from ..checkpoints.recorder.kept_data import is_own_code
+from ..checkpoints.recorder.stored_data import is_own_code
 
 if TYPE_CHECKING:
     from ..checkpoints import Run

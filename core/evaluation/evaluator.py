@@ -19,8 +19,8 @@ from torch.nn.modules.conv import _ConvNd
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..distributed.worker import Job
 from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
-from .copies import copied
 from .model_replica import Replica
+from .module_copy import copied
 from .samples import Samples
 from .tasks import Tally
 from .uint8_images import Inputs, in_batches

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..checkpoints import Layout, Weights
-from .copies import copied
+from .module_copy import copied
 
 # Points combined at a time; always so many, for the last bit of a product may change with its shape.
 GROUP = 8

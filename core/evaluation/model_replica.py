@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..checkpoints import Layout, Weights
 from .compute import CPU, Compute
-from .copies import copied
 from .first_layer_cache import Entrance, FirstLayer
+from .module_copy import copied
 from .normalization import re_estimate
 from .uint8_images import Inputs, Pixels
 

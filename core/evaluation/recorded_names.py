@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import Layout
 from ..checkpoints.models.expected import ExpectedModel
-from ..checkpoints.models.fitting import fit_names
+from ..checkpoints.models.match_names import match_names
 
 
 class ByNames(nn.Module):
@@ -61,7 +61,7 @@ class ByNames(nn.Module):
 def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
     """The module itself where its names are those of a run, or do not go with them; else one that has them.
 
-    What is put right is what :func:`~fedscope.checkpoints.models.fitting.fit_names` does of files: prefixes and
+    What is put right is what :func:`~fedscope.checkpoints.models.match_names.match_names` does of files: prefixes and
     wrappers' parts of names, the second name of a tied tensor, constants and counters.
 
     Args:
@@ -72,7 +72,7 @@ def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
         return module
     # shapes alone are looked at; these arrays take no memory
     given = {one.name: np.broadcast_to(np.zeros((), one.dtype), one.shape) for one in recorded.entries}
-    found = fit_names("", given, {one.name: one.dtype for one in recorded.entries}, expected)
+    found = match_names("", given, {one.name: one.dtype for one in recorded.entries}, expected)
     if not found.whole:
         return module
     names = {given: want for want, given in found.names.items()}  # of tied names one

@@ -20,7 +20,7 @@ from torch import nn
 
 from ..checkpoints import FedscopeWarning, Model, Weights
 from ..results.base import versions
-from ..results.resume import Partial, kept_fingerprint
+from ..results.resume import ResumeStore, stored_fingerprint
 from .evaluator import Evaluator
 from .first_layer_groups import Spanning
 from .model_replica import Replica
@@ -92,7 +92,7 @@ class Visits:
         watch: Callable[[Visits], None] | None = None,
     ) -> None:
         self._evaluator, self._form, self._watch = evaluator, form, watch
-        self._store, self._fingerprint = Partial(partial, fingerprint), fingerprint
+        self._store, self._fingerprint = ResumeStore(partial, fingerprint), fingerprint
         self._costs = np.ones(count) if costs is None else costs
         self._expected, self._progress = expected or float(self._costs.sum()), progress
         sets = len(evaluator.parts)
@@ -108,7 +108,7 @@ class Visits:
         its last bits: that is no other analysis where the processors are known to differ.
         """
         for store in elsewhere:
-            head = kept_fingerprint(store.path)
+            head = stored_fingerprint(store.path)
             own = dict(self._fingerprint)
             if head is None:
                 continue
@@ -122,7 +122,7 @@ class Visits:
                     stacklevel=2,
                 )
                 continue
-            self._take_over(Partial(store.path, kept_fingerprint(store.path) or {}, aside=False))
+            self._take_over(ResumeStore(store.path, stored_fingerprint(store.path) or {}, aside=False))
         self._tell()
 
     @property
@@ -159,7 +159,7 @@ class Visits:
         """More points will be asked for than was said, which cost so much."""
         self._expected += more
 
-    def _take_over(self, store: Partial) -> None:
+    def _take_over(self, store: ResumeStore) -> None:
         """The points of a store; one that is none is measured again."""
         sets, count = self.loss.shape
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..checkpoints import FedscopeError, Layout, Model
-from .copies import refuse_borrowed
 from .model_replica import Replica
+from .module_copy import refuse_borrowed
 from .samples import Samples
 from .standard_tasks import is_own
 from .tasks import Task

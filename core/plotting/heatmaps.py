@@ -28,7 +28,7 @@ class BarScale(Protocol):
 
     @property
     def extend(self) -> str:
-        """At which ends the bar has an arrow, in matplotlib's word."""
+        """The ends at which the bar has an arrow, in matplotlib's word."""
 
     def label_within(self, height: float) -> str:
         """The label of a bar so many inches high."""

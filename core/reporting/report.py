@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..analysis.runs import open_run, refuse_one_name
 from ..checkpoints import FedscopeError, Run, write_durably
-from ..checkpoints.io.own_files import ELSEWHERE, refuse_strange
+from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
 from .discover import beside

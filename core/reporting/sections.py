@@ -19,8 +19,8 @@ from ..landscape.planes.result import Plane
 from ..plotting.web_page import escaped, unbroken
 from ..results.pictures import picture_of
 from ..training.curves.result import Curves
+from ..training.curves.run_names import title_of
 from ..training.loop.verify_run import Soundness
-from ..training.tables.run_names import title_of
 from .clients import Client, clients_of
 from .discover import SECTIONS, Beside, Found
 from .html import LIVE, paragraphs, picture, table

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from ..checkpoints.errors import FedscopeError
-from ..checkpoints.io.hdf5 import RESULT_AGAIN, Neither, attribute, check_seal, reading, writing
+from ..checkpoints.io.hdf5 import RESULT_AGAIN, UnreadableAttribute, attribute, check_seal, reading, writing
 from ..checkpoints.io.hdf5_validation import refuse_unstored
 from ..checkpoints.io.visible_text import visible
 from .base import Result, of_installed
@@ -236,7 +236,7 @@ def _shown(texts: Any) -> np.ndarray:
 
 def _attribute(path: Path, file: Any, key: str) -> Any:
     value = attribute(file, key)
-    if isinstance(value, Neither):
+    if isinstance(value, UnreadableAttribute):
         raise _damaged(path, f"its attribute {key} is {value}")
     return _undone(value)
 

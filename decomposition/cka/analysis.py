@@ -114,7 +114,7 @@ class SimilaritySettings:
         return {**posed.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
 
     def of(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The same as arguments."""
+        """The settings as arguments."""
         return (
             {"layers": self.layers}
             | {name: settings[name] for name in ("estimator", "batch", "seed")}

@@ -26,14 +26,14 @@ from ...plotting.style import (
     word_of,
 )
 from ...plotting.ticks import crosses, even, label_ends, label_points
-from .result import OUTPUT
+from .result import OUTPUT, ClientCKA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from .model_result import ModelCKA
-    from .result import ClientCKA, RoundCKA
+    from .result import ClientCKAs, RoundCKA
 
 # Inches. Left of the maps, between them, their titles, the name of the axis below.
 LEFT, BETWEEN, TITLE, LABEL = 0.24, 0.09, 0.18, 0.17
@@ -56,6 +56,21 @@ PANELS = {
     "rounds": "no run has two rounds",
     "error": "no run has two rounds with a test error, measured while training",
 }
+
+
+def draw(
+    result: ClientCKA | ClientCKAs, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
+) -> Figure:
+    """The first, middle and last round as heat maps above the means over rounds and, where they were
+    measured, test errors against the means; ``width`` in inches.
+
+    Args:
+        panels: some of "maps", "rounds" and "error" alone; all by default.
+
+    Raises:
+        FedscopeError: as :func:`draw_clients`.
+    """
+    return draw_clients([result] if isinstance(result, ClientCKA) else list(result), width, title, panels)
 
 
 def draw_clients(

@@ -29,7 +29,7 @@ CLIENTS = 100
 LEGIBLE = 3
 
 
-def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """Above the clients' numbers of samples, below a bubble for each client and class, its area the number of samples.
 
     Of more than 100 clients 100 are shown, evenly over their ids. Where there is one class, or none, there is nothing
@@ -115,6 +115,11 @@ def _remark(result: ClientData, shown: int) -> str:
     return "; ".join(parts)
 
 
+def draw_any_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure | None:
+    """Samples where they are images or texts; None of others."""
+    return draw_samples(result, width, title) if result.images.size or result.texts else None
+
+
 def draw_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """A few samples of some clients: images a row a client, texts a line a sample."""
     if result.texts:
@@ -141,7 +146,7 @@ def draw_samples(result: ClientData, width: float = 3.5, title: str | None = Non
 
 
 def _draw_texts(result: ClientData, width: float, title: str | None) -> Figure:
-    """As much of each sample as fits a line, in type of one width."""
+    """Draw as much of each sample as fits a line, in type of one width."""
     with paper_style(width):
         left, gap, top = 0.62, 0.08, EDGE + (0.24 if title else 0.04)
         room = int((width - left - EDGE) / (SMALL * FIXED))

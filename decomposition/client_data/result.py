@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...results.arrays import Variable
 from ...results.tables import write_csv
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 COLUMNS = ("client", "domain", "class", "samples", "test_samples")
 
@@ -45,7 +45,7 @@ class ClientData(ArrayResult):
     needed = {"counts": "client class", "test": "client class"}
     optional = {"domain": "client", "shown": "shown_client", "images": ""}
     derived = (".counts.csv",)
-    drawn = ("", ".samples")
+    drawn: ClassVar = {"": "draw", ".samples": "draw_any_samples"}
 
     counts: np.ndarray
     test: np.ndarray
@@ -119,19 +119,6 @@ class ClientData(ArrayResult):
         """The name of a client's domain; "" where it has several or the data have none."""
         known = len(self.client_domains) and self.client_domains[client] >= 0
         return self.domains[self.client_domains[client]] if known else ""
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Bubbles of the clients' samples by class, and their sizes; ``width`` in inches."""
-        from .figure import draw_counts
-
-        return draw_counts(self, width, title)
-
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """The bubbles, and where samples are images or texts a few of them under ``.samples``."""
-        from .figure import draw_samples
-
-        bubbles = {"": self.figure(width, title, **drawing)}
-        return bubbles | ({".samples": draw_samples(self, width, title)} if self.images.size or self.texts else {})
 
     def summary(self) -> str:
         """Describe the clients' sizes, how many classes each has, and what is nobody's."""

@@ -104,7 +104,7 @@ def refuse_unequal(runs: Sequence[Run], layers: Sequence[str]) -> None:
 
 
 def looked_into(asked: Sequence[tuple[Run, int]], layers: Sequence[str]) -> dict[str, tuple[Run, int]]:
-    """Of every run the last round of three clients or more, in which layers are looked into; by the run's name.
+    """Find every run's last round of three clients or more, in which layers are looked into; by the run's name.
 
     Raises:
         FedscopeError: layers were asked for, and a run has no such round.

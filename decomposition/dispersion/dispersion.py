@@ -9,7 +9,7 @@ from threading import Event, Lock
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Piece, Round, read_pieces
+from ...checkpoints import ColumnChunk, FedscopeError, Round, read_chunks
 from ...evaluation.compute import CPU, Compute, run_in_workers
 from ...training.methods.shared.micro_classes import TINY, high_entries
 from .layer_maps import NUMBERS, count_clients
@@ -57,15 +57,15 @@ def disperse_round(
     measured: dict[str, LayerDispersion] = {}
     whole, done = LayerSums(), 0
 
-    def tasks() -> Iterator[tuple[Layer, Piece]]:
+    def tasks() -> Iterator[tuple[Layer, ColumnChunk]]:
         layer = Layer("", cvs[:0])
-        for piece in read_pieces(round_, max(1, numbers // clients)):
+        for piece in read_chunks(round_, max(1, numbers // clients)):
             if piece.layer != layer.name:
                 layer = Layer(piece.layer, cvs[layout.slices[piece.layer]])
             yield layer, piece
 
     def measure(
-        task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event
+        task: tuple[Layer, ColumnChunk], buffer: np.ndarray, stop: Event
     ) -> tuple[int, tuple[LayerSums, LayerDispersion] | None]:
         layer, piece = task
         sums = layer.measure(column_moments(piece.read(buffer), compute.device), piece.start, clients, fdr)
@@ -201,7 +201,7 @@ class Layer:
             return not self.missing
 
     def finish(self) -> LayerSums:
-        """Finish the sums of the layer, once all its columns have been measured, whoever measured them first."""
+        """Finish the sums of the layer, once all its columns have been measured, in any order."""
         sums = LayerSums()
         for start in sorted(self.parts):
             sums.add(self.parts[start])
@@ -215,7 +215,8 @@ class Layer:
 
 
 def _median(values: np.ndarray, count: int) -> float:
-    """As ``np.nanmedian``, which takes four times as long; in place. ``count`` are not NaN: those go to the end."""
+    """Find the median as ``np.nanmedian`` does, which takes four times as long; in place. ``count`` are not NaN: those
+    go to the end."""
     middle = count // 2
     values.partition(middle)
     upper = float(values[middle])

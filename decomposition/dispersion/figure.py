@@ -34,7 +34,7 @@ SEEN = 0.998  # share of parameters that the axis of the histogram holds
 FAINTEST = 0.1  # of mean skewness the strongest colour stands for no less, because that is noise
 
 
-def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
     """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them."""
     if not result.rounds:
         raise FedscopeError("the result has no round to draw; compute it again with --force")
@@ -104,7 +104,7 @@ def _norm(values: Mapping[str, Array], name: str) -> Any:
 
 
 def _tick(axes: Axes, rounds: list[int], layers: list[str], size: tuple[float, float]) -> None:
-    """As many names as there is room for; the whole model always has its own."""
+    """Set as many names as there is room for; the whole model always has its own."""
     last = len(layers) - 1
     step = ceil(NAME / (size[1] / len(layers)))
     named = [i for i in range(0, last, step) if i <= last - step] + [last]
@@ -144,10 +144,13 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
     return "; ".join(parts)
 
 
+def draw_any_layers(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure | None:
+    """Single layers where the result has maps of them; None where it has not."""
+    return draw_layers(result.maps, width, title) if result.maps else None
+
+
 def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None = None) -> Figure:
     """A row a layer; in narrow figures the two panels stand one above the other."""
-    if not maps:
-        raise FedscopeError("the result has no single layers to draw: skewness needs three clients or more")
     with paper_style(width):
         stacked = width < NARROW
         room = width - LEFT - BAR_GAP - THIN_BAR - NUMBERS

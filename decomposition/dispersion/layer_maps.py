@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Round, read_pieces
+from ...checkpoints import FedscopeError, Round, read_chunks
 from .statistics import Array, ColumnMoments, column_moments
 
 Rows = list[dict[str, Any]]
@@ -184,10 +184,10 @@ class Grid:
 
 
 def _moments(round_: Round, layer: str, every: int) -> Iterator[ColumnMoments]:
-    """Of every ``every``-th parameter of a layer."""
+    """Measure the moments of every ``every``-th parameter of a layer."""
     clients = len(round_.client_ids)
     buffer = np.empty(max(NUMBERS, clients), round_.layout.dtype)
-    for piece in read_pieces(round_, max(1, NUMBERS // clients), [layer]):
+    for piece in read_chunks(round_, max(1, NUMBERS // clients), [layer]):
         yield column_moments(piece.read(buffer)[:, -piece.start % every :: every])
 
 

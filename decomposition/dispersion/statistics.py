@@ -26,7 +26,7 @@ HAIR = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ColumnMoments:
-    """Of n parameters over C clients, float64 [n] each; NaN where a quantity does not exist.
+    """Moments of n parameters over C clients, float64 [n] each; NaN where a quantity does not exist.
 
     Attributes:
         mean: μ = mean_k w_k.
@@ -100,7 +100,7 @@ def _central_means(values: np.ndarray) -> tuple[Array, Array, Array, Array]:
 
 
 def _on_device(values: np.ndarray, device: str) -> tuple[Array, Array, Array, Array]:
-    """As :func:`_central_means`, by torch."""
+    """Do as :func:`_central_means`, by torch."""
     import torch
 
     about = torch.from_numpy(values).to(device).double()

@@ -32,7 +32,7 @@ class Draws:
     count: int
 
     def __str__(self) -> str:
-        """As it is given."""
+        """The draws as they are given."""
         return self.kind if self.kind in ("runs", "none") else f"{self.kind}:{self.count}"
 
 

@@ -37,7 +37,7 @@ PATHS: dict[str, dict[str, Any]] = {
 END: dict[str, Any] = {"marker": "D", "markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.5}
 
 
-def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Embedding, width: float = 3.5, title: str | None = None) -> Figure:
     """Clients as dots in the colour of their round, the server's models as paths that end in a diamond."""
     numbers = result.method == "pca"
     with paper_style(width):

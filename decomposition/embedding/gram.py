@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ...checkpoints import FedscopeError, Run
 from ...distributed.cores import cores
 from ...evaluation.compute import CPU, Compute, run_in_workers
-from ...results.resume import Partial
+from ...results.resume import ResumeStore
 from .shown_models import LayerColumns, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def gram(
     layers: Collection[str] | None = None,
     compute: Compute = CPU,
     numbers: int = NUMBERS,
-    partial: Partial | None = None,
+    partial: ResumeStore | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Gram:
     """The Gram matrix of the clients of some rounds, and of the server's models ``global`` and ``averaged`` there.

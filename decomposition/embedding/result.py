@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from ...results import Table, TableResult
 from .shown_models import Point
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 Array = npt.NDArray[np.float64]
 Method = Literal["tsne", "pca"]
@@ -43,7 +43,8 @@ class Embedding(TableResult):
 
     command = "disperse --embed"
     suffixes = (".embedding.csv", ".embedding.json")
-    drawn = paged = (".embedding",)
+    drawn: ClassVar = {".embedding": "draw"}
+    paged: ClassVar = {".embedding": "draw_page"}
     format = "fedscope-embedding"
     tables = (Table(".embedding.csv", {"run": str, "round": int, "which": str, "x": float, "y": float}),)
 
@@ -113,25 +114,9 @@ class Embedding(TableResult):
             **measures,
         )
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """A panel a run on common axes, colours over rounds; ``width`` in inches."""
-        from .figure import draw_embedding
-
-        return draw_embedding(self, width, title)
-
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """The figure lies in BASE.embedding."""
-        return {".embedding": self.figure(width, title)}
-
     def page(self, title: str | None = None) -> str:
         """Draw a web page that tells round, client and its classes, and picks rounds out."""
-        from .page import draw_page
-
-        return draw_page(self, title)
-
-    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
-        """The page lies beside it."""
-        return {".embedding": self.page(title)}
+        return self.paging(".embedding")(self, title)
 
     def summary(self) -> str:
         """The map in words, and how far clients are from the mean of their round, run by run."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Layout, Piece, Round, Run, nearest, read_pieces, recorded_clients
+from ...checkpoints import ColumnChunk, FedscopeError, Layout, Round, Run, nearest, read_chunks, recorded_clients
 from ...checkpoints.errors import listed
 from ...checkpoints.rounds.columns import AHEAD
 
@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """The clients of some rounds, round by round, and behind them the server's models of these rounds.
+    """Clients of some rounds, round by round, and behind them the server's models of these rounds.
 
     Attributes:
         rounds: at rest, one an asked round, all of one layout.
@@ -64,7 +64,7 @@ class Models:
 
     @property
     def layout(self) -> Layout:
-        """Of all models."""
+        """The layout of all models."""
         return self.rounds[0].layout
 
     def address(self, place: int) -> str:
@@ -161,8 +161,8 @@ class LayerColumns:
         reference: what all are compared with, one row.
     """
 
-    pieces: tuple[Piece, ...]
-    reference: Piece
+    pieces: tuple[ColumnChunk, ...]
+    reference: ColumnChunk
 
     def read(self, buffer: np.ndarray) -> list[np.ndarray]:
         """The rows of piece after piece, [C_t, count], in ``buffer``: at least n times ``count`` numbers, flat."""
@@ -174,14 +174,14 @@ class LayerColumns:
 
 
 def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generator[LayerColumns, None, None]:
-    """Read all models in blocks of at most ``columns`` columns, which whoever works on a block reads.
+    """Split all models into blocks of at most ``columns`` columns, each read by the worker that has it.
 
     The files of all rounds are open at once.
     """
-    clients = [read_pieces(round_, columns, layers) for round_ in models.rounds]
-    servers = [read_pieces(models.rounds[at], columns, layers, which=which) for at, which in models.servers]
+    clients = [read_chunks(round_, columns, layers) for round_ in models.rounds]
+    servers = [read_chunks(models.rounds[at], columns, layers, which=which) for at, which in models.servers]
     first = models.rounds[0]
-    start = read_pieces(first, columns, layers, which="start") if "start" in first.models else None
+    start = read_chunks(first, columns, layers, which="start") if "start" in first.models else None
     for pieces in zip(*clients, *servers, strict=True):
         # without a start, the first client
         yield LayerColumns(pieces, replace(pieces[0], places=pieces[0].places[:1]) if start is None else next(start))

@@ -36,7 +36,7 @@ def explain(
     """Explain what makes up the loss of the averaged model in each phase, on one page, and what the data do not decide.
 
     The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
-    :func:`fedscope.decomposition.explanation.claims.explain` for the verdicts.
+    :func:`fedscope.decomposition.explanation.explain.explain` for the verdicts.
 
     Args:
         runs: one, or several that are compared; ``RUN@60`` is a run with ``rounds=60``.
@@ -75,7 +75,7 @@ def explain(
         return [ready()[1](attrs[0], work)]
 
     def judged(attrs: list[dict[str, Any]], work: Work) -> list[Explanation]:
-        from .claims import explain
+        from .explain import explain
 
         dataset, (settings, _) = dataset_of(opened, source), ready()
         with work.store(settings, *ROUNDS) as store:
@@ -106,7 +106,7 @@ def explain(
     names = [run.name for run in opened[1:]]
     what = "-".join([source.split, *special, *names, *([slug(asked_rounds[0])] if asked_rounds[0] else [])])
     folder = opened[0].path / "figures"
-    return Question(folder, f"explain-{what}", parts, lambda results: results[-1], paged=Explanation.paged)
+    return Question(folder, f"explain-{what}", parts, lambda results: results[-1], paged=tuple(Explanation.paged))
 
 
 def measures(
@@ -152,7 +152,7 @@ def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> 
 
 
 def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For runs that are draws of each other, the rounds that all have.
+    """Select, for runs that are draws of each other, the rounds that all have.
 
     Raises:
         FedscopeError: there is none.

@@ -14,7 +14,7 @@ from ...checkpoints import Round, Weights, weighted_mean
 from ...evaluation.compute import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
-from ...results import Kept
+from ...results import Serializable
 from ..factors.model_outputs import model_outputs
 
 #: (round, mean similarity of the clients' pairs, its standard error or None, over how many minibatches)
@@ -22,7 +22,7 @@ Similarity = tuple[int, float, float | None, int]
 
 
 @dataclass(frozen=True)
-class Against(Kept):
+class Against(Serializable):
     """Another model: its mean cross-entropy (nats) and error (share, 0..1), and the means over samples of the first
     model's minus its own, with their standard errors over samples: sd of the n differences / √n."""
 
@@ -36,7 +36,7 @@ class Against(Kept):
 
 
 @dataclass(frozen=True)
-class ModelComparison(Kept):
+class ModelComparison(Serializable):
     """`model` of a round, "average" (of its clients) or "averaged" (over rounds), against others on `samples` samples:
     its mean cross-entropy (nats) and error (share, 0..1), and each of the others."""
 
@@ -49,7 +49,7 @@ class ModelComparison(Kept):
 
 
 @dataclass(frozen=True)
-class RoundMeasures(Kept):
+class RoundMeasures(Serializable):
     """Measures of one round's models: the clients' similarity, None where it has no value, and the comparisons on test
     data."""
 

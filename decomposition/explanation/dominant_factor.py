@@ -40,7 +40,7 @@ def parts_of(one: RoundFactors) -> tuple[str, ...]:
 
 
 def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
-    """Of a phase; None where the run has no such phase.
+    """Judge the greatest part of a phase; None where the run has no such phase.
 
     Early: supported where one factor's |value| is apart from every other one's in each round of the phase. Later:
     supported where in each round heterogeneous bias, or a locality above 0, is apart from all others but these two;
@@ -77,9 +77,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
             both = f"{NAMES[first.name]} ({spell(first)}) and {NAMES[near[0].name]} ({spell(near[0])})"
             doubts.append(f"in round {one.round} {both} are not apart")
     several = len(firsts) > 1 if early else len(stands) > 1
-    places = (
-        list_words([f"{NAMES[factor]} in {in_rounds(rounds)}" for factor, rounds in firsts.items()]) if firsts else ""
-    )
+    places = list_words([f"{NAMES[factor]} in {in_rounds(rounds)}" for factor, rounds in firsts.items()] or [""])
     if several:
         doubts.insert(0, f"the greatest is {places}")
         remedies.append(CHANGES)

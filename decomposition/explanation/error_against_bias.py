@@ -127,7 +127,7 @@ class _Both:
 
 @dataclass(frozen=True)
 class Relation:
-    """Of two numbers over n rounds, pair by pair of rounds.
+    """Relation of two numbers over n rounds, pair by pair of rounds.
 
     Attributes:
         rounds: n, with finite values of both.

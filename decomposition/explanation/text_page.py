@@ -144,7 +144,7 @@ def _run_notes(own: Evidence, judged: Collection[tuple[str, str]]) -> Iterator[s
 
 
 def title(explanation: Explanation) -> str:
-    """Of the page."""
+    """The title of the page."""
     return f"What makes up the loss of the averaged model: {', '.join(explanation.runs)}"
 
 

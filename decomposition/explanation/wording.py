@@ -145,7 +145,7 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
 
 
 def alike(rounds: Sequence[RoundFactors]) -> str:
-    """Of rounds some of which have draws that are the same models: which, and what follows."""
+    """Describe rounds whose draws are the same models: which, and what follows."""
     numbers = [one.round for one in rounds if all_alike(one)]
     draws = "replays are all alike, because clients take full batches" if is_replayed(rounds) else "draws are all alike"
     subject = f"The {draws}" if len(numbers) == len(rounds) else f"In {in_rounds(numbers)} the {draws}"

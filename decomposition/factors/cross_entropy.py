@@ -138,9 +138,9 @@ def decompose_loss(
 
 @dataclass(frozen=True)
 class LossSums:
-    """Of n samples: `mean` and `squares`, by row of the result, the mean over samples and the sum of squared deviations
-    from it; `left_out` [R], the sums over samples without each of the draws; `clients` [K], the sums of their
-    variances."""
+    """Sums over n samples: `mean` and `squares`, by row of the result, the mean over samples and the sum of squared
+    deviations from it; `left_out` [R], the sums over samples without each of the draws; `clients` [K], the sums of
+    their variances."""
 
     n: int
     mean: Mapping[str, float]

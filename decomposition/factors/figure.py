@@ -71,10 +71,9 @@ PANELS = {
 }
 
 
-def draw_factors(
-    result: Decomposition, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
-) -> Figure:
-    """The figure of a decomposition: a column of panels a run, `width` inches in all.
+def draw(result: Decomposition, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
+    """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the measured
+    test error; `width` in inches, one column of panels a run.
 
     From above: the factors and the loss of the averaged model that they add up to, signed; those too small to be seen
     there, on an axis that is linear about 0 and logarithmic beyond; every client by itself, on its own samples and on
@@ -175,7 +174,7 @@ def _words_above(
 
 
 def _wrap(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
-    """In lines of at most `room` inches."""
+    """Break a text into lines of at most `room` inches."""
     for characters in range(max(1, int(2 * room / CHARACTER)), 0, -1):
         lines = textwrap.wrap(words, characters)
         if max((_inches(line, font) for line in lines), default=0.0) <= room:
@@ -189,7 +188,7 @@ def _inches(words: str, font: Mapping[str, Any]) -> float:
 
 
 def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, float]:
-    """The panels that are drawn, from above, and their heights in inches. Raises as :func:`draw_factors`."""
+    """The panels that are drawn, from above, and their heights in inches. Raises as :func:`draw`."""
     for name in asked:
         if name not in PANELS:
             raise FedscopeError(f"{name!r} is not a panel of a decomposition; there are {', '.join(PANELS)}")

@@ -15,7 +15,7 @@ from .fixed import fixed_factors
 from .rows import FactorRow, RoundFactors
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 # What a round's tables do not say and a figure needs.
 ROUND_FIELDS = (
@@ -189,20 +189,6 @@ class Decomposition(TableResult):
             for run in head["runs"]
         )
         return cls(tuple(runs), head["split"], head["draws"], head["loss"], head["attrs"])
-
-    def figure(self, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
-        """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the
-        measured test error; `width` in inches, one column of panels a run.
-
-        Args:
-            panels: some of "factors", "clients", "distance" and "error" alone; all by default.
-
-        Raises:
-            FedscopeError: there is no round to draw, or nothing of a panel that is asked for.
-        """
-        from .figure import draw_factors
-
-        return draw_factors(self, width, title, panels)
 
     def summary(self) -> str:
         """The last decomposed round of every run in words."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...results import Kept
+from ...results import Serializable
 
 if TYPE_CHECKING:
     from ..draws.cohort_draws import CohortDraws
@@ -93,7 +93,7 @@ def recorded(rounds: Sequence[RoundFactors]) -> bool:
 
 
 @dataclass(frozen=True)
-class RoundFactors(Kept):
+class RoundFactors(Serializable):
     """The decomposition of one round.
 
     `draws` is the draws' source (`local:4`), `count` their number R, `independent` whether unbiased estimates exist;
@@ -124,7 +124,7 @@ class RoundFactors(Kept):
         biases: Sequence[tuple[float | None, float | None]] = (),
         **known: Any,
     ) -> Self:
-        """Of a cohort, with a row a client in its order.
+        """Take those of a cohort, with a row a client in its order.
 
         Args:
             distance: ||w_k^r - w_FMA^r|| [K, R].

@@ -27,7 +27,7 @@ MEANS, CELL, MOST = 0.95, 0.16, 3.4
 SMALLEST = 1.0
 
 
-def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Forgetting, width: float = 3.5, title: str | None = None) -> Figure:
     """Violet cells: the client answers less of the class rightly than the model it was sent; orange ones: more.
 
     Of the others' training data, or of all test data, in the last round. Where there are several rounds, the mean

@@ -74,7 +74,7 @@ def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
     return made
 
 
-def draw_parameters(result: Parameters, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Figure:
     """A panel a parameter, each with its own axes: the density over the first run's clients, the clients below it, and
     the models as vertical lines; ``width`` in inches.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from .parameter_names import Array, RunValues
 from .summaries import Reference, Summary, known, summarise
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 Colour = Literal["layer", "skewness", "dispersion"]
 
@@ -99,13 +99,6 @@ class Parameters(TableResult):
         reference = Reference.from_json(head["reference"]) if head["reference"] else None
         return cls(names, tuple(_run(run, names, values) for run in head["runs"]), reference, head["attrs"])
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Densities over the first run's clients, a panel a parameter, with the models' values marked; ``width`` in
-        inches."""
-        from .figure import draw_parameters
-
-        return draw_parameters(self, width, title)
-
     def summary(self) -> str:
         """Describe the distance of the average to the mode, against that by chance; then a line a parameter."""
         first = self.runs[0]
@@ -160,6 +153,7 @@ class ParameterMap(TableResult):
     """
 
     command = "parameters --tsne"
+    drawn: ClassVar = {"": "tsne_figure:draw"}
     suffixes = (".parameters-tsne.csv", ".parameters-tsne.json")
     format = "fedscope-parameters-tsne"
     tables = (
@@ -215,16 +209,6 @@ class ParameterMap(TableResult):
             head["attrs"],
         )
 
-    def figure(self, width: float = 3.5, title: str | None = None, colour: Colour = "layer") -> Figure:
-        """The map, coloured by layer, by skewness or by dispersion (cv); ``width`` in inches.
-
-        Raises:
-            FedscopeError: another ``colour``.
-        """
-        from .tsne_figure import draw_map
-
-        return draw_map(self, width, title, colour)
-
     def summary(self) -> str:
         """Count the shown parameters, of how many, and those of high dispersion."""
         every = self.attrs["parameters"]
@@ -234,7 +218,7 @@ class ParameterMap(TableResult):
         )
 
     def findings(self) -> dict[str, Any]:
-        """The same numbers."""
+        """The numbers of the summary."""
         return {
             **self.head(),
             "points": len(self.layers),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import Round
-from ...results import Kept
+from ...results import Serializable
 from .density import Array, has_density, mode_of, modes_of
 from .parameter_names import RunValues, client_values, mean_of
 from .selection import sample_columns
@@ -122,7 +122,7 @@ def known(value: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Reference(Kept):
+class Reference(Serializable):
     """Quartiles with which ``fma_to_mode`` of a chosen parameter is compared.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_rows
+from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
 from ...checkpoints.errors import listed
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.compute import CPU, Compute
@@ -19,11 +19,10 @@ from ...training.build import config_of, data_of, module_of, partition_of
 from ...training.config.config import Config, merge
 from ...training.data.dataset import Dataset
 from ...training.local.cohort_storage import put_aside
-from ...training.local.memory_estimate import say_memory
+from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.run_history import began, config_at
-from ...training.loop.server_step import step
-from ...training.loop.server_validation import judge_of
+from ...training.loop.server import judge_of, step
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
@@ -116,7 +115,7 @@ def reaggregate(
     (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
 
     Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
-    :func:`fedscope.training.loop.server_step.step`, and one that holds a layer of all says how much that is.
+    :func:`fedscope.training.loop.server.step`, and one that holds a layer of all says how much that is.
 
     Args:
         configs: see :func:`reaggregating_config`.
@@ -149,7 +148,7 @@ def reaggregate(
     count, layout = len(round_.client_ids), round_.layout
     for config in configs:
         say_memory(config.server, layout, count, f"all {count} clients of {run.path}@{number}")
-    clients = recorded_rows(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
+    clients = recorded_matrix(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):

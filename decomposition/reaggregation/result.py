@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.errors import listed
@@ -52,7 +52,7 @@ class Reaggregation(TableResult):
 
     command = "reaggregate"
     suffixes = (".reaggregate.csv", ".reaggregate.json")
-    drawn = ()
+    drawn: ClassVar = {}
     format = "fedscope-reaggregate"
     tables = (
         Table(
@@ -111,7 +111,7 @@ class Reaggregation(TableResult):
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
         return result
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """There is none.
 
         Raises:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT, BOTTOM = 0.46, 0.1, 0.42
 
 
-def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over subsets with bands of one standard deviation; ``width`` in inches.
 
     Of one run a colour a round, of several a colour a run and dashes a round. Too many rounds for colours that can be

@@ -31,7 +31,7 @@ IDS = 30
 TREE, STRIP, NAMES, WIDE = 0.8, 0.1, 0.42, 5.5
 
 
-def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
     """Bars above, the matrix with its clients sorted by cluster and their dendrogram below; ``width`` in inches.
 
     Where the masks were kept, the micro-classes of the clients and the weights of the clusters follow.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...results import Kept
+from ...results import Serializable
 from ...training.methods.shared.micro_classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FEW = 5
 
 
 @dataclass(frozen=True)
-class LabelAgreement(Kept):
+class LabelAgreement(Serializable):
     """Agreement of clusters and similarities of K clients with their labels; None where a number does not exist.
 
     Attributes:
@@ -201,5 +201,5 @@ def _no_rand(result: Synergy, sets: int) -> str:
 
 
 def _p(value: float, least: float | None) -> str:
-    """With so few clients that it matters, also the least that is possible."""
+    """Write a p value; with so few clients that it matters, also the least that is possible."""
     return f"p = {value:.2g}" + ("" if least is None else f", least possible {least:.2g}")

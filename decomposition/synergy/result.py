@@ -17,7 +17,7 @@ from ...training.methods.shared.micro_classes import Clusters, cluster_of
 from .label_agreement import label_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,14 +180,6 @@ class Synergy(ArrayResult):
             **attrs.pop("criteria"),
             attrs=attrs,
         )
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The share of high entries of each layer above the clients' similarities, their clusters outlined, and the
-        dendrogram of the same similarities; with the masks, the micro-classes and the clusters' weights too. ``width``
-        in inches."""
-        from .figure import draw_synergy
-
-        return draw_synergy(self, width, title)
 
     def summary(self) -> str:
         """Describe what is high, which clients go together, what is left out, and what that has to do with labels."""

@@ -81,7 +81,7 @@ class RoundColours:
         return ListedColormap(matplotlib.colormaps[SURFACE](np.linspace(0, USED, 256)))
 
 
-def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
     """The figure of a result, ``width`` in inches.
 
     Above: the gap against Δ², both logarithmic; discs are rounds, coloured from the first to the last, the dashed line

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...results import Kept
+from ...results import Serializable
 
 # A gap below this share of the outputs' own size is rounding: float64 keeps 1e-16, and layers add to it.
 ROUNDING = 1e-12
@@ -16,7 +16,7 @@ FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Gap(Kept):
+class Gap(Serializable):
     """The gap of Lemma 1 for one cohort, as recorded (``shrink`` 1) or with its clients drawn towards their mean.
 
     ``gap`` = √(E_D ‖WENS(x) − f_FMA(x)‖²) and ``scale`` = √(E_D ‖f_FMA(x)‖²), in units of the outputs; ``distance`` =
@@ -47,7 +47,7 @@ class Gap(Kept):
 
 
 @dataclass(frozen=True)
-class Gaps(Kept):
+class Gaps(Serializable):
     """The gaps of one cohort, one for every ε."""
 
     gaps: tuple[Gap, ...]

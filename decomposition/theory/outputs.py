@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.compute import CPU, Compute, run_in_workers
-from ...evaluation.copies import copied
 from ...evaluation.evaluator import default_batch
 from ...evaluation.model_replica import Replica
+from ...evaluation.module_copy import copied
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...evaluation.validation import refuse_shapeless, try_out

@@ -16,7 +16,7 @@ from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
 #: what a variance is compared with, and what the paper has to do with it
@@ -97,8 +97,8 @@ class Theory(TableResult):
 
     @cached_property  # counting the orders of nine clients takes a second
     def correlations(self) -> tuple[Correlation, ...]:
-        """Of each variance with equation 3, MMD² alone and the first term alone, for every round of Theorem 2; those
-        that exist."""
+        """The correlations of each variance with equation 3, MMD² alone and the first term alone, for every round of
+        Theorem 2; those that exist."""
         every = (
             correlate(bounds, variance, prediction)
             for bounds in self.by_round.values()
@@ -114,7 +114,7 @@ class Theory(TableResult):
 
     @property
     def fedswa(self) -> dict[str, Any] | None:
-        """Of a run of FedSWA or FedMoSWA the fewest and the most ``steps`` of a client in a round, its ``rounds``, and
+        """For a run of FedSWA or FedMoSWA the fewest and the most ``steps`` of a client in a round, its ``rounds``, and
         the factor c̃ of each (:func:`~fedscope.decomposition.theory.fedswa.bound_factor`); None of other runs."""
         counted = self.attrs.get("fedswa")
         if counted is None:
@@ -177,13 +177,6 @@ class Theory(TableResult):
             tuple(ClientBound(round=round_, client=client, **values) for (round_, client), values in bounds.items()),
             head["attrs"],
         )
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The gap against Δ², above the variances against equation 3, MMD² alone and its first term; ``width`` in
-        inches."""
-        from .figure import draw_theory
-
-        return draw_theory(self, width, title)
 
     def summary(self) -> str:
         """A line of Lemma 1, with slopes, and one a round and variance of Theorem 2, with correlations and their

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.compute import CPU, Compute, run_in_workers
-from ...evaluation.copies import copied
 from ...evaluation.model_replica import FlatModule
-from ...evaluation.trained import trained_parameters
+from ...evaluation.module_copy import copied
+from ...evaluation.trainable_parameters import trained_parameters
 from ...evaluation.validation import refuse_shapeless
 
 # Samples a worker takes at a time: often enough to say how far it is.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...results import Kept
+from ...results import Serializable
 from ...training.data.membership import Members
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
@@ -28,7 +28,7 @@ COUNTED = 9
 
 
 @dataclass(frozen=True)
-class ClientBound(Kept):
+class ClientBound(Serializable):
     """One client of a round in Theorem 2; K is the kernel, D the samples it was taken on.
 
     `samples` n_k, those of D that are the client's; `diagonal` λ_k of the paper, the mean of K(x, x) over D_k;
@@ -56,7 +56,7 @@ class ClientBound(Kept):
 
 
 @dataclass(frozen=True)
-class Bounds(Kept):
+class Bounds(Serializable):
     """The clients of one round."""
 
     clients: tuple[ClientBound, ...]
@@ -70,7 +70,7 @@ class Bounds(Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class Spread(Kept):
+class Spread(Serializable):
     """The variances of one round's clients over replays, [K]."""
 
     variances: npt.NDArray[np.float64]

@@ -13,14 +13,14 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.spread import mean_band, mean_bars
 from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened
 from ...plotting.ticks import even, label_ends
-from .result import describe_divergence, from_sketches
+from .result import ClientUpdates, describe_divergence, from_sketches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from .angles import RoundUpdates
-    from .result import ClientUpdates
+    from .result import Updates
 
 # Inches. Room left and right of the curves, their height, between and below them.
 LEFT, RIGHT, HIGH, BETWEEN, BELOW = 0.52, 0.1, 0.95, 0.12, 0.4
@@ -30,6 +30,11 @@ TITLE, GAP, BAR, NUMBERS, SMALLEST, LARGEST = 0.18, 0.07, 0.08, 0.52, 0.8, 2.2
 WIDE = 5.5
 # More rounds than this are a line without marks.
 MARKED = 25
+
+
+def draw(result: ClientUpdates | Updates, width: float = 3.5, title: str | None = None) -> Figure:
+    """Mean cosine and cancellation over rounds, a line a run, and the first run's last cosines; ``width`` in inches."""
+    return draw_updates([result] if isinstance(result, ClientUpdates) else list(result), width, title)
 
 
 def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: str | None = None) -> Figure:

@@ -18,7 +18,7 @@ from ...results.tables import beside, write_csv
 from .angles import RoundUpdates
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 CLIENTS = {"weights": "weight of the client in the mean", "norm": "L2 norm of the update"}
 NUMBERS = {
@@ -105,12 +105,6 @@ class ClientUpdates(ArrayResult):
             rounds.append(RoundUpdates(round=int(number), cosine=cosine, **known))
         return cls(tuple(rounds), attrs)
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Mean cosine and cancellation over rounds, and the last round's cosines; ``width`` in inches."""
-        from .figure import draw_updates
-
-        return draw_updates([self], width, title)
-
     def summary(self) -> str:
         """The first and the last round: how alike the updates point, and how much of their length the mean keeps."""
         first, last = self.rounds[0], self.rounds[-1]
@@ -164,13 +158,6 @@ class Updates(Collection[ClientUpdates]):
         if again or not path.exists():
             write_csv(path, COLUMNS, (_row(part.run, round_) for part in self for round_ in part.rounds))
         return [path]
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Mean cosine and cancellation over rounds, a line a run, and the first run's last cosines; ``width`` in
-        inches."""
-        from .figure import draw_updates
-
-        return draw_updates(list(self), width, title)
 
     def summary(self) -> str:
         """Every run's sentence, and what was left out."""

@@ -24,7 +24,7 @@ LEFT, RIGHT, HIGH, BELOW = 0.49, 0.1, 1.3, 0.36
 LETTERS, AWAY = 11, 0.06
 
 
-def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over the rounds against W, a line a run, in bands of one deviation over the rounds, on a logarithmic axis;
     of one run over several rounds these below, a line a window. ``width`` in inches.
 

@@ -15,9 +15,9 @@ from ...evaluation.compute import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.resumable import Progress, fingerprint, provenance_of
 from ...evaluation.samples import Samples
-from ...evaluation.trained import frozen_count, trained_parameters, trains_nothing
+from ...evaluation.trainable_parameters import frozen_count, trained_parameters, trains_nothing
 from ...evaluation.validation import fits_module
-from ...results.resume import Partial
+from ...results.resume import ResumeStore
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
 from .one_model import CurvatureContext, CurvaturePart, SharpnessSettings, measure_part, parts_of, read_measures
@@ -111,7 +111,7 @@ def sharpness(
     digests = question.pop("models")
     meter = _Meter(progress, sum(part.passes for part in parts) * len(models))
     curvatures = []
-    with Partial(partial, question) as store:
+    with ResumeStore(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
             about = CurvatureContext(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
             curvatures.append(_curvature(model, _measure_parts(parts, about, digest, store, meter)))
@@ -119,7 +119,7 @@ def sharpness(
 
 
 def _measure_parts(
-    parts: Sequence[CurvaturePart], about: CurvatureContext, digest: str, store: Partial, meter: _Meter
+    parts: Sequence[CurvaturePart], about: CurvatureContext, digest: str, store: ResumeStore, meter: _Meter
 ) -> dict[str, dict[str, Any]]:
     """Measure all parts of a model, or take from the store what it has of them."""
     values = {}

@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError
 from ...results import Table, TableResult, number
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,6 @@ class Sharpness(TableResult):
             spectrum = Spectrum(*np.array(points[key]).T) if about["spectrum"] else None
             models.append(Curvature(*key, tuple(measures.get(key, ())), spectrum))
         return cls(tuple(models), head["attrs"])
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Over rounds, a colour a run; of models of no several rounds, a row a model; ``width`` in inches."""
-        from .figure import draw_sharpness
-
-        return draw_sharpness(self, width, title)
 
     def summary(self) -> str:
         """Every model's measures in words, and what frozen parameters do to them."""

@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regul
 from .. import Plane
 
 if TYPE_CHECKING:
-    from ...checkpoints.recorder.read_files import Architecture
+    from ...checkpoints.recorder.read_files import NamedArchitecture
 
 
 def import_models(
@@ -76,8 +76,8 @@ def import_models(
     ...     run.round(1).client_ids, run.round(1).read("global").parameters
     (array([0, 1, 2]), array([1., 1.], dtype=float32))
     """
+    from ...checkpoints.recorder.inputs import named_method
     from ...checkpoints.recorder.match_files import find_files
-    from ...checkpoints.recorder.named_method import named_method
     from ...checkpoints.recorder.record_files import record_files
 
     named = named_method(method, seed, settings)
@@ -105,7 +105,7 @@ def import_models(
     return Run.open(out)
 
 
-def _architecture(model: Any, data: str | None, first: Path) -> Architecture | None:
+def _architecture(model: Any, data: str | None, first: Path) -> NamedArchitecture | None:
     """The architecture that the models should have; None where that is not known.
 
     Args:
@@ -120,21 +120,21 @@ def _architecture(model: Any, data: str | None, first: Path) -> Architecture | N
         )
     if model is None:
         return None
-    from ...checkpoints.recorder.coerce_models import given_model, model_made
-    from ...checkpoints.recorder.read_files import Architecture
+    from ...checkpoints.recorder.coerce_models import coerce_model, model_made
+    from ...checkpoints.recorder.read_files import NamedArchitecture
     from ...training import load_data, model_settings
     from ...training.inputs.models import shapes_in
     from ...training.inputs.samples import given_module
 
     if not isinstance(model, str):
         made = model_made(model)
-        return Architecture(type(made).__name__, given_model(made))
+        return NamedArchitecture(type(made).__name__, coerce_model(made))
     settings = model_settings(model)
     if data is not None:
         module = given_module(model, load_data(data), shapes_in(first))
-        return Architecture(f"--model {model}", given_model(module))
+        return NamedArchitecture(f"--model {model}", coerce_model(module))
     own = ":" in model  # which needs no shape of samples
-    return Architecture(f"--model {model}", given_model(settings.build((), 0))) if own else None
+    return NamedArchitecture(f"--model {model}", coerce_model(settings.build((), 0))) if own else None
 
 
 @question

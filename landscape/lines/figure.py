@@ -125,7 +125,7 @@ def _nats(line: Line) -> str:
 
 
 def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
-    """For each pair: which end is which, in a line or, where that is too long, in two; and its barrier."""
+    """Describe each pair: which end is which, in a line or, where that is too long, in two; and its barrier."""
     entries = []
     for (first, second), barrier, where in zip(line.ends, line.barrier, line.barrier_beta, strict=True):
         height = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"

@@ -9,7 +9,7 @@ the middle says how far.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ...results.arrays import Variable
 from ..planes.summary import precision_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,7 @@ class Line(ArrayResult):
     """
 
     command = kind = "line"
+    drawn: ClassVar = {"": "draw_line"}
     needed = {
         **{"pair": "", "beta": "beta", "loss": "pair beta", "error": "pair beta"},
         **{"barrier": "pair", "barrier_beta": "pair", "own_loss": "pair end", "own_error": "pair end"},
@@ -88,12 +89,6 @@ class Line(ArrayResult):
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
         return cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs)
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Loss above error over β (beside it from 6 inches on), a colour a pair; ``width`` in inches."""
-        from .figure import draw_line
-
-        return draw_line(self, width, title)
-
     def summary(self) -> str:
         """The barriers in words."""
         barriers = ", ".join(
@@ -112,11 +107,7 @@ class Line(ArrayResult):
 class Connectivity(Line):
     """The lines between all pairs of a round's clients, in the same file as any line's; drawn as a matrix."""
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The excess in the middle as a heat map, a row and a column a client; ``width`` in inches."""
-        from .figure import draw_connectivity
-
-        return draw_connectivity(self, width, title)
+    drawn: ClassVar = {"": "draw_connectivity"}
 
     def summary(self) -> str:
         """Describe the losses between all pairs."""

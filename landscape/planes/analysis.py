@@ -190,7 +190,7 @@ class Survey:
 
 def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
     """Describe random directions for a result; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
-    from ...evaluation.trained import frozen_count
+    from ...evaluation.trainable_parameters import frozen_count
 
     settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
     if frozen := frozen_count(module):
@@ -214,7 +214,7 @@ def _alone(
     sets = survey.sets(spanned)
     part = survey.part(spanned, sets)
     if part.ends == ("",):
-        return Question(folder, name, (part,), lambda planes: planes[0], Plane.drawn, Plane.paged)
+        return Question(folder, name, (part,), lambda planes: planes[0], tuple(Plane.drawn), tuple(Plane.paged))
 
     def join(planes: list[Plane]) -> Planes:
         panels = [Panel(end, plane, "", one.title) for end, plane, one in zip(part.ends, planes, sets, strict=True)]

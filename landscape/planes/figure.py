@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, literal, paper_style, shortened
 from .basins import basin_of
-from .drawing.color_scales import BAR_LABEL, Scale, SurfaceColours, bar_room, scale_of
+from .drawing.color_scales import BAR_LABEL, SHARED, Scale, SurfaceColours, bar_room, scale_of
 from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
 from .drawing.markers import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .many_planes import Planes
 
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
@@ -26,6 +29,40 @@ LOWEST = 1.2  # of a panel with its colour bar, whose label is an inch long
 NARROW = 3.2  # a figure in which two panels have no room for their titles
 WIDEST = 5.0  # of a panel that stands alone
 SMALLEST = 0.6  # of several panels; rather fewer stand side by side
+
+
+def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
+    """Filled contours of the loss (from 6 inches on with the error beside it).
+
+    Args:
+        width: in inches.
+        title: above it.
+        colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
+            :class:`~fedscope.landscape.planes.drawing.color_scales.SurfaceColours`.
+    """
+    return draw_plane(plane, width, title, SurfaceColours(**colours))
+
+
+def draw_planes(
+    planes: Planes, width: float = 3.5, title: str | None = None, *, scale: str = "figure", **colours: Any
+) -> Figure:
+    """A panel a plane, the loss above the error.
+
+    Args:
+        width: in inches.
+        title: above all.
+        scale: which panels share a colour scale: all of the ``figure``, those of a ``row`` (a run, or a set of
+            samples), or none (``panel``).
+        colours: as of :func:`draw`.
+
+    Raises:
+        FedscopeError: another ``scale``.
+    """
+    if scale not in SHARED:
+        raise FedscopeError(f"--scale {scale} is none of {', '.join(SHARED)}")
+    shown = [[panel.plane for panel in row] for row in planes.rows]
+    titles = [[panel.heading for panel in row] for row in planes.rows]
+    return draw_panels(shown, titles, width, title, rows=planes.heads, colours=SurfaceColours(**colours), scale=scale)
 
 
 def draw_plane(

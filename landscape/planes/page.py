@@ -70,6 +70,12 @@ if (narrow.matches) lay();
 )
 
 
+def page(plane: Plane, title: str | None = None, **colours: Any) -> str:
+    """The page as HTML; see :func:`page_figure`. ``colours`` are those of
+    :class:`~fedscope.landscape.planes.drawing.color_scales.SurfaceColours`."""
+    return draw_page(plane, title, SurfaceColours(**colours))
+
+
 def draw_page(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> str:
     """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
     return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", _NARROW)

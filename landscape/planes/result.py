@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .summary import plane_sentence, surface_sentence
 from .surface.file_checks import refuse_damaged_plane
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 #: the units of coordinates, but for surfaces of other programs
 L2 = "L2 distance"
@@ -94,7 +94,7 @@ class Plane(ArrayResult):
     needed = dict.fromkeys(("a", "b", "loss", "error", *(f"model_{name}" for name in MODEL_COLUMNS)), "")
     optional = {"computed": ""}
     derived = (".basin.csv",)
-    paged = ("",)
+    paged: ClassVar = {"": "page"}
 
     a: np.ndarray
     b: np.ndarray
@@ -191,20 +191,6 @@ class Plane(ArrayResult):
         basin.save(path)
         return [path]
 
-    def figure(self, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
-        """Filled contours of the loss (from 6 inches on with the error beside it).
-
-        Args:
-            width: in inches.
-            title: above it.
-            colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
-                :class:`~fedscope.landscape.planes.drawing.color_scales.SurfaceColours`.
-        """
-        from .drawing.color_scales import SurfaceColours
-        from .figure import draw_plane
-
-        return draw_plane(self, width, title, SurfaceColours(**colours))
-
     def page(self, title: str | None = None, **colours: Any) -> str:
         """A web page that needs nothing else: the loss as a surface one can turn, and as a contour plot.
 
@@ -212,14 +198,7 @@ class Plane(ArrayResult):
             title: above it.
             colours: as of :meth:`figure`.
         """
-        from .drawing.color_scales import SurfaceColours
-        from .page import draw_page
-
-        return draw_page(self, title, SurfaceColours(**colours))
-
-    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
-        """The page."""
-        return {"": self.page(title, **drawing)}
+        return self.paging("")(self, title, **colours)
 
     def summary(self) -> str:
         """Describe the plane with its numbers, or the surface that was read of another program."""

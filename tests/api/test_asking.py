@@ -20,7 +20,7 @@ from fedscope.analysis.settings import Source
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting
 from fedscope.decomposition.subsets.analysis import subsets
-from fedscope.results import Kept
+from fedscope.results import Serializable
 from fedscope.training.inputs.models import pose
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -159,7 +159,7 @@ def test_what_is_no_model_and_no_data_is_one_sentence(models: list[object], sour
 
 
 @dataclass(frozen=True)
-class Square(Kept):
+class Square(Serializable):
     value: float
 
 

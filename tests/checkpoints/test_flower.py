@@ -19,7 +19,7 @@ import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.checkpoints.rounds.sketches import sketch
 from fedscope.checkpoints.rounds.verify import check_round
-from fedscope.training.tables.run_names import both_seeds, method_of
+from fedscope.training.curves.run_names import both_seeds, method_of
 
 Arrays = dict[str, np.ndarray]
 #: partitions by node, as numbers that Flower draws

@@ -209,8 +209,8 @@ SERVERS: dict[str, tuple[Any, ServerStep]] = {
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
 def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, scale: float) -> None:
-    from fedscope.checkpoints.recorder.coerce_models import given_model
-    from fedscope.checkpoints.recorder.identify_server import ServerCheck
+    from fedscope.checkpoints.recorder.coerce_models import coerce_model
+    from fedscope.checkpoints.recorder.identify_server import ServerIdentifier
 
     server, expected = SERVERS[name]
     rng = np.random.default_rng(seed)
@@ -221,9 +221,9 @@ def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, 
     for _ in range(4):
         rows = (w + scale * (drift + rng.normal(size=(clients, 500)))).astype(np.float32)
         end = np.asarray(server(w.astype(float), rows.astype(float), p, kept)).astype(np.float32)
-        start = given_model({"w": w})
-        check = check or ServerCheck(start.layout())
-        step, _ = check.look(start, [given_model({"w": row}) for row in rows], p, given_model({"w": end}))
+        start = coerce_model({"w": w})
+        check = check or ServerIdentifier(start.layout())
+        step, _ = check.look(start, [coerce_model({"w": row}) for row in rows], p, coerce_model({"w": end}))
         w = end
     assert step.rule is expected.rule
     assert step.plain == expected.plain
@@ -240,8 +240,8 @@ def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
 def test_without_start_what_depends_on_clients_alone_is_told(name: str, seed: int, clients: int, scale: float) -> None:
-    from fedscope.checkpoints.recorder.coerce_models import given_model
-    from fedscope.checkpoints.recorder.identify_server import ServerCheck
+    from fedscope.checkpoints.recorder.coerce_models import coerce_model
+    from fedscope.checkpoints.recorder.identify_server import ServerIdentifier
 
     server, expected = SERVERS[name]
     rng = np.random.default_rng(seed)
@@ -250,8 +250,8 @@ def test_without_start_what_depends_on_clients_alone_is_told(name: str, seed: in
     w = rng.normal(size=500).astype(np.float32)
     rows = (w + scale * (rng.normal(size=500) + rng.normal(size=(clients, 500)))).astype(np.float32)
     end = {"w": np.asarray(server(w.astype(float), rows.astype(float), p, {})).astype(np.float32)}
-    check = ServerCheck(given_model(end).layout())
-    step, _ = check.look(None, [given_model({"w": row}) for row in rows], p, given_model(end))
+    check = ServerIdentifier(coerce_model(end).layout())
+    step, _ = check.look(None, [coerce_model({"w": row}) for row in rows], p, coerce_model(end))
     told = (Rule.MEAN, Rule.MEDIAN, Rule.ONE_CLIENT)
     assert step.rule is (expected.rule if expected.rule in told else Rule.UNKNOWN_WITHOUT_START)
     assert step.plain == (expected.plain and expected.rule in told)

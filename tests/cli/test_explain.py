@@ -15,8 +15,8 @@ from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.cka.result import ClientCKA
-from fedscope.decomposition.explanation.claims import explain
 from fedscope.decomposition.explanation.context_measures import ModelComparison, compare_models
+from fedscope.decomposition.explanation.explain import explain
 from fedscope.decomposition.explanation.result import Explanation
 from fedscope.training import data_of, module_of
 

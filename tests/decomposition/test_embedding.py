@@ -20,7 +20,7 @@ from legible import assert_inside
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
+from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, TensorEntry, Weights, write_round
 from fedscope.decomposition.embedding import gram as grams
 from fedscope.decomposition.embedding import pca_and_tsne as embedding
 from fedscope.decomposition.embedding.gram import Gram, distances, gram, spreads
@@ -35,15 +35,15 @@ from fedscope.decomposition.embedding.pca_and_tsne import (
 from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
 from fedscope.evaluation.compute import Compute
-from fedscope.results.resume import Partial
+from fedscope.results.resume import ResumeStore
 
 LAYOUT = Layout(
     (
-        Entry("conv.weight", (7, 3, 2), "float32", "parameter"),
-        Entry("running_mean", (3,), "float32", "buffer"),
-        Entry("scale", (), "float32", "parameter"),
-        Entry("empty", (0, 4), "float32", "parameter"),
-        Entry("head.weight", (5, 9), "float32", "parameter"),
+        TensorEntry("conv.weight", (7, 3, 2), "float32", "parameter"),
+        TensorEntry("running_mean", (3,), "float32", "buffer"),
+        TensorEntry("scale", (), "float32", "parameter"),
+        TensorEntry("empty", (0, 4), "float32", "parameter"),
+        TensorEntry("head.weight", (5, 9), "float32", "parameter"),
     )
 )
 
@@ -268,11 +268,11 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(grams, "block_products", counted)
-    with Partial(tmp_path / "store", {}) as store, pytest.raises(KeyboardInterrupt):
+    with ResumeStore(tmp_path / "store", {}) as store, pytest.raises(KeyboardInterrupt):
         gram(asked, numbers=1, partial=store, progress=stop)
     read.clear()
     told: list[tuple[int, int]] = []
-    with Partial(tmp_path / "store", {}) as store:
+    with ResumeStore(tmp_path / "store", {}) as store:
         made = gram(asked, numbers=1, partial=store, progress=lambda *at: told.append(at))
         assert read == ["empty", "head.weight"]
         read.clear()
@@ -284,7 +284,7 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypa
 
 
 def test_models_in_float64_are_compared_in_float64(tmp_path: Path) -> None:
-    layout = Layout((Entry("w", (30,), "float64", "parameter"),))
+    layout = Layout((TensorEntry("w", (30,), "float64", "parameter"),))
     run = record(tmp_path / "a", 1, layout=layout, apart=1e-9)
     assert relative_error(distances(gram([(run, 1)])), between(whole([(run, 1)]))) < 1e-6
 
@@ -660,7 +660,7 @@ def test_a_round_with_one_client_has_no_spread_and_says_so(tmp_path: Path) -> No
 
 
 def test_distances_that_overflow_are_not_called_broken_models(tmp_path: Path) -> None:
-    layout = Layout((Entry("w", (5,), "float64", "parameter"),))
+    layout = Layout((TensorEntry("w", (5,), "float64", "parameter"),))
     run = record(tmp_path / "a", 1, apart=1e200, layout=layout)
     with pytest.raises(FedscopeError, match=r"squared distances between the models of .*a are greater than the"):
         gram([(run, 1)])
@@ -688,7 +688,7 @@ def test_memory_does_not_grow_with_compressed_rounds(tmp_path: Path) -> None:
     """A layer of 4 x 200,000 float32, 3.2 MB a round: at most a model's layer and the blocks are there at a time."""
     import tracemalloc
 
-    layout = Layout((Entry("w", (200_000,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (200_000,), "float32", "parameter"),))
     run = record(tmp_path / "a", 8, compression="delta", layout=layout)
     gram([(run, 1)], compute=Compute(workers=1))
     peaks = []

@@ -18,10 +18,10 @@ from scipy.stats import kendalltau, norm, t
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.explanation.claims import explain
 from fedscope.decomposition.explanation.context_measures import Against, ModelComparison, compare_models
 from fedscope.decomposition.explanation.dominant_factor import greatest_part
 from fedscope.decomposition.explanation.error_against_bias import relate
+from fedscope.decomposition.explanation.explain import explain
 from fedscope.decomposition.explanation.intervals import Reading, above, magnitude, mean_of_clients, read, subtract
 from fedscope.decomposition.explanation.phases import Phase, last_early, phases, spread_rounds
 from fedscope.decomposition.explanation.recorded_models import gap

@@ -18,7 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, weighted_mean, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    Round,
+    RoundRecord,
+    TensorEntry,
+    Weights,
+    weighted_mean,
+    write_round,
+)
 from fedscope.decomposition.parameters import parameter_names as places_module
 from fedscope.decomposition.parameters import selection as choosing_module
 from fedscope.decomposition.parameters import summaries as summaries_module
@@ -40,11 +49,11 @@ from fedscope.training.methods.shared.micro_classes import high_entries, is_high
 
 LAYOUT = Layout(
     (
-        Entry("a.weight", (30, 4, 2), "float32", "parameter"),
-        Entry("steps", (), "int64", "buffer"),
-        Entry("scale", (), "float32", "parameter"),
-        Entry("empty", (0, 4), "float32", "parameter"),
-        Entry("b.bias", (50,), "float32", "parameter"),
+        TensorEntry("a.weight", (30, 4, 2), "float32", "parameter"),
+        TensorEntry("steps", (), "int64", "buffer"),
+        TensorEntry("scale", (), "float32", "parameter"),
+        TensorEntry("empty", (0, 4), "float32", "parameter"),
+        TensorEntry("b.bias", (50,), "float32", "parameter"),
     )
 )
 CLIENTS = 10
@@ -554,7 +563,7 @@ def test_samples_are_in_proportion_with_at_least_some_a_layer(sizes: list[int], 
 
 def test_a_sample_is_of_every_layer_without_repeats_and_the_same_again() -> None:
     layout = Layout(
-        tuple(Entry(f"l{i}", (size,), "float32", "parameter") for i, size in enumerate((8192, 128, 640, 10)))
+        tuple(TensorEntry(f"l{i}", (size,), "float32", "parameter") for i, size in enumerate((8192, 128, 640, 10)))
     )
     columns = sample_columns(layout, 500, seed=4)
     counts = [436, 20, 34, 10]  # 470 among 8832, beside the two that have 20 or all: 435.9 and 34.1

@@ -18,9 +18,9 @@ from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
 from fedscope.evaluation.compute import Compute
-from fedscope.evaluation.copies import copied
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.model_replica import Replica
+from fedscope.evaluation.module_copy import copied
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape.curvature.derivatives import Derivatives
 

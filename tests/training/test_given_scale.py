@@ -11,8 +11,8 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.evaluation.standard_tasks import CLASSIFICATION
 from fedscope.evaluation.uint8_images import Pixels
 from fedscope.training.data.custom import taken_data
-from fedscope.training.data.given_scale import as_given, data_in_scale, standardised_as_given
 from fedscope.training.data.standardize import standardised
+from fedscope.training.inputs.given_scale import as_given, data_in_scale, standardised_as_given
 
 
 def arrays(x: np.ndarray) -> dict[str, np.ndarray]:

@@ -12,13 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, weighted_mean
+from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights, weighted_mean
 from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggregating_config
 from fedscope.training import Config, module_of, train
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.greedy import Greedy
 
-LAYOUT = Layout((Entry("w", (2,), "float64", "parameter"), Entry("running_mean", (1,), "float64", "buffer")))
+LAYOUT = Layout(
+    (TensorEntry("w", (2,), "float64", "parameter"), TensorEntry("running_mean", (1,), "float64", "buffer"))
+)
 
 
 def models(rows: Any) -> Weights:
@@ -156,7 +158,7 @@ def test_samples_that_clients_test_on_are_no_training_samples(run: Any) -> None:
     from fedscope.evaluation.compute import CPU
     from fedscope.training import data_of
     from fedscope.training.build import config_of
-    from fedscope.training.loop.server_validation import judge_of
+    from fedscope.training.loop.server import judge_of
 
     config, data, round_ = config_of(run), data_of(run), run.round(2)
     held = np.concatenate(run.partition.clients)
@@ -195,7 +197,7 @@ def test_a_split_without_samples_is_named(tmp_path: Path) -> None:
     from fedscope.evaluation.compute import CPU
     from fedscope.training.build import load_data
     from fedscope.training.data.dataset import Dataset
-    from fedscope.training.loop.server_validation import judge_of
+    from fedscope.training.loop.server import judge_of
 
     x = np.zeros((3, 4), np.float32)
     np.savez(tmp_path / "tests.npz", x_test=x, y_test=np.arange(3))

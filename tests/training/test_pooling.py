@@ -16,7 +16,7 @@ from fedscope.checkpoints import FedscopeError, Run
 from fedscope.evaluation.uint8_images import Pixels
 from fedscope.training import Config, branch, data_of, load_data, merge, module_of, partition, preset, resume, train
 from fedscope.training.build import laid_out
-from fedscope.training.data import pool as pooling
+from fedscope.training.data import split as pooling
 from fedscope.training.data.dataset import Dataset, Groups
 from fedscope.training.data.standardize import standardised
 

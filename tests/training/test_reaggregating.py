@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, weighted_mean, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    RoundRecord,
+    Run,
+    TensorEntry,
+    Weights,
+    weighted_mean,
+    write_round,
+)
 from fedscope.decomposition.reaggregation.aggregate import (
     EvaluationData,
     Reaggregated,
@@ -185,7 +194,7 @@ def with_buffers(source: Run, path: Path, parameters: np.ndarray, held: dict[str
     """A run whose second round has other clients, of a model with buffers [C, ...], and the model that it was sent."""
     shutil.copytree(source.path, path)
     before = source.round(2)
-    more = (Entry(name, rows.shape[1:], str(rows.dtype), "buffer") for name, rows in held.items())
+    more = (TensorEntry(name, rows.shape[1:], str(rows.dtype), "buffer") for name, rows in held.items())
     layout = Layout((*source.layout.entries, *more))
     info = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
@@ -221,7 +230,7 @@ def test_buffers_are_averaged_as_in_training(runs: Any, tmp_path: Path) -> None:
 def test_distances_are_measured_in_float64() -> None:
     """Of weights far apart: their differences are no numbers of float32."""
     rng = np.random.default_rng(0)
-    layout = Layout((Entry("w", (9,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (9,), "float32", "parameter"),))
     near, far = 1 + rng.random(9), 1e-3 * rng.random(9)
     one, other = (Weights(layout, values.astype(np.float32), {}) for values in (near, far))
     exact = [float(a) - float(b) for a, b in zip(one.parameters, other.parameters, strict=True)]

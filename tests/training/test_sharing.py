@@ -15,8 +15,7 @@ from fedscope.checkpoints import Run
 from fedscope.cli.main import run as fedscope
 from fedscope.training import Config, Setup, merge, preset
 from fedscope.training.sweeps.plan import Plan, planned
-from fedscope.training.sweeps.sharing import Shared, shared_histories
-from fedscope.training.sweeps.steps import arguments_of, commands_of, steps_of
+from fedscope.training.sweeps.schedule import Shared, arguments_of, commands_of, shared_histories, steps_of
 
 SMALL = {
     "data": {"clients": 5},

@@ -17,7 +17,7 @@ from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.cli.main import run
 from fedscope.training import build_module, model_settings
 from fedscope.training.build import unbuilt
-from fedscope.training.local import memory_estimate as memory
+from fedscope.training.local import resources as memory
 from fedscope.training.settings.registry import find, names
 
 resource = pytest.importorskip("resource")  # of Unix

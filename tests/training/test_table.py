@@ -24,11 +24,11 @@ from fedscope.checkpoints.io.visible_text import visible
 from fedscope.results.csv_cells import text_of
 from fedscope.training import Comparison, Config, table, train
 from fedscope.training.curves.run_curve import Curve
+from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.forms import in_latex, in_typst
 from fedscope.training.tables.gathered import Entry
 from fedscope.training.tables.layout import varied, words_of
-from fedscope.training.tables.paired import paired
-from fedscope.training.tables.run_names import method_of_tables
+from fedscope.training.tables.statistics import paired
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -15,7 +15,7 @@ from legible import assert_apart, assert_inside
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, RunWriter, Weights, stack
-from fedscope.checkpoints.models.weights import Entry
+from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.decomposition.windows import sliding_mean as sliding
 from fedscope.decomposition.windows.decayed_steps import decayed_steps
 from fedscope.decomposition.windows.result import Decayed, RoundMeans, WindowMean, WindowMeans, said_of_steps
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.usefixtures("few_digits")
 
 LAYOUT = Layout(
     (
-        Entry("body.weight", (3, 2), "float32", "parameter"),
-        Entry("norm.running_mean", (2,), "float32", "buffer"),
-        Entry("norm.num_batches_tracked", (), "int64", "buffer"),
-        Entry("head.weight", (2, 3), "float32", "parameter"),
+        TensorEntry("body.weight", (3, 2), "float32", "parameter"),
+        TensorEntry("norm.running_mean", (2,), "float32", "buffer"),
+        TensorEntry("norm.num_batches_tracked", (), "int64", "buffer"),
+        TensorEntry("head.weight", (2, 3), "float32", "parameter"),
     )
 )
 SMALL: dict[str, Any] = {

@@ -15,7 +15,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
 from ...checkpoints.errors import listed
 from ...checkpoints.io.visible_text import visible
 from ..sweeps.plan import FILE
-from ..sweeps.steps import RUNS
+from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 from .measures import USUAL, measure_of
 from .result import Curves

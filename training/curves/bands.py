@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run
-from ..tables.run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
 from .measures import Measure
 from .run_curve import Curve
+from .run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
 
 #: what says where a run was computed and what of it is kept, and the data's place; data are compared by their content
 _ELSEWHERE = (("run", "device"), ("run", "engine"), ("data", "name"))

@@ -32,6 +32,16 @@ BESIDE = {
 }
 
 
+def draw(curves: Curves, width: float = 3.5, title: str | None = None) -> Figure:
+    """A panel a measure over rounds, see :func:`draw_curves`; ``width`` in inches.
+
+    Raises:
+        FedscopeError: a measure that does not exist or has no numbers, a run without any of them; a window that is too
+            short or longer than what was measured; a target, and no measure that leaves an accuracy.
+    """
+    return draw_curves(curves, curves.drawable(), width, title, curves.smooth)
+
+
 def draw_curves(
     curves: Curves, measures: Sequence[Measure], width: float = 3.5, title: str | None = None, smoothing: int = 0
 ) -> Figure:

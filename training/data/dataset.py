@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.array_sums import ARRAYS as ARRAYS
+from ...checkpoints.io.array_digest import ARRAYS as ARRAYS
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
 from ...evaluation.uint8_images import Inputs, Pixels

@@ -1,12 +1,13 @@
-"""How a data set is split over clients: what a file in ``partitions/`` supplies, and the split itself."""
+"""Splits of a data set over clients: the interface of the files in ``partitions/``, the split itself, and
+``data.pool``, which splits training and test samples together."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Partition
 from ..rng import generator
 from ..settings.registry import find, method_name
 from ..settings.settings import Settings
+
+if TYPE_CHECKING:
+    from .dataset import Dataset
 
 #: nothing but the labels is known
 NO_GROUPS: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -226,3 +230,55 @@ def used_samples(labels: np.ndarray, share: float, seed: int, groups: Mapping[st
     kinds, begins, counts = np.unique(strata[mixed], return_index=True, return_counts=True)
     taken = np.maximum(1, np.round(share * counts)).astype(int)
     return np.sort(np.concatenate([mixed[begins[k] : begins[k] + taken[k]] for k in range(len(kinds))]))
+
+
+def pooled(data: Dataset) -> Dataset:
+    """The training samples and behind them the test samples as one training split; the test split is as it was.
+
+    They stay standardised by what the training samples alone gave. Users, domains or superclasses that are not known of
+    every test sample are none of the whole's.
+
+    >>> from fedscope.training import load_data
+    >>> digits = load_data("digits")
+    >>> len(digits.y_train), len(digits.y_test), len(pooled(digits).y_train)
+    (1437, 360, 1797)
+    """
+    import torch
+
+    from ...evaluation.uint8_images import Pixels
+    from .dataset import Groups
+
+    x: np.ndarray | Pixels
+    if isinstance(data.x_train, Pixels) and isinstance(data.x_test, Pixels):
+        stored = torch.cat([data.x_train.stored, data.x_test.stored])
+        x = Pixels(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
+    else:
+        x = np.concatenate([np.asarray(data.x_train), np.asarray(data.x_test)])
+    groups = {
+        kind: Groups(of.names, np.concatenate([of.train, of.test]), of.test)
+        for kind, of in data.groups.items()
+        if (of.test >= 0).all()
+    }
+    return replace(data, x_train=x, y_train=np.concatenate([data.y_train, data.y_test]), groups=groups)
+
+
+def tested_on_parts(data: Dataset, split: Partition) -> Dataset:
+    """The same training split, and as test split the samples that the clients set aside, ascending: none is trained on.
+
+    Args:
+        split: with a test part of some client.
+    """
+    rows = np.sort(np.concatenate(split.test or [np.array([], np.int64)]))
+    import torch
+
+    from ...evaluation.uint8_images import Pixels
+    from .dataset import Groups
+
+    x: np.ndarray | Pixels
+    if isinstance(data.x_train, Pixels):
+        stored = data.x_train.stored[torch.from_numpy(rows)]
+        x = Pixels(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
+    else:
+        x = data.x_train[rows]
+    groups = {kind: Groups(of.names, of.train, of.train[rows]) for kind, of in data.groups.items()}
+    return replace(data, x_test=x, y_test=data.y_train[rows], groups=groups)

@@ -36,8 +36,8 @@ def refuse_other_functions(
     """
     import torch
 
-    from ...evaluation.copies import refuse_borrowed
     from ...evaluation.model_replica import Replica
+    from ...evaluation.module_copy import refuse_borrowed
 
     replica: Replica | None = None
     for model, own in zip(models, given, strict=True):
@@ -78,7 +78,7 @@ def _own_outputs(own: nn.Module, samples: Samples, layout: Layout) -> Tensor | N
     """What a module itself answers in evaluation mode, its own state left as it is; None where it does not."""
     import torch
 
-    from ...evaluation.copies import copied
+    from ...evaluation.module_copy import copied
 
     try:
         if Layout.of(own).names != layout.names:

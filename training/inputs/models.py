@@ -14,17 +14,17 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, W
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.files import file_and_key, flattened, is_file_name, model_path
-from ...checkpoints.models.fitting import fit_names, refuse_untied
+from ...checkpoints.models.match_names import match_names, refuse_untied
 from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrapped
 from ...checkpoints.runs.addresses import distinct_labels
+from .behaviour import behaviour, task_settings
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compared
 from .samples import (
     NO_SHAPES,
     asked_task,
-    behaviour,
     describe_samples,
     given_module,
     halves_read,
@@ -34,7 +34,6 @@ from .samples import (
     name_of,
     refuse_nameless,
     shapes_of,
-    task_settings,
 )
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
 def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
     """A model that was read before, by the names of the expected one; as it is where these are not in it."""
     arrays = model.weights.arrays()
-    found = fit_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
+    found = match_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
     if not found.whole:
         return model
     named = {want: arrays[given] for want, given in found.names.items()} | found.supplied

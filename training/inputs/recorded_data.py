@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import Source
 from ...checkpoints import FedscopeError
-from ...checkpoints.recorder.kept_data import NAME, read_kept
+from ...checkpoints.recorder.stored_data import NAME, read_kept
 
 if TYPE_CHECKING:
     from ...checkpoints import Run
@@ -45,7 +45,7 @@ def refuse_changed_data(runs: Sequence[Run], source: Source) -> None:
         FedscopeError: says how to measure on it all the same.
     """
     if source.data is None and runs and runs[0].is_foreign:
-        from ...checkpoints.recorder.named_data import refuse_changed
+        from ...checkpoints.recorder.inputs import refuse_changed
 
         refuse_changed(runs[0].path, runs[0].info.get("data", {}))
 
@@ -57,7 +57,7 @@ def dataset_asked(runs: Sequence[Run], source: Source, task: Task) -> Dataset:
         FedscopeError: runs of other data, or in another scale; data that are gone or changed; a run that keeps the sum
             of its arrays alone, and no --data.
     """
-    from ..data.given_scale import arrays_in_scale, data_in_scale
+    from .given_scale import arrays_in_scale, data_in_scale
 
     refuse_changed_data(runs, source)
     given = data_named(runs, source)
@@ -196,7 +196,7 @@ def _called(data: Any) -> str:
 
 def _of_training(run: Run, task: Task, scale: bool | None) -> Dataset:
     from .. import data_of
-    from ..data.given_scale import as_given
+    from .given_scale import as_given
 
     dataset = data_of(run, task)
     return as_given(dataset) if scale is False and dataset.means else dataset

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import Source
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
-from ...checkpoints.runs.recorded_error import Outcome, far, keep_outcome, kept_outcomes, spoken
+from ...checkpoints.runs.recorded_error import ErrorCheck, far, spoken, store_check, stored_checks
+from .behaviour import behaviour
 from .recorded_data import dataset_asked, refuse_unlike
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .. import Dataset
 
 #: outcomes of this process, for folders that cannot be written: by the run's folder and the outcome's key
-_SEEN: dict[tuple[str, str], Outcome] = {}
+_SEEN: dict[tuple[str, str], ErrorCheck] = {}
 #: losses differ where they do by this share, and by this much
 _SHARE, _LEAST = 0.02, 1e-3
 #: sizes of batches whose means a loop may have averaged
@@ -108,7 +109,7 @@ def recorded_numbers(run: Run) -> Iterator[Recorded]:
                     yield Recorded(t, model, *values)
 
 
-def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]) -> Outcome | None:
+def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]) -> ErrorCheck | None:
     """Measured once, and kept in the run; None where nothing was recorded."""
     first = next(recorded_numbers(run), None)
     if first is None:
@@ -119,14 +120,14 @@ def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Ru
         return None
     key = _key(first, weights, module, dataset)
     place = str(real_path(run.path))
-    kept = kept_outcomes(run.path).get(key)
+    kept = stored_checks(run.path).get(key)
     outcome = kept or _SEEN.get((place, key))
     if outcome is None:
         outcome = _measured(run, source, dataset, module, first)
         if not outcome.differs and (note := _note(outcome)):
             warnings.warn(f"{run.path}: {note}", FedscopeWarning, stacklevel=2)
     if kept is None:
-        keep_outcome(run.path, key, outcome)
+        store_check(run.path, key, outcome)
     _SEEN[place, key] = outcome
     return outcome
 
@@ -134,7 +135,6 @@ def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Ru
 def _key(recorded: Recorded, weights: Weights, module: nn.Module, dataset: Dataset) -> str:
     """All that an outcome depends on: the model, its numbers, the data in their scale, and what code answers."""
     from ...evaluation.resumable import digest
-    from .samples import behaviour
 
     answers = behaviour(module, dataset.samples("test"), weights) or []
     told = {
@@ -246,11 +246,11 @@ class Measuring:
         return None
 
 
-def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, first: Recorded) -> Outcome:
+def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, first: Recorded) -> ErrorCheck:
     """One model on the whole test split, and what explains that its error is another."""
     measuring = Measuring(run, module, dataset, source)
     loss, error = measuring.of(first.round, first.model)
-    outcome = Outcome(
+    outcome = ErrorCheck(
         first.round,
         first.model,
         first.error,
@@ -361,7 +361,7 @@ def _rounded(value: float, places: int) -> bool:
     return abs(value - round(value, places)) < 1e-9
 
 
-def _refusal(run: Run, outcome: Outcome) -> str:
+def _refusal(run: Run, outcome: ErrorCheck) -> str:
     """Both numbers, and the likely reasons."""
     reasons = outcome.hint
     if not reasons or reasons.startswith("it is"):
@@ -377,7 +377,7 @@ def _refusal(run: Run, outcome: Outcome) -> str:
     )
 
 
-def _note(outcome: Outcome) -> str:
+def _note(outcome: ErrorCheck) -> str:
     """What is to be known of numbers that are right."""
     if outcome.explained:
         return f"{outcome.sentence()}: {outcome.explained}"

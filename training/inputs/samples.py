@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +12,7 @@ from ...analysis.settings import Source
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import about_adapters
 from ...checkpoints.models.wrappers import unwrapped
+from .behaviour import behaviour
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
 from .recorded_error import compared
@@ -19,9 +20,9 @@ from .recorded_error import compared
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from torch import Tensor, nn
+    from torch import nn
 
-    from ...checkpoints import Partition, Run, Weights
+    from ...checkpoints import Partition, Run
     from ...evaluation.samples import Samples
     from ...evaluation.tasks import Task
     from .. import Dataset
@@ -77,16 +78,6 @@ def asked_task(runs: Sequence[Run], source: Source) -> Task:
     if runs and not (is_recorded(runs[0]) and data is not None):
         return learnt_by(runs[0])
     return task_of_data(data) if isinstance(data, str) else given_task(None)
-
-
-def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
-    """What a task of the user's own gives: its name stays when its code changes."""
-    from ...evaluation.standard_tasks import is_own
-
-    if not is_own(samples.task):
-        return {}
-    values = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
-    return {"task_behaviour": values}
 
 
 def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int]] = NO_SHAPES) -> nn.Module:
@@ -212,29 +203,6 @@ def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:
 def is_own_model(model: Any) -> bool:
     """Whether it is code of the user's own, which may change and keep its name."""
     return model is not None and (not isinstance(model, str) or ":" in model)
-
-
-def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
-    """What a module of the user's own answers: its layers' names stay when its code changes, and so does its address.
-
-    The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
-    """
-    return _first(module, samples, weights, lambda outputs: outputs)
-
-
-def _first(
-    module: nn.Module, samples: Samples, weights: Weights, values: Callable[[Tensor], Tensor]
-) -> list[float] | None:
-    """What is made of a model's outputs for four samples."""
-    from ...evaluation.model_replica import Replica
-
-    try:
-        replica = Replica(module)
-        replica.load(weights.parameters, weights.buffers)
-        made = values(replica.logits(replica.prepare(samples.x[:4])))
-        return [float(value) for value in made.flatten().tolist()]
-    except Exception:
-        return None
 
 
 def limited(dataset: Dataset, source: Source) -> Samples:

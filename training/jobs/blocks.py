@@ -15,7 +15,7 @@ from ...analysis.analysis import Question
 from ...analysis.execution import Report, Work, untold
 from ...checkpoints import FedscopeError, WriterLock, write_durably
 from ...checkpoints.io.atomic import LOCK_NAME
-from ...checkpoints.io.own_files import own_folder, refuse_linked
+from ...checkpoints.io.safe_write import own_folder, refuse_linked
 from ...checkpoints.io.untrusted import read_json
 from ...results.base import versions
 from .environment import Origin

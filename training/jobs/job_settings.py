@@ -1,4 +1,4 @@
-"""What a job asks of its scheduler, under the names of Hydra's launcher for submitit."""
+"""The names of launchers, and what a job asks of its scheduler, under the names of Hydra's launcher for submitit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 from ...checkpoints import FedscopeError, nearest
 from ..settings.values import value_of
 
+#: names of launchers: ``local`` is one command after the other in this one's own process, as ever
+LOCAL = "local"
+LAUNCHERS = (LOCAL, "processes", "slurm")
 #: of texts that end up in a batch script
 _TEXTS = ("partition", "account", "qos")
 #: the least value of each number

@@ -21,8 +21,7 @@ from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.processes import began
 from ...distributed.cores import cores
 from .job import Job
-from .job_settings import JobSettings, job_settings
-from .names import LAUNCHERS, LOCAL
+from .job_settings import LAUNCHERS, LOCAL, JobSettings, job_settings
 from .records import Record
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.own_files import refuse_linked
+from ...checkpoints.io.safe_write import refuse_linked
 from .environment import Origin
 from .job import Errand, Job
 from .launchers import Launcher, UnknownError, known_launcher

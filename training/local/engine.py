@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,13 +17,15 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from ...checkpoints.errors import listed
 from ...distributed.worker import Job
 from ...evaluation.compute import AHEAD, CPU, Compute, run_in_workers
-from ..methods.base import ClientMethod, ClientState, State
 from ..profile import Profile, timed
 from .cohort_storage import MEMORY, Room
 from .local_training import LocalTask, LocalUpdate
 from .vectorized_model import CohortBench
 from .vectorized_training import CohortTask, updates_of
 from .worker_model import Workbench
+
+if TYPE_CHECKING:
+    from ..methods.base import ClientMethod, ClientState, State
 
 Result = TypeVar("Result")
 EngineName = Literal["threads", "device", "cohort"]

@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
-from ...checkpoints.runs.identity import identities_upto
+from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
 from ..local.engine import Engine
 from ..local.engine_choice import with_engine
 from ..local.local_training import refuse_single_samples
-from ..local.memory_estimate import say_memory_of
+from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..profile import Profile
 from ..settings.registry import method_name
 from ..tasks import refuse_without_classes, trained_task
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import with_whole_path
-from .record_policy import disk_aside, disk_needed, refuse_small_disk
 from .run_history import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .state import Position, RunMemory, position_after
 from .train import made_with, play, refuse_until, resolved

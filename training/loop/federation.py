@@ -25,8 +25,7 @@ from ..rng import draw_cohort
 from ..settings.registry import method_name
 from .metrics import ALL_MEASURED, Domains, Meter, Parts, of_all
 from .personalized import OwnModels
-from .server_step import step
-from .server_validation import judge_of, warn_of_test_data
+from .server import judge_of, step, warn_of_test_data
 from .state import Memory, Position, next_start
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import Partition
-from ...checkpoints.runs.identity import derived_identity
+from ...checkpoints.rounds.run_identity import derived_identity
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
 from ..config.config import Config

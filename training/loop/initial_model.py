@@ -20,7 +20,7 @@ from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read
 from ...checkpoints.models.folders import parts_of
 from ...checkpoints.models.state_dicts import hint
 from ...checkpoints.runs.info import sha256_of
-from ...evaluation.copies import copied
+from ...evaluation.module_copy import copied
 from ..build import Facts, initial_model
 from ..config.config import Config
 

@@ -1,21 +1,16 @@
-"""What is recorded of a round, what of the rest is kept for a resume, and how much room a run takes on the disk."""
+"""What is recorded of a round, and what of the rest is kept for a resume."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, RoundRecord, RunWriter, Weights, size_on_disk, spoken_size
-from ...checkpoints.rounds.sampled_clients import drawn
+from ...checkpoints import RoundRecord, RunWriter
+from ...checkpoints.rounds.retention import draw_kept_clients
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
-from ..build import Facts
 from ..config.config import Config
-from ..local.cohort_storage import put_aside
-from ..rng import cohort_size
 from .state import Position
 
 
@@ -48,7 +43,7 @@ def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
     count = config.record.policies()[0].sampled
     if record.clients is None or not 0 < count < len(record.client_ids):
         return None
-    return drawn(len(record.client_ids), count, seed=config.data.seed, round=record.round)
+    return draw_kept_clients(len(record.client_ids), count, seed=config.data.seed, round=record.round)
 
 
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
@@ -92,51 +87,3 @@ def kept_parts(record: RoundRecord, config: Config) -> Iterator[tuple[str, Round
         yield "globals", replace(nothing, global_=record.global_, state={"average": means} if means else {})
     if not clients and record.client_state:
         yield "clients", replace(nothing, client_state=record.client_state)
-
-
-def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
-    """About how many bytes the rounds after one will take, uncompressed."""
-    w = Weights(facts.layout, np.zeros(facts.layout.size, facts.layout.dtype), {})
-    kept = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
-    return size_on_disk(
-        facts.layout,
-        cohort_size(config.data.clients, config.run.participation),
-        config.run.rounds,
-        *config.record.policies(),
-        after=after,
-        client_vectors=config.client.vectors_kept,
-        state_bytes=sum(np.asarray(array).nbytes for array in kept),
-        state_models=config.average.models_kept,
-        window=config.average.reaches_back(),
-        population=config.data.clients,
-        sketch=config.record.sketch,
-    )
-
-
-def disk_aside(config: Config, facts: Facts) -> int:
-    """How many bytes of a round's clients are on the disk beside the run until the round is recorded."""
-    count, size, dtype = (
-        cohort_size(config.data.clients, config.run.participation),
-        facts.layout.size,
-        facts.layout.dtype,
-    )
-    matrices = 1 + config.client.vectors_kept
-    return matrices * count * size * dtype.itemsize if put_aside(count, size, dtype) else 0
-
-
-def refuse_small_disk(needed: int, out: Path) -> None:
-    """Compare the bytes that will be recorded with what is free.
-
-    Raises:
-        FedscopeError: it does not fit; names both and the remedies.
-    """
-    folder = out.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise FedscopeError(
-            f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
-            "clients (--set record.clients=every:10 or sample:10), compress (--set record.compression=delta), or "
-            f"--force, which also replaces a run in {out}"
-        )

@@ -29,14 +29,13 @@ from ..local.cohort_storage import Room
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
-from ..local.memory_estimate import say_memory_of
+from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..profile import ROUND, Profile, timed
 from ..tasks import learning, trained_task
 from .background_recorder import Recording
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import first_model, refuse_other_file, with_whole_path
-from .record_policy import disk_aside, disk_needed, refuse_small_disk
 from .run_history import branch_of, complete_history
 from .state import Position, RunMemory, position_after
 from .verify_run import refuse_contradictions, refuse_damaged

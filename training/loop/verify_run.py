@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
+from ...checkpoints.errors import listed
 from ...checkpoints.io.hdf5_validation import DamagedError
-from ...checkpoints.recorder.kept_data import KEPT, read_kept
-from ...checkpoints.rounds.metrics import Rows, read_rows
+from ...checkpoints.recorder.stored_data import KEPT, read_kept
+from ...checkpoints.rounds.metrics import MetricRows, read_rows
+from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ...checkpoints.rounds.verify import check_round
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
 from ..config.config import Config
@@ -20,7 +22,6 @@ from ..methods.base import ServerMethod
 from ..settings.registry import method_name
 from .run_history import segments
 from .state import RunMemory, next_start
-from .verify_sketches import sketch_contradictions
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
         table = read_rows(run.path / "metrics.csv", run.identity)
     except FedscopeError as error:
         yield "metrics.csv", str(error)
-        table = Rows({}, {}, 0, False)
+        table = MetricRows({}, {}, 0, False)
     if table.summed and table.strange:
         which = "none of its rows was" if not table.own else f"{table.strange} of its rows were not"
         yield "metrics.csv", f"{which} written for this run; delete it: what it lacks is taken from the rounds"
@@ -181,7 +182,7 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
     - ``start`` is what the round before left, bit for bit: its ``averaged`` where rounds restart from it, else its
       ``global``, looked ahead by the server; not where a branch changed the method, and not in round 1;
     - sketches are those of the recorded models, see
-      :func:`~fedscope.training.loop.verify_sketches.sketch_contradictions`;
+      :func:`sketch_contradictions`;
     - ``averaged`` is the mean of its window's ``global``s, up to rounding, where it is the mean of the last few.
 
     What was not recorded is not compared. One model, or a block of the clients, is in memory at a time, besides two.
@@ -286,3 +287,62 @@ def _distance_to_mean(run: Run, place: Round, members: Sequence[int]) -> float:
     length = float(np.linalg.norm(averaged))
     away = float(np.linalg.norm(averaged - total / len(members)))
     return away / length if np.isfinite(away) and length else 0.0
+
+
+# Of the models' lengths: a float32 parameter is off by 2^-24 of itself at most, global is rounded once, and a sketch
+# adds what it is given, so that four times that is beyond any rounding.
+_SKETCH_TOLERANCE = 2.0**-22
+
+
+def sketch_contradictions(round_: Round, *, is_mean: bool) -> Iterator[str]:
+    """What does not hold between a round's sketches S_k, [C, k], and its models, a clause each:
+
+    - S_k is the sketch of w_k − start, bit for bit, of every client whose model was recorded, where start was;
+    - the sketches of ``start``, ``global`` and ``averaged`` are those of these models, bit for bit, where recorded;
+    - the sketch of ``global`` less that of ``start`` is Σ_k p_k S_k, up to rounding, where ``is_mean`` says that the
+      server took the weighted mean. That needs no model, and so holds for rounds that recorded none.
+
+    Without sketches nothing is compared. One client is in memory at a time.
+    """
+    if not round_.has_sketch:
+        return
+    rows = round_.sketch()
+    other = _other_sketches(round_, rows)
+    if other:
+        yield f"the sketch of client {listed(other, 6)} is not that of its recorded model"
+    whole = {name: round_.whole_sketch(name) for name in round_.whole_sketches}
+    for name in whole:
+        if name in round_.models:
+            own = reader(round_.layout, round_.read(name).parameters)
+            if not _same_bits(sketch_whole(round_.layout, [own], rows.shape[1])[0], whole[name]):
+                yield f"the sketch of {name} is not that of the recorded model"
+    if is_mean and {"start", "global"} <= whole.keys():
+        with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged
+            step, updates = whole["global"] - whole["start"], rows.astype(np.float64)
+            away = float(np.linalg.norm(step - round_.weights @ updates))
+            size = sum(float(np.linalg.norm(one)) for one in whole.values())
+            size += float(round_.weights @ np.linalg.norm(updates, axis=1))
+        if away > _SKETCH_TOLERANCE * size:
+            share = away / max(float(np.linalg.norm(step)), np.finfo(np.float64).tiny)
+            yield (
+                "global is not the mean of its clients with the weights p, as their sketches have it "
+                f"(off by {share:.1e} of the server's step)"
+            )
+
+
+def _other_sketches(round_: Round, rows: np.ndarray) -> list[int]:
+    """The clients whose sketch is not that of their model."""
+    if "start" not in round_.models:
+        return []
+    ids = round_.client_ids if round_.has_clients else round_.sampled_ids
+    start, k = round_.read("start").parameters, rows.shape[1]
+    places = np.searchsorted(round_.client_ids, ids).tolist()
+    return [
+        client
+        for client, place in zip(ids.tolist(), places, strict=True)
+        if not _same_bits(sketch(round_.layout, start, round_.client(client).parameters[None], k)[0], rows[place])
+    ]
+
+
+def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.array_equal(one, other, equal_nan=True))

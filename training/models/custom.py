@@ -66,7 +66,7 @@ def in_float32(module: nn.Module, what: str) -> nn.Module:
     """
     import torch
 
-    from ...evaluation.copies import copied
+    from ...evaluation.module_copy import copied
 
     halves = {value.dtype for value in module.parameters()} & {torch.float16, torch.bfloat16}
     if not halves:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints import FedscopeError, real_path
-from ...checkpoints.io.own_files import open_own
+from ...checkpoints.io.safe_write import open_own
 from ..jobs.job import Do
 from ..jobs.launchers import Launcher
 from ..jobs.records import JOBS, Record
@@ -16,8 +16,8 @@ from ..jobs.wait import await_jobs, refuse_live_jobs
 from ..jobs.worker import last_words, wait_until_free
 from .plan import Plan, Planned, read_plan
 from .running import SweepWatcher, UnwatchedSweep, make_folders, own_rounds, refuse_strange_logs
+from .schedule import LOGS, RUNS, Step, arguments_of, steps_of
 from .state import failures_in, keep_failures, rounds_in, rounds_of
-from .steps import LOGS, RUNS, Step, arguments_of, steps_of
 
 #: behind the name of a run that branches: its first round is there, and nobody else writes to it
 _BEGUN = ".begun"

@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError
 from ..build import build_module, data_to_train_on, facts_of, laid_out
 from ..config.config import Config
 from ..data.dataset import Dataset
-from ..loop.record_policy import disk_needed
+from ..local.resources import disk_needed
 from ..loop.train import train
 from ..rng import cohort_size
 from ..tasks import learning

@@ -23,11 +23,9 @@ from ..config.sources import Setup
 from ..settings.registry import METHOD_SECTIONS, canonical_method, find
 from ..settings.values import word_of
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
-from .sharing import Shared, shared_histories
+from .schedule import GIVEN, Shared, shared_histories
 
 FORMAT, VERSION, FILE = "fedscope-sweep", 1, "sweep.json"
-#: the configuration that a sweep was given, kept in its folder
-GIVEN = "config.toml"
 #: letters of a run's name, at most: a file's name ends at 255 bytes, and a log's is longer
 _LONGEST = 150
 _NAME = re.compile(r"[\w][\w.-]*")

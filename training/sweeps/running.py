@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from ...checkpoints import FedscopeError, real_path
-from ...checkpoints.io.own_files import own_folder, refuse_strange
-from ..jobs.names import LOG
-from ..jobs.worker import Worker, last_words, wait_until_free
+from ...checkpoints.io.safe_write import own_folder, refuse_strange
+from ..jobs.worker import LOG, Worker, last_words, wait_until_free
 from .plan import Plan
+from .schedule import LOGS, RUNS, arguments_of, steps_of
 from .state import failures_in, keep_failures, rounds_in, rounds_of
-from .steps import LOGS, RUNS, arguments_of, steps_of
 
 #: seconds between looks at a child's rounds
 LOOK = 0.5

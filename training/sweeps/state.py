@@ -14,7 +14,7 @@ from ...results import plain
 from ..config.recipes import Tables
 from ..settings.values import word_of
 from .plan import Plan, Planned
-from .steps import RUNS
+from .schedule import RUNS
 
 FAILURES = "failures.json"
 #: what a run settles by the machine and the data that it meets

@@ -13,14 +13,14 @@ from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
 from ...checkpoints.io.untrusted import lost_link
 from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
+from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
-from ..jobs.names import LOCAL
 from .axes import checked_seeds, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .plan import FILE, Plan, Planned, difference, planned, read_plan
 from .running import SweepWatcher, train_sweep
+from .schedule import RUNS
 from .state import failures_in, rounds_of
-from .steps import RUNS
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def sweep(
         seeds: each sets ``run.seed`` and ``data.seed``.
         settings: tables of settings of all runs.
         share: train once what several runs have in common, see
-            :func:`~fedscope.training.sweeps.sharing.shared_histories`.
+            :func:`~fedscope.training.sweeps.schedule.shared_histories`.
         launcher: ``local``, one run after the other; ``slurm``, jobs of a cluster; ``processes``, jobs as processes of
             this machine. Jobs go on when this call is interrupted, and the same call finds them.
         job: what each job is given, see :class:`~fedscope.training.jobs.job_settings.JobSettings`.

@@ -19,17 +19,17 @@ from ...checkpoints.io.visible_text import visible
 from ...results import Table, TableResult, number
 from ..curves.measures import TOTALS, Measure, measure_of
 from ..curves.run_curve import Curve
+from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
-from .best_of import best_of as best_of_grid
 from .gathered import Entry, Gathered, gather
 from .layout import axes_of, position, says, unsaid, words_of
-from .paired import Paired, paired
-from .run_names import same_data
+from .statistics import Paired, paired
+from .statistics import best_of as best_of_grid
 from .telling_apart import about_rows, placed
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 #: whose test: that of the model that a user would deploy, of ``global`` or of ``averaged``, or of both side by side
 OF = ("deployed", "global", "averaged", "both")
@@ -214,16 +214,6 @@ class Comparison(TableResult):
     def is_drawable(self) -> bool:
         """Whether the columns are numbers of a setting."""
         return len({place[0] for place in self.attrs.get("places", {}).values()}) > 1
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """A row's number against the setting of the columns, with a band of one deviation over seeds.
-
-        Raises:
-            FedscopeError: columns that are no numbers.
-        """
-        from .figure import draw_table
-
-        return draw_table(self, width, title)
 
 
 def table(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison
 
 
-def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
     """Mean and, as bars, deviation over seeds against the columns' setting; of several measures the first.
 
     Where the columns have a second setting, a row has a line for each of its values, dashed from the second on. The

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run
 from ..curves.run_curve import Curve, metrics_of
+from ..curves.run_names import both_seeds, method_of, same_data, settings_of
 from ..sweeps.plan import FILE
-from ..sweeps.steps import RUNS
+from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
-from .run_names import both_seeds, method_of, same_data, settings_of
 
 #: settings that say where a run was computed, what is kept of it, and how often it is measured
 _ASIDE = ("record.", "run.device", "run.engine", "run.evaluate")

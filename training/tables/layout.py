@@ -7,8 +7,8 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.errors import listed
+from ..curves.run_names import with_average
 from .gathered import Entry
-from .run_names import with_average
 
 #: the keys that name a method, in the order in which they are looked at
 NAMING = ("label", "method", "average.method")

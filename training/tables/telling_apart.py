@@ -8,8 +8,8 @@ from itertools import combinations
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
+from ..curves.run_names import is_copy
 from .gathered import Entry
-from .run_names import is_copy
 
 Place = tuple[str, str]
 

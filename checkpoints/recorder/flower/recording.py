@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ...errors import FedscopeError, FedscopeWarning
 from ..recorder import Recorder
-from .client_mod import partition_mod as partition_mod
+from .replies import partition_mod as partition_mod
 from .strategies import MessageWatch, ResultWatch
 
 Strategy = TypeVar("Strategy")

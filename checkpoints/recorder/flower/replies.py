@@ -1,9 +1,10 @@
-"""What clients of Flower sent, read from its records without importing it and without copying."""
+"""Replies of Flower's clients: what a ClientApp adds to them, so that the server knows whose they are, and what they
+hold, read from its records without importing it and without copying."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,11 @@ import numpy as np
 
 from ...errors import FedscopeError
 from ...models.weights import BFLOAT16
-from .client_mod import PARTITION, RECORD
 
+#: under which name a reply says whose it is
+RECORD, PARTITION = "fedscope", "partition-id"
+#: the record of a reply of an older client that its metrics travel in, the only one that a strategy gets to see
+METRICS = "fitres.metrics"
 #: a model; arrays without names are called "0", "1" and so on, as Flower does
 Arrays = dict[str, np.ndarray]
 
@@ -32,6 +36,26 @@ class Reply:
     partition: int | None
     model: Arrays
     samples: float | None
+
+
+def partition_mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
+    """A mod for a ClientApp that says in each reply whose it is: ``ClientApp(mods=[fedscope.partition_mod])``.
+
+    Flower's node numbers are drawn anew in every run; partitions are not. :func:`~fedscope.record` takes what the mod
+    added off again, before the strategy sees the reply.
+    """
+    reply = call_next(message, context)
+    partition = context.node_config.get(PARTITION)
+    trains = message.metadata.message_type.partition(".")[0] == "train"
+    if not trains or not isinstance(partition, int) or not reply.has_content():
+        return reply
+    if METRICS in reply.content.config_records:
+        reply.content[METRICS][PARTITION] = partition
+    else:
+        from flwr.app import ConfigRecord  # type: ignore[import-not-found, unused-ignore]
+
+        reply.content[RECORD] = ConfigRecord({PARTITION: partition})
+    return reply
 
 
 def of_messages(messages: Sequence[Any], model_key: str, weight_key: str) -> list[Reply]:

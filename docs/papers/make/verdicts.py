@@ -134,7 +134,7 @@ def difference(where: str, values: Mapping[Any, float], others: Mapping[Any, flo
     >>> difference("x", {"0": 2.0, "1": 2.0}, {"0": 1.0, "1": 1.0})
     Number(where='x', value=1.0, low=1.0, high=1.0)
     """
-    from fedscope.training.tables.paired import paired
+    from fedscope.training.tables.statistics import paired
 
     found = paired(values, others)
     assert found is not None, where

@@ -64,7 +64,7 @@ def ahead(where: str, a: Accuracies, b: Accuracies, samples: int) -> Number:
     >>> ahead("x", {1: 0.75, 2: 0.75}, {1: 0.5, 2: 0.5}, 10_000)
     Number(where='x', value=0.25, low=0.237..., high=0.262...)
     """
-    from fedscope.training.tables.paired import paired
+    from fedscope.training.tables.statistics import paired
 
     found = paired(a, b)
     assert found is not None, where

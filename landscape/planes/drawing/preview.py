@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ....checkpoints import FedscopeError, FedscopeWarning
 from ....checkpoints.errors import DiskFullError
-from ....checkpoints.io.own_files import refuse_strange
+from ....checkpoints.io.safe_write import refuse_strange
 
 if TYPE_CHECKING:
     from ..result import Plane

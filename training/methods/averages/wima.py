@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ....checkpoints import FedscopeError, Weights
-from ...build import Facts
 from ...settings.registry import method_name
 from ...settings.settings import setting
 from ..base import About, Averaged, AverageMethod, History, State
 
 if TYPE_CHECKING:
+    from ...build import Facts
     from ...config.config import Config
 
 

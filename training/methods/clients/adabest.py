@@ -4,15 +4,17 @@ Drift in Federated Learning via Adaptive Bias Estimation", ECCV 2022."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from ....checkpoints import Weights
-from ...build import Facts
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import About, ClientMethod, Exchange, State
+
+if TYPE_CHECKING:
+    from ...build import Facts
 
 
 @dataclass(frozen=True)

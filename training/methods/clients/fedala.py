@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 
 from ....checkpoints import FedscopeError, Layout, Weights
-from ...build import Facts
 from ...local.local_training import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
 from ...rng import generator
 from ...settings.settings import setting
 from ..base import About, ClientMethod, State
+
+if TYPE_CHECKING:
+    from ...build import Facts
 
 
 @dataclass(frozen=True)

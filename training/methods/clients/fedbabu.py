@@ -4,16 +4,18 @@ Classification", ICLR 2022."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
 from ....checkpoints import FedscopeError, Weights
-from ...build import Facts
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import About, ClientMethod, ClientState, State
+
+if TYPE_CHECKING:
+    from ...build import Facts
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
 from ....checkpoints import Weights
-from ...build import Facts
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import About, ClientMethod, Exchange, State
 from ..shared.server_steps import weighted_update
+
+if TYPE_CHECKING:
+    from ...build import Facts
 
 
 @dataclass(frozen=True)

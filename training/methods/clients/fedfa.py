@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ....checkpoints import Weights
-from ...build import Facts
-from ...config.config import Config
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...local.worker_model import features_and_logits, head_layer
 from ...rng import generator
 from ...settings.settings import setting
 from ..base import About, ClientMethod, Exchange, State
+
+if TYPE_CHECKING:
+    from ...build import Facts
+    from ...config.config import Config
 
 
 @dataclass(frozen=True)

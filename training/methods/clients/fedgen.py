@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,13 +14,15 @@ from torch.nn import functional
 
 from ....checkpoints import FedscopeError, Weights
 from ....evaluation.compute import run_in_workers
-from ...build import Facts
-from ...config.config import Config
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...local.worker_model import head_layer
 from ...rng import torch_generator
 from ...settings.settings import setting
 from ..base import About, ClientMethod, Exchange, State
+
+if TYPE_CHECKING:
+    from ...build import Facts
+    from ...config.config import Config
 
 
 @dataclass(frozen=True)

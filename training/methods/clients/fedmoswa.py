@@ -5,17 +5,19 @@ Averaging", ICML 2025."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from ....checkpoints import FedscopeError, Weights
-from ...build import Facts
-from ...config.config import Config
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import About, Exchange, State
 from .fedswa import FedSWA
+
+if TYPE_CHECKING:
+    from ...build import Facts
+    from ...config.config import Config
 
 _GAMMA = 0.2
 

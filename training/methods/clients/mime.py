@@ -6,18 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from torch import Tensor
 
 from ....checkpoints import FedscopeError, Weights
-from ...build import Facts
-from ...config.config import Config
 from ...local.local_training import LocalTask, LocalUpdate, full_gradient, length, local_sgd
 from ...local.worker_model import Workbench
 from ...settings.settings import setting
 from ..base import About, ClientMethod, Exchange, State
+
+if TYPE_CHECKING:
+    from ...build import Facts
+    from ...config.config import Config
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,15 @@ Ananda Theertha Suresh, "Mime: Mimicking Centralized Stochastic Algorithms in Fe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from ....checkpoints import FedscopeError
-from ...config.config import Config
 from ...local.local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
 from ..base import About, Exchange, State
 from .mime import Mimicry
+
+if TYPE_CHECKING:
+    from ...config.config import Config
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ Learning", ICML 2020, Algorithm 1, option II."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from ....checkpoints import Weights
-from ...build import Facts
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ..base import About, ClientMethod, Exchange, State
+
+if TYPE_CHECKING:
+    from ...build import Facts
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FedscopeError, listed
 from .expected import STATISTICS, ExpectedModel, tied_names
-from .weights import EXTRA, Entry
+from .weights import EXTRA, TensorEntry
 from .wrappers import plain_name
 
 #: counters that programs leave beside weights, by the last part of their names; no network computes with them
@@ -31,7 +31,7 @@ _MOST = 16
 
 
 @dataclass(frozen=True)
-class Fitting:
+class NameMatch:
     """How the tensors of a model go with the expected ones.
 
     Attributes:
@@ -52,9 +52,9 @@ class Fitting:
         return not self.supplied and not self.notes and all(name == given for name, given in self.names.items())
 
 
-def fit_names(
+def match_names(
     place: object, given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel
-) -> Fitting:
+) -> NameMatch:
     """Find the expected tensors among those that are given.
 
     In this order: names that are the expected ones; one prefix before all of them (``model.``, ``module.``), or before
@@ -72,15 +72,17 @@ def fit_names(
     """
     wanted = expected.layout.names
     if len(given) == len(wanted) and all(name in given for name in wanted):
-        found = Fitting(dict(zip(wanted, wanted, strict=True)), {}, [], whole=True)
+        found = NameMatch(dict(zip(wanted, wanted, strict=True)), {}, [], whole=True)
     else:
-        found = next(_attempts(given, dtypes, expected), Fitting({name: name for name in given}, {}, [], whole=False))
+        found = next(_attempts(given, dtypes, expected), NameMatch({name: name for name in given}, {}, [], whole=False))
     if found.whole:
         refuse_untied(place, {want: given[name] for want, name in found.names.items()}, expected, found.names)
     return found
 
 
-def _attempts(given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel) -> Iterator[Fitting]:
+def _attempts(
+    given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel
+) -> Iterator[NameMatch]:
     """Every way in which all that is expected is found."""
     wanted = expected.layout.names
     for own, want in (
@@ -125,7 +127,7 @@ def prefixes(names: Mapping[str, object], wanted: list[str]) -> list[str]:
 
 def _completed(
     given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel, names: dict[str, str]
-) -> Fitting | None:
+) -> NameMatch | None:
     """With tied names and constants that are not there; None where anything else is missing or too much."""
     if not names:
         return None
@@ -162,7 +164,9 @@ def _completed(
         notes.append(
             f"it lacks {listed(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}"
         )
-    return Fitting({name: taken[name] for name in expected.layout.names if name in taken}, supplied, notes, whole=True)
+    return NameMatch(
+        {name: taken[name] for name in expected.layout.names if name in taken}, supplied, notes, whole=True
+    )
 
 
 def _are(names: list[str]) -> str:
@@ -214,15 +218,15 @@ def refuse_untied(
                 )
 
 
-def is_constant(entry: Entry) -> bool:
+def is_constant(entry: TensorEntry) -> bool:
     """Whether an expected tensor is the same in every model of an architecture, so that a file may lack it.
 
     Whole numbers beside the parameters are (``position_ids``, counts of batches), and floating ones by their name. What
     is measured while training is not: running statistics; nor are weights that are stored as whole numbers.
 
-    >>> is_constant(Entry("bert.position_ids", (1, 5), "int64", "buffer"))
+    >>> is_constant(TensorEntry("bert.position_ids", (1, 5), "int64", "buffer"))
     True
-    >>> is_constant(Entry("bn.running_mean", (5,), "float32", "buffer"))
+    >>> is_constant(TensorEntry("bn.running_mean", (5,), "float32", "buffer"))
     False
     """
     last = entry.name.rpartition(".")[2]

@@ -1,20 +1,26 @@
-"""How much of a cohort that is on the disk a server's step holds in memory, and whether there is so much."""
+"""Estimates of the memory and the disk that a training takes, compared with what is free."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from contextlib import suppress
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, spoken_size
-from ..build import Facts
-from ..config.config import Config
-from ..methods.base import ServerMethod
+import numpy as np
+
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, size_on_disk, spoken_size
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
+
+if TYPE_CHECKING:
+    from ..build import Facts
+    from ..config.config import Config
+    from ..methods.base import ServerMethod
 
 
 def held_by(server: ServerMethod, layout: Layout, count: int) -> int:
@@ -70,3 +76,51 @@ def free_memory() -> int | None:
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
             found.append(max(0, limit - pages * os.sysconf("SC_PAGE_SIZE")))
     return min(found, default=None)
+
+
+def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
+    """About how many bytes the rounds after one will take, uncompressed."""
+    w = Weights(facts.layout, np.zeros(facts.layout.size, facts.layout.dtype), {})
+    kept = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
+    return size_on_disk(
+        facts.layout,
+        cohort_size(config.data.clients, config.run.participation),
+        config.run.rounds,
+        *config.record.policies(),
+        after=after,
+        client_vectors=config.client.vectors_kept,
+        state_bytes=sum(np.asarray(array).nbytes for array in kept),
+        state_models=config.average.models_kept,
+        window=config.average.reaches_back(),
+        population=config.data.clients,
+        sketch=config.record.sketch,
+    )
+
+
+def disk_aside(config: Config, facts: Facts) -> int:
+    """How many bytes of a round's clients are on the disk beside the run until the round is recorded."""
+    count, size, dtype = (
+        cohort_size(config.data.clients, config.run.participation),
+        facts.layout.size,
+        facts.layout.dtype,
+    )
+    matrices = 1 + config.client.vectors_kept
+    return matrices * count * size * dtype.itemsize if put_aside(count, size, dtype) else 0
+
+
+def refuse_small_disk(needed: int, out: Path) -> None:
+    """Compare the bytes that will be recorded with what is free.
+
+    Raises:
+        FedscopeError: it does not fit; names both and the remedies.
+    """
+    folder = out.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise FedscopeError(
+            f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
+            "clients (--set record.clients=every:10 or sample:10), compress (--set record.compression=delta), or "
+            f"--force, which also replaces a run in {out}"
+        )

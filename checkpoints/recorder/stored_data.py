@@ -17,11 +17,11 @@ import numpy as np
 
 from ..errors import FedscopeError, FedscopeWarning, spoken_size
 from ..io.archives import npz_names, read_npz
-from ..io.array_sums import ARRAYS, digest, splits_in
+from ..io.array_digest import ARRAYS, digest, splits_in
 from ..io.atomic import write_durably
 from ..runs.info import refuse_broken_seal
-from .coerce_arrays import given_arrays
-from .named_data import named_data, path_of
+from .coerce_arrays import coerce_arrays
+from .inputs import named_data, path_of
 
 #: what a run calls arrays that it was given, and where it keeps them
 NAME, KEPT = "arrays", "recorded-data.npz"
@@ -30,7 +30,7 @@ LARGE = 5e8
 
 
 @dataclass
-class GivenData:
+class RecordedData:
     """What a recorder was given.
 
     Attributes:
@@ -60,13 +60,13 @@ class GivenData:
         self.arrays = None  # they are read from there
 
 
-def given_data(
+def coerce_data(
     run: Path, data: Any, standardise: bool | None, *, keep: bool, rows: bool = False, labels: bool = False
-) -> GivenData:
+) -> RecordedData:
     """What a recorder's ``data=`` is to a run.
 
     Args:
-        data: a name; ``(x, y)`` or another form of :func:`~.given_arrays.given_arrays`; a
+        data: a name; ``(x, y)`` or another form of :func:`~.coerce_arrays.coerce_arrays`; a
             :class:`fedscope.training.Dataset`, as networks take its samples.
         standardise: whether the loop standardised them by their training split; None where that was not said.
         keep: whether arrays are kept, or their sum alone.
@@ -79,17 +79,17 @@ def given_data(
         raise FedscopeError(f"standardise={standardise!r} is neither True nor False; leave it out for data as they are")
     how: dict[str, Any] = {} if standardise is None else {"standardise": standardise}
     if data is None:
-        return GivenData(how)
+        return RecordedData(how)
     if isinstance(data, str):
         _refuse_unstandardised(data, standardise)
-        return GivenData({**named_data(data), **how})
+        return RecordedData({**named_data(data), **how})
     place = f"data was given as {type(data).__name__}, and"
     if rows and (loader := next(filter(_shuffles, _parts(data)), None)) is not None:
         raise FedscopeError(
             f"{place} its {type(loader).__name__} draws samples in another order each time, so that partition= would "
             "name other samples; give its dataset: loader.dataset"
         )
-    arrays = _of_data_set(data) if _is_data_set(data) else given_arrays(f"{place} gave", data)
+    arrays = _of_data_set(data) if _is_data_set(data) else coerce_arrays(f"{place} gave", data)
     needed = splits_in(arrays)
     if missing := [name for name in needed if name not in arrays]:
         raise FedscopeError(
@@ -127,7 +127,7 @@ def given_data(
     said |= {"file": KEPT} if keep else {}
     said |= {"splits": "one"} if one else {}
     held = arrays["y_train"] if needed == ARRAYS else arrays["y_test"] if one else None
-    return GivenData(said, arrays if keep else None, held)
+    return RecordedData(said, arrays if keep else None, held)
 
 
 def read_kept(run: Path, info: Mapping[str, Any]) -> dict[str, np.ndarray] | None:

@@ -12,9 +12,9 @@ from ...checkpoints import FedscopeError
 from ...evaluation.tasks import Task
 from ...evaluation.uint8_images import Pixels
 from ..build import load_data
-from .arrays import blocks
-from .custom import as_they_are, taken_data
-from .dataset import SPLITS, Dataset
+from ..data.arrays import blocks
+from ..data.custom import as_they_are, taken_data
+from ..data.dataset import SPLITS, Dataset
 
 
 def data_in_scale(data: Any, task: Task, standardise: bool | None) -> Dataset:
@@ -34,7 +34,7 @@ def data_in_scale(data: Any, task: Task, standardise: bool | None) -> Dataset:
     if not isinstance(data, str):
         dataset = taken_data(data, task)
     elif data.startswith("npz:") and standardise is not None:
-        from .published.npz import load
+        from ..data.published.npz import load
 
         return load(data.partition(":")[2], task, standardise)
     else:
