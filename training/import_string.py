@@ -19,7 +19,7 @@ from ..distributed.torchvision_import import beside_torchvision, is_torchvisions
 
 
 @dataclass(frozen=True)
-class Call:
+class ImportString:
     """A function or a class in a module, and what it is called with.
 
     Attributes:
@@ -37,13 +37,13 @@ class Call:
     keywords: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def parse(cls, option: str, text: str) -> Call:
+    def parse(cls, option: str, text: str) -> ImportString:
         """Read what was typed; nothing is imported.
 
         Raises:
             FedscopeError: it has another form; an argument is no literal.
 
-        >>> call = Call.parse("--model", "mypkg.nets:resnet(20, width=1.5)")
+        >>> call = ImportString.parse("--model", "mypkg.nets:resnet(20, width=1.5)")
         >>> call.module, call.name, call.args, call.keywords
         ('mypkg.nets', 'resnet', (20,), (('width', 1.5),))
         """

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Run, Weights
-from ...training.build import Facts
+from ...training.build import ModelInfo
 from ...training.loop.state import RunMemory
 from ...training.methods.averages.wima import WIMA
 from ...training.methods.base import History, State
@@ -32,7 +32,7 @@ class SlidingMeans:
         rounds: all that will be asked for, ascending; every global in their windows is there.
     """
 
-    def __init__(self, run: Run, methods: Sequence[WIMA], facts: Facts, rounds: Sequence[int]) -> None:
+    def __init__(self, run: Run, methods: Sequence[WIMA], facts: ModelInfo, rounds: Sequence[int]) -> None:
         self._run, self._methods, self._last = run, methods, rounds[-1]
         self._memory, self._history = RunMemory(run), History(self._row, facts)
         self._sums: list[State] = [{} for _ in methods]

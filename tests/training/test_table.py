@@ -26,7 +26,7 @@ from fedscope.training import Comparison, Config, table, train
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.forms import in_latex, in_typst
-from fedscope.training.tables.gathered import Entry
+from fedscope.training.tables.gathered import TableRun
 from fedscope.training.tables.layout import varied, words_of
 from fedscope.training.tables.statistics import paired
 
@@ -108,9 +108,9 @@ def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple
         table(list(grid.values()), best_of="client.mu")
 
 
-def entry(**settings: Any) -> Entry:
+def entry(**settings: Any) -> TableRun:
     named = {key.replace("__", "."): value for key, value in settings.items()}
-    return Entry("", named, (0, 0), {}, Curve("", np.arange(0), {}), (1, 1), "")
+    return TableRun("", named, (0, 0), {}, Curve("", np.arange(0), {}), (1, 1), "")
 
 
 def test_a_setting_of_two_sections_is_named_once_where_it_is_one() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from ...checkpoints import FedscopeError
 from ..data.partitions.domains import Domains
 from ..data.split import parse_partition
-from ..settings.values import word_of
+from ..settings.values import format_value
 from .config import Config, merge
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -105,7 +105,7 @@ def scale_notes(full: Config, small: Config, scale: float) -> Iterator[str]:
         if old is not None and new is not None and old != new and not unused:
             least = _WINDOWS.get((section, key), 1)
             met = least > 1 and new == least > round(scale * old)
-            yield f"{section}.{key} {word_of(new)} of {word_of(old)}{_least_words(least) if met else ''}"
+            yield f"{section}.{key} {format_value(new)} of {format_value(old)}{_least_words(least) if met else ''}"
 
 
 def _least_words(least: int) -> str:

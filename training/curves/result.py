@@ -19,7 +19,7 @@ from ...results import Table, TableResult, number
 from ...results.base import of_installed
 from ...results.tables import AGAIN, beside, write_csv
 from .bands import COLUMNS, Band, seeds_of
-from .measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
+from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
 from .summary import reached, tails, unmeasured
 
@@ -218,7 +218,7 @@ class Curves(TableResult):
         losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
         return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
-    def _reachable(self) -> list[Measure]:
+    def _reachable(self) -> list[CurveMeasure]:
         """The measures told of that leave an accuracy.
 
         Raises:
@@ -250,7 +250,7 @@ class Curves(TableResult):
             said["target"] = {"accuracy": self.target, "reached": where}
         return said
 
-    def drawable(self) -> tuple[Measure, ...]:
+    def drawable(self) -> tuple[CurveMeasure, ...]:
         """The measures that are drawn, checked; raises as :meth:`figure`."""
         asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
         counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]

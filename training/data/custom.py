@@ -22,7 +22,7 @@ from ...checkpoints.errors import listed
 from ...checkpoints.recorder.coerce_arrays import given_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
-from ..import_string import Call, said
+from ..import_string import ImportString, said
 from .arrays import (
     as_float32,
     as_tokens,
@@ -43,10 +43,10 @@ def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
     """The data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
 
     Raises:
-        FedscopeError: what :class:`~fedscope.training.import_string.Call` refuses; something else than data is
+        FedscopeError: what :class:`~fedscope.training.import_string.ImportString` refuses; something else than data is
         returned.
     """
-    call = Call.parse("--data", text)
+    call = ImportString.parse("--data", text)
     return _taken(call(), text, f"--data {text}: {call.spoken} returned", task)
 
 

@@ -160,7 +160,7 @@ def _in_order(weights: Weights, layout: Layout) -> Weights | None:
 
 
 @dataclass
-class Measuring:
+class RecordedModels:
     """A run's models on one test split; what was measured is not measured again."""
 
     run: Run
@@ -248,7 +248,7 @@ class Measuring:
 
 def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, first: Recorded) -> Outcome:
     """One model on the whole test split, and what explains that its error is another."""
-    measuring = Measuring(run, module, dataset, source)
+    measuring = RecordedModels(run, module, dataset, source)
     loss, error = measuring.of(first.round, first.model)
     outcome = Outcome(
         first.round,
@@ -267,7 +267,7 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
         flipped = replace(source, standardise=not dataset.means)
         other = dataset_asked([run], flipped, dataset.task)
         if bool(other.means) != bool(dataset.means):
-            other_loss, found = Measuring(run, module, other, source).of(first.round, first.model)
+            other_loss, found = RecordedModels(run, module, other, source).of(first.round, first.model)
             fits = not far(first.error, found, outcome.samples)
             if fits and (outcome.differs or not _loss_is_far(first.loss, other_loss)):
                 how = "standardised by the training split" if other.means else "taken as they are"
@@ -280,7 +280,7 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
     return replace(outcome, explained=words) if sure else replace(outcome, hint=words)
 
 
-def _sign(measuring: Measuring, first: Recorded) -> tuple[str, bool]:
+def _sign(measuring: RecordedModels, first: Recorded) -> tuple[str, bool]:
     """What explains a recorded error, and whether that is sure: it holds in two rounds, or cannot be by chance."""
     samples = len(measuring.samples)
     if (size := measuring.batch_of(first)) is not None:

@@ -215,9 +215,9 @@ def global_training_data(
     dataset: Dataset, partition: Partition, client_ids: npt.NDArray[np.int64] | None = None
 ) -> Samples:
     """D: all clients' training data, without what clients keep aside as their test part; or those of some clients."""
-    from ..data.membership import held_by
+    from ..data.membership import indices_held
 
-    samples, rows = dataset.samples("train"), held_by(partition, client_ids)
+    samples, rows = dataset.samples("train"), indices_held(partition, client_ids)
     if len(rows) == len(samples.y):
         return samples
     return replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)

@@ -19,14 +19,14 @@ from torch import Tensor
 from ...checkpoints import Weights, stack
 from ..rng import generator, torch_generator
 from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, crop_and_flip, length
-from .vectorized_model import CohortBench
+from .vectorized_model import VectorizedModel
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod
 
 
 @dataclass(frozen=True)
-class CohortTask(LocalTask):
+class VectorizedTask(LocalTask):
     """Several clients' work in one round, as one task.
 
     Attributes:
@@ -37,7 +37,7 @@ class CohortTask(LocalTask):
     members: tuple[LocalTask, ...] = ()
 
     @classmethod
-    def of(cls, members: Sequence[LocalTask]) -> CohortTask:
+    def of(cls, members: Sequence[LocalTask]) -> VectorizedTask:
         """The members as one task; their round, pace and data are the same."""
         first = members[0]
         shared = {field.name: getattr(first, field.name) for field in fields(LocalTask)}
@@ -72,15 +72,15 @@ class CohortTask(LocalTask):
         bench = self._cohort_bench.alone
         return stacked([work(replace(member, bench=bench, stop=self.stop)) for member in self.members])
 
-    def beside(self, start: Weights, epochs: int) -> CohortTask:
+    def beside(self, start: Weights, epochs: int) -> VectorizedTask:
         """As of one client; ``start`` is [P] or [C, P]."""
         each = start.parameters.ndim == 2
         members = tuple(member.beside(start.row(k) if each else start, epochs) for k, member in enumerate(self.members))
         return replace(self, start=start, pace=members[0].pace, draw=members[0].draw, members=members)
 
     @property
-    def _cohort_bench(self) -> CohortBench:
-        assert isinstance(self.bench, CohortBench)
+    def _cohort_bench(self) -> VectorizedModel:
+        assert isinstance(self.bench, VectorizedModel)
         return self.bench
 
     def full_gradient(self, method: ClientMethod) -> Tensor:
@@ -201,7 +201,7 @@ def stacked(values: Sequence[Any]) -> Any:
     return np.stack(values)
 
 
-def updates_of(task: CohortTask, update: LocalUpdate) -> list[LocalUpdate]:
+def updates_of(task: VectorizedTask, update: LocalUpdate) -> list[LocalUpdate]:
     """The clients' own updates."""
 
     def row(value: Any, k: int) -> Any:

@@ -23,7 +23,7 @@ from .identity import identity_of
 from .initial_model import with_whole_path
 from .run_history import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .state import Position, RunMemory, position_after
-from .train import made_with, play, refuse_until, resolved
+from .train import made_with, refuse_until, resolved, run_rounds
 from .verify_run import refuse_damaged
 
 
@@ -98,7 +98,7 @@ def branch(
         copy_history(run, round, out)
     with RunWriter.open(out) as writer:
         watcher.begin(config.run.rounds, needed)
-        play(federation, position, writer, keep_going, watcher, until)
+        run_rounds(federation, position, writer, keep_going, watcher, until)
     return Run.open(out)
 
 

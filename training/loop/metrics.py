@@ -93,7 +93,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Domains:
+class MeasuredDomains:
     """The domains of the test split.
 
     Attributes:
@@ -106,7 +106,7 @@ class Domains:
     averages: bool
 
     @classmethod
-    def of(cls, data: Dataset, engine: Engine, *, averages: bool) -> Domains | None:
+    def of(cls, data: Dataset, engine: Engine, *, averages: bool) -> MeasuredDomains | None:
         """Of data that know the domains of their samples."""
         if (groups := data.groups.get("domain")) is None:
             return None
@@ -163,7 +163,7 @@ class Meter:
         seed: int,
         compute: Compute = CPU,
         own: Parts | None = None,
-        domains: Domains | None = None,
+        domains: MeasuredDomains | None = None,
     ) -> None:
         self.own, self._domains = own, domains
         self._whole = Evaluator(module, test, compute=compute)
@@ -204,7 +204,7 @@ class Meter:
         return measured if self._domains is None else measured | self._domains.measure(global_, averaged)
 
 
-def of_all(own: np.ndarray, deployed: np.ndarray) -> dict[str, float]:
+def summarize_all(own: np.ndarray, deployed: np.ndarray) -> dict[str, float]:
     """:data:`ALL_MEASURED` of the errors of all clients, [N]: mean, deviation over clients, and the greatest."""
     numbers: list[float] = []
     for errors in (own, deployed):

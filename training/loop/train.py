@@ -18,14 +18,14 @@ from ..build import (
     config_of,
     data_of,
     data_to_train_on,
-    facts_of,
-    laid_out,
+    model_info,
     module_of,
     partition_of,
     refuse_tokens,
+    split_dataset,
 )
 from ..config.config import Config
-from ..local.cohort_storage import Room
+from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
@@ -94,13 +94,13 @@ def train(
         )
     config, compute = resolved(config, workers, data.name, engine)
     config = with_whole_path(replace(config, data=config.data.resolved()))
-    data, split = laid_out(config, data)
+    data, split = split_dataset(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     config.model.architecture.refuse_samples(data)
     refuse_tokens(config.model.name, module, data)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
-    facts = facts_of(config, module, data.classes, learnt)
+    facts = model_info(config, module, data.classes, learnt)
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not force:
@@ -120,7 +120,7 @@ def train(
         watcher.begin(config.run.rounds, needed)
         work = Engine(module, compute, profile, config.run.engine)
         federation = Federation.assemble(config, data, split, work)
-        play(federation, Position(0, first.weights), writer, keep_going, watcher, until)
+        run_rounds(federation, Position(0, first.weights), writer, keep_going, watcher, until)
     return Run.open(out)
 
 
@@ -236,7 +236,7 @@ def resume(
             refuse_divergence(
                 str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
             )
-        play(federation, position, writer, keep_going, watcher or Unwatched(), until)
+        run_rounds(federation, position, writer, keep_going, watcher or Unwatched(), until)
     return Run.open(path)
 
 
@@ -254,7 +254,7 @@ def refuse_until(until: int | None, done: int) -> None:
         )
 
 
-def play(
+def run_rounds(
     federation: Federation,
     position: Position,
     writer: RunWriter,
@@ -268,13 +268,13 @@ def play(
         FedscopeError: a client diverges (and not ``keep_going``); a full disk.
     """
     config, engine = federation.config, federation.engine
-    federation = replace(federation, room=Room(writer.path))
+    federation = replace(federation, storage=CohortStorage(writer.path))
     beside = {"always": engine.compute.is_gpu, "never": engine.profile is not None}  # a profile's parts add up
     with Recording(writer, config, RunMemory(writer.run), watcher, **beside) as recording:
         while position.round < min(config.run.rounds, until or config.run.rounds):
             number = position.round + 1
             with timed(engine.profile, ROUND, number):
-                record, position = federation.play(position, recording, recording)
+                record, position = federation.run_round(position, recording, recording)
                 with timed(engine.profile, "recording", number):
                     recording.add(record, position)
             if not keep_going and not np.isfinite(record.client_loss).all():

@@ -21,7 +21,7 @@ from ..config.config import Config, merge, methods_in, read_assignments
 from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
 from ..config.sources import Setup
 from ..settings.registry import METHOD_SECTIONS, canonical_method, find
-from ..settings.values import word_of
+from ..settings.values import format_value
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
 from .schedule import GIVEN, Shared, shared_histories
 
@@ -270,7 +270,7 @@ def difference(there: Plan, asked: Plan) -> str:
             for key in sorted({*table, *before[section]}):
                 old, new = before[section].get(key), table.get(key)
                 if old != new:
-                    return f", with {section}.{key} = {word_of(old)} in {run.name}, not {word_of(new)}"
+                    return f", with {section}.{key} = {format_value(old)} in {run.name}, not {format_value(new)}"
     return ""
 
 
@@ -296,7 +296,7 @@ def _arguments(setup: Setup, method: str | None, settings: Tables, config: Confi
     elif setup.stored:
         words += [GIVEN]
     if setup.scale is not None:
-        words += ["--scale", word_of(setup.scale)]
+        words += ["--scale", format_value(setup.scale)]
     if method:
         words += ["--method", method]
     said = {section: dict(table) for section, table in settings.items()}
@@ -314,7 +314,9 @@ def _arguments(setup: Setup, method: str | None, settings: Tables, config: Confi
 
 def _assignments(settings: Tables) -> list[str]:
     """``section.key=value``, as ``--set`` takes them."""
-    return [f"{section}.{key}={word_of(value)}" for section, table in settings.items() for key, value in table.items()]
+    return [
+        f"{section}.{key}={format_value(value)}" for section, table in settings.items() for key, value in table.items()
+    ]
 
 
 def _in_small(cell: Cell, config: Config) -> Cell:
@@ -370,7 +372,7 @@ def _refuse_same(runs: Sequence[Planned]) -> None:
 
 def _spoken(cell: Cell) -> str:
     """``method=fma average.method=ima``."""
-    return " ".join(f"{key}={word_of(value)}" for key, value in cell.items())
+    return " ".join(f"{key}={format_value(value)}" for key, value in cell.items())
 
 
 def _name(cell: Cell, seed: int | None, config: Config) -> str:
@@ -392,7 +394,7 @@ def _word(key: str, value: Any) -> str:
     last = key.rpartition(".")[2]
     if key == METHOD:
         value = canonical_method(str(value))
-    return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{word_of(value)}")
+    return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{format_value(value)}")
 
 
 def _slug(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..settings.values import word_of
+from ..settings.values import format_value
 
 if TYPE_CHECKING:
     from ..config.config import Config
@@ -127,7 +127,7 @@ def arguments_of(
         average = dict(run.tables["average"])
         words = ["--average", average.pop("method")]
         for key, value in average.items():
-            words += ["--set", f"average.{key}={word_of(value)}"]
+            words += ["--set", f"average.{key}={format_value(value)}"]
         return ["train", "--from", f"{trunk}@{run.after[1]}", *words, "--out", out, *wait]
     # a branch whose trunk has failed, or has gone on without it, is trained from its start
     words = [str(given or folder / GIVEN) if word == GIVEN else word for word in run.arguments]

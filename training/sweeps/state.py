@@ -12,7 +12,7 @@ from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.runs.run import visible_rounds
 from ...results import plain
 from ..config.recipes import Tables
-from ..settings.values import word_of
+from ..settings.values import format_value
 from .plan import Plan, Planned
 from .schedule import RUNS
 
@@ -61,7 +61,7 @@ def _refuse_other(run: Run, planned: Planned) -> None:
             if old != new and (section, key) not in _SETTLED:
                 raise FedscopeError(
                     f"{run.path} is not the run that the sweep's plan has there: its {section}.{key} is "
-                    f"{word_of(old)}, not {word_of(new)}; move it elsewhere, and it is trained again"
+                    f"{format_value(old)}, not {format_value(new)}; move it elsewhere, and it is trained again"
                 )
 
 

@@ -17,12 +17,12 @@ from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.errors import listed
 from ...checkpoints.io.visible_text import visible
 from ...results import Table, TableResult, number
-from ..curves.measures import TOTALS, Measure, measure_of
+from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
-from .gathered import Entry, Gathered, gather
+from .gathered import Gathered, TableRun, gather
 from .layout import axes_of, position, says, unsaid, words_of
 from .statistics import Paired, paired
 from .statistics import best_of as best_of_grid
@@ -273,21 +273,21 @@ def table(
     if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
         raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
 
-    def badness(entry: Entry) -> float:
+    def badness(entry: TableRun) -> float:
         value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
         return -value if chosen[0].is_accuracy else value
 
-    def place(entry: Entry) -> str:
+    def place(entry: TableRun) -> str:
         return ", ".join(part for part in (words_of(rows, entry), words_of(columns, entry)) if part)
 
     tuned, choices = best_of_grid(gathered.entries, best_of, place, badness)
     gathered = replace(gathered, entries=tuple(tuned))
 
-    def row_of(entry: Entry) -> str:
+    def row_of(entry: TableRun) -> str:
         return words_of(rows, entry)
 
     there = placed(gathered.entries, row_of, lambda entry: words_of(columns, entry))
-    places: dict[tuple[str, str, str], dict[str, Entry]] = {}
+    places: dict[tuple[str, str, str], dict[str, TableRun]] = {}
     kinds = ("global", "averaged") if of == "both" else (of,)
     commands: dict[str, list[str]] = {}
     for one in there:
@@ -363,7 +363,7 @@ def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[s
     return {}
 
 
-def _of(curve: Curve, kind: str, measure: Measure) -> Curve:
+def _of(curve: Curve, kind: str, measure: CurveMeasure) -> Curve:
     """A curve whose deployed model is the one that was asked for."""
     if kind == "deployed" or f"averaged_{measure.column}" not in curve.values:
         return curve
@@ -387,7 +387,7 @@ def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
     """
     if "data.name" in asked or "data.name" in gathered.varied:
         return []
-    kinds: dict[str, Entry] = {}
+    kinds: dict[str, TableRun] = {}
     for entry in gathered.entries:
         kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
     for one, other in combinations(kinds.values(), 2):
@@ -405,7 +405,7 @@ def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
     return [f"{listed(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
 
 
-def _short(gathered: Gathered, measures: Sequence[Measure], of: str, last: int) -> list[str]:
+def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int) -> list[str]:
     """Says where the last rounds are all that there are: such a mean holds the first ones, too."""
     kinds = ("global", "averaged") if of == "both" else (of,)
     short = {}
@@ -441,7 +441,7 @@ def _silent(gathered: Gathered) -> list[str]:
     return [f"{listed(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
 
 
-def _said(entry: Entry) -> list[str]:
+def _said(entry: TableRun) -> list[str]:
     return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
 
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from .gathered import Entry
+from .gathered import TableRun
 from .layout import refuse_unknown_keys, words_of
 
 
 def best_of(
-    entries: Sequence[Entry], keys: Sequence[str], place: Callable[[Entry], str], badness: Callable[[Entry], float]
-) -> tuple[list[Entry], list[str]]:
+    entries: Sequence[TableRun],
+    keys: Sequence[str],
+    place: Callable[[TableRun], str],
+    badness: Callable[[TableRun], float],
+) -> tuple[list[TableRun], list[str]]:
     """(the runs of the best values, what was chosen, a sentence a place).
 
     As papers tune a method: of every place the values with the least mean over the seeds, the first of equal ones. They
@@ -31,7 +34,7 @@ def best_of(
     refuse_unknown_keys("--best-of", keys, entries)
     if not keys:
         return list(entries), []
-    found: dict[str, dict[str, list[Entry]]] = {}
+    found: dict[str, dict[str, list[TableRun]]] = {}
     for entry in entries:
         found.setdefault(place(entry), {}).setdefault(words_of(keys, entry), []).append(entry)
     kept, notes = [], []
