@@ -75,10 +75,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ...evaluation.recorded_names import named_as_recorded
     from ...evaluation.resumable import digest
-    from ...evaluation.validation import refuse_numberless, refuse_unreadable
-    from .. import module_of
     from .model_outputs import refuse_other_functions
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -92,37 +89,16 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     source = replace(source, data=data_named(runs, asked))
     if architecture is None and runs:
         architecture = model_named(runs[0], source)
-    if source.data is None and not runs:
-        kind = "a plain file" if isinstance(models[0], str | Path) else "a model"
-        raise FedscopeError(f"{first} is {kind}, which does not say its data; give --data (and --model)")
-    if architecture is None and not runs:
-        kind = "a plain file" if isinstance(models[0], str | Path) else "a state dict"
-        raise FedscopeError(f"{first} is {kind}, which does not say its architecture; give --model mlp")
-    refuse_nameless(runs[:1], replace(source, model=architecture))
-    task = asked_task(runs, source)
-    dataset = dataset_asked(runs, asked, task)
+    _refuse_unsaid(models[0], runs, architecture, source)
+    dataset = dataset_asked(runs, asked, asked_task(runs, source))
     if source.data is None:
-        for run in runs[1:]:
-            if run.info.get("data", {}).get("sha256") != dataset.sha256:
-                raise FedscopeError(
-                    f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
-                )
+        _refuse_other_data(runs, dataset)
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
-    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
-    if runs:
-        module = named_as_recorded(module, runs[0].layout)
+    module = _module_for(models[0], runs, architecture, dataset)
     said = compared(runs, asked, dataset, lambda _: module)
-    for i, model in enumerate(models):
-        whose = f"the tensors of {_name(models, i)} cannot be read: "
-        if _is_module(model):
-            refuse_unreadable(model, whose)
-        elif isinstance(model, Mapping):
-            refuse_numberless(model.items(), whose)
     expected = ExpectedModel.of(module)
-    _refuse_other_scales(models)
-    loaded = tuple(_loaded(models, i, expected, str(name_of(source.model) or first)) for i in range(len(models)))
+    loaded = _load_all(models, expected, str(name_of(source.model) or first))
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
     if adapters:
         scales = [(model.address, scale_in(model.weights.arrays())) for model in loaded]
@@ -152,6 +128,64 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         **task_settings(module, samples, loaded[0].weights),
     }
     return Posed(module, samples, loaded, settings, dataset, tuple(runs))
+
+
+def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: Source) -> None:
+    """Refuse models that do not say their data or their architecture, where nobody else does.
+
+    Raises:
+        FedscopeError: says which option does.
+    """
+    is_file = isinstance(first, str | Path)
+    name = _name([first], 0)
+    if source.data is None and not runs:
+        kind = "a plain file" if is_file else "a model"
+        raise FedscopeError(f"{name} is {kind}, which does not say its data; give --data (and --model)")
+    if architecture is None and not runs:
+        kind = "a plain file" if is_file else "a state dict"
+        raise FedscopeError(f"{name} is {kind}, which does not say its architecture; give --model mlp")
+    refuse_nameless(runs[:1], replace(source, model=architecture))
+
+
+def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
+    """Refuse runs on other data than the first one's.
+
+    Raises:
+        FedscopeError: names the runs.
+    """
+    for run in runs[1:]:
+        if run.info.get("data", {}).get("sha256") != dataset.sha256:
+            raise FedscopeError(
+                f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
+            )
+
+
+def _module_for(first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset) -> nn.Module:
+    """The module that all models are read into."""
+    from ...evaluation.recorded_names import named_as_recorded
+    from .. import module_of
+
+    shapes = _shapes(first, runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
+    return named_as_recorded(module, runs[0].layout) if runs else module
+
+
+def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) -> tuple[Model, ...]:
+    """All models, which fit the layout.
+
+    Raises:
+        FedscopeError: tensors that cannot be read, or do not fit.
+    """
+    from ...evaluation.validation import refuse_numberless, refuse_unreadable
+
+    for i, model in enumerate(models):
+        clause = f"the tensors of {_name(models, i)} cannot be read: "
+        if _is_module(model):
+            refuse_unreadable(model, clause)
+        elif isinstance(model, Mapping):
+            refuse_numberless(model.items(), clause)
+    _refuse_other_scales(models)
+    return tuple(_loaded(models, i, expected, whose) for i in range(len(models)))
 
 
 def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:

@@ -17,7 +17,7 @@ from ..build import ModelInfo, model_info
 from ..config.config import Config
 from ..data.dataset import Dataset
 from ..local.cohort_storage import MEMORY, CohortStorage
-from ..local.engine import Engine
+from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
 from ..methods.base import Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..profile import timed
@@ -48,6 +48,19 @@ class Unwatched:
     def begin(self, rounds: int, size: int) -> None: ...
     def client(self, round: int, done: int, of: int) -> None: ...
     def round(self, record: RoundRecord, of: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Aggregated:
+    """A round before it is measured: the clients' work, and the models made of it."""
+
+    tasks: Sequence[LocalTask]
+    sent: State
+    trained: Trained
+    cohort: Cohort
+    global_: Weights
+    averaged: Weights | None
+    served: Served
 
 
 @dataclass(frozen=True)
@@ -160,71 +173,34 @@ class Federation:
         p, profile = self.weights(ids), self.engine.profile
         with timed(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
-            done = partial(watcher.client, t)
-            trained = self.engine.train(config.client, tasks, p, done, self.storage)
-        clients, samples = trained.clients, trained.samples
-        cohort = Cohort(
-            round=t,
-            client_ids=ids,
-            samples=samples,
-            steps=trained.steps,
-            p=p,
-            clients=config.data.clients,
-            lr=self.pace(t).lr,
-            reach=trained.reach,
-            label_counts=self.partition.label_counts[ids],
-            validator=self.validator,
-        )
+            trained = self.engine.train(config.client, tasks, p, partial(watcher.client, t), self.storage)
+        cohort = self._cohort(t, ids, p, trained)
         with timed(profile, "aggregation", t):
-            global_, averaged, served, average, row = self._serve(position, clients, cohort, memory)
-            server = served.state
-            shared = config.client.share(
-                sent,
-                Exchange(
-                    start=position.start,
-                    clients=clients,
-                    global_=global_,
-                    cohort=cohort,
-                    facts=self.facts,
-                    message=trained.message,
-                    surveyed=tasks[0].surveyed,
-                ),
+            global_, averaged, served, average, row = self._serve(position, trained.clients, cohort, memory)
+            exchange = Exchange(
+                start=position.start,
+                clients=trained.clients,
+                global_=global_,
+                cohort=cohort,
+                facts=self.facts,
+                message=trained.message,
+                surveyed=tasks[0].surveyed,
             )
-            start = next_start(config, t, global_, averaged, server)
-        metrics: dict[str, float | int | None] = {
-            "round": t,
-            "lr": self.pace(t).lr,
-            "participants": len(ids),
-            "train_loss": float(p @ trained.loss),
-        }
-        if served.p is not None:
-            metrics["soup_clients"] = int(np.count_nonzero(served.p))
-        everybody = None
-        with timed(profile, "evaluation", t):
-            if self.meter is not None:
-                own = PersonalizedModels(self, t, global_ if averaged is None else averaged, trained.states, ids)
-                metrics |= dict.fromkeys(self.meter.columns, None)
-                if t % config.run.evaluate_every == 0 or t == config.run.rounds:
-                    metrics |= self.meter.measure(global_, averaged, clients, ids, own.of_cohort(tasks))
-                if config.run.evaluates_all():
-                    metrics |= dict.fromkeys(ALL_MEASURED, None)
-                if config.run.evaluates_all(t) and self.meter.own is not None:
-                    everybody = own.errors_of_all(self.meter.own, sent, position.last, memory)
-                    metrics |= summarize_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
-        model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
-        metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
-        metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
+            shared = config.client.share(sent, exchange)
+            start = next_start(config, t, global_, averaged, served.state)
+        made = _Aggregated(tasks, sent, trained, cohort, global_, averaged, served)
+        metrics, everybody = self._measure(made, position, memory)
         metrics["seconds"] = time.perf_counter() - began
-        state: dict[str, Any] = {**server}
+        state: dict[str, Any] = {**served.state}
         state |= {name: part for name, part in (("sent", shared), ("average", average)) if part}
         record = RoundRecord(
             round=t,
             start=position.start,
-            clients=clients,
+            clients=trained.clients,
             global_=global_,
             averaged=averaged,
             client_ids=ids,
-            client_samples=samples,
+            client_samples=trained.samples,
             client_steps=trained.steps,
             client_loss=trained.loss,
             weights=p,
@@ -233,17 +209,64 @@ class Federation:
             metrics=metrics,
             all_client_test_error=everybody,
         )
-        window = config.average.window_size()
         rows = {**position.recent, t: row}
         return record, Position(
             round=t,
             start=start,
-            recent={s: rows[s] for s in sorted(rows) if s > t - window},
-            server=server,
+            recent={s: rows[s] for s in sorted(rows) if s > t - config.average.window_size()},
+            server=served.state,
             sent=shared,
             average=average,
             last={**position.last, **dict.fromkeys(ids.tolist() if trained.states else (), t)},
         )
+
+    def _cohort(self, round: int, ids: np.ndarray, p: np.ndarray, trained: Trained) -> Cohort:
+        """A round's clients as the server sees them."""
+        return Cohort(
+            round=round,
+            client_ids=ids,
+            samples=trained.samples,
+            steps=trained.steps,
+            p=p,
+            clients=self.config.data.clients,
+            lr=self.pace(round).lr,
+            reach=trained.reach,
+            label_counts=self.partition.label_counts[ids],
+            validator=self.validator,
+        )
+
+    def _measure(
+        self, made: _Aggregated, position: Position, memory: Memory
+    ) -> tuple[dict[str, float | int | None], np.ndarray | None]:
+        """A round's row of ``metrics.csv`` without its time, and the test errors of all clients where they are asked
+        for."""
+        config, t, ids, trained = self.config, made.cohort.round, made.cohort.client_ids, made.trained
+        metrics: dict[str, float | int | None] = {
+            "round": t,
+            "lr": made.cohort.lr,
+            "participants": len(ids),
+            "train_loss": float(made.cohort.p @ trained.loss),
+        }
+        if made.served.p is not None:
+            metrics["soup_clients"] = int(np.count_nonzero(made.served.p))
+        everybody = None
+        with timed(self.engine.profile, "evaluation", t):
+            if self.meter is not None:
+                deployed = made.global_ if made.averaged is None else made.averaged
+                own = PersonalizedModels(self, t, deployed, trained.states, ids)
+                metrics |= dict.fromkeys(self.meter.columns, None)
+                if t % config.run.evaluate_every == 0 or t == config.run.rounds:
+                    models = made.global_, made.averaged, trained.clients
+                    metrics |= self.meter.measure(*models, ids, own.of_cohort(made.tasks))
+                if config.run.evaluates_all():
+                    metrics |= dict.fromkeys(ALL_MEASURED, None)
+                if config.run.evaluates_all(t) and self.meter.own is not None:
+                    everybody = own.errors_of_all(self.meter.own, made.sent, position.last, memory)
+                    metrics |= summarize_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
+        model, surveyed = config.client.model_size(self.facts), _size(made.tasks[0].surveyed)
+        metrics["parameters_down"] = len(ids) * (model + _size(made.sent) + surveyed)
+        metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
+        return metrics, everybody
 
     def _serve(
         self, position: Position, clients: Weights, cohort: Cohort, memory: Memory

@@ -156,21 +156,13 @@ def planned(
     smaller: list[str] = []
     used: set[tuple[str, str]] = set()
     for cell in cells:
-        method, tables = tables_of(cell)
         for seed in seeds or (None,):
-            seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
-            fitting = _fitting(given, setup, method, merge(tables, seeded))
-            used |= {(section, key) for section, table in fitting.items() for key in table}
-            below, above = (tables, (fitting, seeded)) if own else ({}, (methods_in(given), tables, fitting, seeded))
-            config = setup.config(method, *above, cell=below)
-            if seed in (None, *seeds[:1]):
-                smaller += setup.notes(config, method, *above, cell=below)
-            here = _in_small(cell, config) if own and setup.scale is not None else cell
-            named = {
-                key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL
-            }
-            words = _arguments(setup, method, merge(below, *above), config)
-            runs.append(Planned(_name(named, seed, config), here, seed, config.tables(), words))
+            run, notes, keys = _planned_run(
+                setup, given, cell, seed, own=own, unlabelled=unlabelled, noted=seed in (None, *seeds[:1])
+            )
+            runs.append(run)
+            smaller += notes
+            used |= keys
     method, tables = tables_of(cells[0])
     for section, table in given.items():
         for key in table:
@@ -196,6 +188,29 @@ def planned(
         "directory": str(Path.cwd()),
     }
     return Plan(tuple(runs), about, setup.stored, tuple(notes))
+
+
+def _planned_run(
+    setup: Setup, given: Tables, cell: Cell, seed: int | None, *, own: bool, unlabelled: set[str], noted: bool
+) -> tuple[Planned, Sequence[str], set[tuple[str, str]]]:
+    """A run of a cell and a seed, notes on its scale where they are asked for, and which of the given settings it has.
+
+    Args:
+        given: the settings of all runs.
+        own: whether the recipe varies the cells, so that a scale makes them smaller, too.
+        unlabelled: keys of axes without labels, which names say beside a label.
+    """
+    method, tables = tables_of(cell)
+    seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
+    fitting = _fitting(given, setup, method, merge(tables, seeded))
+    below, above = (tables, (fitting, seeded)) if own else ({}, (methods_in(given), tables, fitting, seeded))
+    config = setup.config(method, *above, cell=below)
+    notes = setup.notes(config, method, *above, cell=below) if noted else ()
+    here = _in_small(cell, config) if own and setup.scale is not None else cell
+    named = {key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL}
+    words = _arguments(setup, method, merge(below, *above), config)
+    used = {(section, key) for section, table in fitting.items() for key in table}
+    return Planned(_name(named, seed, config), here, seed, config.tables(), words), notes, used
 
 
 def read_plan(folder: Path, *, checked: bool = True) -> Plan:

@@ -26,7 +26,7 @@ from .gathered import Gathered, TableRun, gather
 from .layout import axes_of, position, says, unsaid, words_of
 from .statistics import Paired, paired
 from .statistics import best_of as best_of_grid
-from .telling_apart import about_rows, placed
+from .telling_apart import Placed, about_rows, placed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -266,12 +266,7 @@ def table(
     about_data = _other_data(gathered, (*rows, *columns))
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
-    if of not in OF:
-        raise FedscopeError(f"--of {of!r} is not a model{nearest(of, OF)}; give {', '.join(OF)}")
-    if last is not None and (not isinstance(last, Integral) or last < 1):
-        raise FedscopeError(f"--last {last} is not a number of rounds; give 1 or more")
-    if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
-        raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+    _refuse_options(of, last, target)
 
     def badness(entry: TableRun) -> float:
         value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
@@ -287,39 +282,11 @@ def table(
         return words_of(rows, entry)
 
     there = placed(gathered.entries, row_of, lambda entry: words_of(columns, entry))
-    places: dict[tuple[str, str, str], dict[str, TableRun]] = {}
-    kinds = ("global", "averaged") if of == "both" else (of,)
     commands: dict[str, list[str]] = {}
     for one in there:
         commands.setdefault(one.row, []).append(one.entry.command)
-        for kind in kinds:
-            named = ", ".join(part for part in (one.column, kind if of == "both" else "") if part)
-            for measure in chosen:
-                places.setdefault((one.row, named, measure.name), {})[one.seed] = one.entry
-    cells, windows = [], set[int]()
-    for (row, column, name), seeds in places.items():
-        measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
-        values: dict[str, float] = {}
-        reached: dict[str, int | None] = {}
-        for seed, entry in seeds.items():
-            curve = _of(entry.curve, kind, measure)
-            values[seed], _, window = curve.tail(name, last)
-            windows.add(window)
-            if target is not None and measure.is_reachable:
-                reached[seed] = curve.reach(measure, target).round
-        cells.append(Cell(row, column, name, values, reached))
-    if all(np.isnan(cell.mean) for cell in cells):
-        names = ", ".join(measure.name for measure in chosen)
-        raise FedscopeError(f"no run has measured {names}; give another --measure, as test_error or test_loss")
-    named_rows = list(dict.fromkeys(cell.row for cell in cells))
-    if baseline is not None and baseline not in named_rows and canonical_method(baseline) in named_rows:
-        baseline = canonical_method(baseline)
-    if baseline is not None and baseline not in named_rows:
-        raise FedscopeError(
-            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {listed(named_rows)}"
-        )
-    if baseline is None:
-        baseline = next((name for name in BASELINES if name in named_rows and len(named_rows) > 1), "")
+    cells, windows = _cells(there, chosen, of, last, target)
+    baseline = _baseline(baseline, list(dict.fromkeys(cell.row for cell in cells)))
     return Comparison(
         cells=tuple(cells),
         last=last,
@@ -341,6 +308,67 @@ def table(
             **_axis(gathered, columns, {cell.column for cell in cells}),
         },
     )
+
+
+def _refuse_options(of: str, last: int | None, target: float | None) -> None:
+    """Refuse another model, number of rounds or accuracy than there can be.
+
+    Raises:
+        FedscopeError: names it.
+    """
+    if of not in OF:
+        raise FedscopeError(f"--of {of!r} is not a model{nearest(of, OF)}; give {', '.join(OF)}")
+    if last is not None and (not isinstance(last, Integral) or last < 1):
+        raise FedscopeError(f"--last {last} is not a number of rounds; give 1 or more")
+    if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
+        raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+
+
+def _cells(
+    there: Sequence[Placed], chosen: Sequence[CurveMeasure], of: str, last: int | None, target: float | None
+) -> tuple[list[Cell], set[int]]:
+    """The cells of runs that have their places, and over how many rounds their means are.
+
+    Raises:
+        FedscopeError: no run has measured what was chosen.
+    """
+    places: dict[tuple[str, str, str], dict[str, TableRun]] = {}
+    kinds = ("global", "averaged") if of == "both" else (of,)
+    for one in there:
+        for kind in kinds:
+            named = ", ".join(part for part in (one.column, kind if of == "both" else "") if part)
+            for measure in chosen:
+                places.setdefault((one.row, named, measure.name), {})[one.seed] = one.entry
+    cells, windows = list[Cell](), set[int]()
+    for (row, column, name), seeds in places.items():
+        measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
+        values: dict[str, float] = {}
+        reached: dict[str, int | None] = {}
+        for seed, entry in seeds.items():
+            curve = _of(entry.curve, kind, measure)
+            values[seed], _, window = curve.tail(name, last)
+            windows.add(window)
+            if target is not None and measure.is_reachable:
+                reached[seed] = curve.reach(measure, target).round
+        cells.append(Cell(row, column, name, values, reached))
+    if all(np.isnan(cell.mean) for cell in cells):
+        names = ", ".join(measure.name for measure in chosen)
+        raise FedscopeError(f"no run has measured {names}; give another --measure, as test_error or test_loss")
+    return cells, windows
+
+
+def _baseline(asked: str | None, rows: Sequence[str]) -> str:
+    """The row that others are compared with; "" for none.
+
+    Raises:
+        FedscopeError: a row that is not there.
+    """
+    if asked is None:
+        return next((name for name in BASELINES if name in rows and len(rows) > 1), "")
+    found = next((name for name in (asked, canonical_method(asked)) if name in rows), None)
+    if found is None:
+        raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {listed(rows)}")
+    return found
 
 
 def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[str, Any]:
