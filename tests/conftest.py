@@ -238,11 +238,11 @@ def digits_read_once() -> Iterator[None]:
 def few_digits() -> Iterator[None]:
     """A fifth of the digits in their place, for modules that train many federations to compare them bit for bit."""
     from fedscope.training.data.published import digits
-    from fedscope.training.data.standardize import standardised
+    from fedscope.training.data.standardize import standardize
 
     whole = digits.load("")
     arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}
-    few = standardised("digits", "", {name: values[::5] for name, values in arrays.items()})
+    few = standardize("digits", "", {name: values[::5] for name, values in arrays.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digits, "PROVIDES", lambda argument, task=None: few)
         yield

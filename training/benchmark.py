@@ -41,7 +41,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Machine:
+class BenchmarkResult:
     """What was measured of a machine.
 
     Attributes:
@@ -115,7 +115,7 @@ class Machine:
 
 def bench(
     model: str = "cnn", device: str = "auto", *, folder: Path | str = ".", seconds: float = 3.0, disk: int = _DISK
-) -> Machine:
+) -> BenchmarkResult:
     """Measure this machine: matrix products, local training and evaluation of a model on noise, and a disk.
 
     Training is that of runs: SGD with momentum in batches of 50, a client a worker. Nothing else should run meanwhile.
@@ -153,7 +153,7 @@ def bench(
         ):
             gflops = samples * work / 1e9
             rates[kind] = Rate(samples, gflops, gflops / products[kind])
-    return Machine(
+    return BenchmarkResult(
         model=model,
         device=_named(first),
         engine="cohort" if is_small(module) else one_by_one(first.device),

@@ -21,7 +21,7 @@ from .config.config import Config
 from .data.custom import load_own
 from .data.dataset import Dataset
 from .data.split import partition, pool_splits, with_client_test_parts
-from .import_string import is_call, is_there, said
+from .import_string import describe_error, is_call, is_there
 from .models.base import Architecture
 from .models.custom import Factory
 from .rng import generator
@@ -121,12 +121,12 @@ def unbuilt(architecture: Architecture, shape: tuple[int, ...], classes: int) ->
             return architecture.build(shape, classes)
     except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
         raise FedscopeError(
-            f"{_spoken(architecture, shape, classes)} has tensors of sizes that torch cannot have ({said(error)}); "
-            "make it smaller"
+            f"{_describe_model(architecture, shape, classes)} has tensors of sizes that torch cannot have "
+            f"({describe_error(error)}); make it smaller"
         ) from error
 
 
-def _spoken(architecture: Architecture, shape: tuple[int, ...], classes: int) -> str:
+def _describe_model(architecture: Architecture, shape: tuple[int, ...], classes: int) -> str:
     return f"model.name = {method_name(architecture)!r} for samples of shape {list(shape)} and {classes:,} outputs"
 
 
@@ -143,7 +143,7 @@ def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classe
     free = free_memory()
     if free is not None and HELD * needed > free:
         raise FedscopeError(
-            f"{_spoken(architecture, shape, classes)} would have {Layout.of(module).size:,} parameters, "
+            f"{_describe_model(architecture, shape, classes)} would have {Layout.of(module).size:,} parameters, "
             f"{spoken_size(needed)} in each of {HELD} copies or more, but {spoken_size(free)} of memory are free; make "
             "its layers smaller"
         )

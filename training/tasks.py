@@ -15,7 +15,7 @@ from ..evaluation.criteria import PlainCriterion, task_of_criterion
 from ..evaluation.standard_tasks import CLASSIFICATION, TASKS, is_own
 from ..evaluation.tasks import Plain, Task
 from .data.split import parse_partition
-from .import_string import ImportString, is_call, kind
+from .import_string import ImportString, describe_type, is_call
 from .settings.registry import find, method_name, names
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def trained_task(config: Config, given: Any, place: str) -> Task:
     return task
 
 
-def learning(config: Config, given: Any) -> tuple[Config, Task]:
+def resolve_task(config: Config, given: Any) -> tuple[Config, Task]:
     """A configuration that names what is learnt, and the task; what was given comes before what it names, and that
     before what the data are for.
 
@@ -170,7 +170,7 @@ def _taken(given: Any, name: str, place: str) -> Task:
     if callable(given) and not isinstance(given, type):
         return Plain(name, given)
     raise FedscopeError(
-        f"{place} {kind(given)}, which is not a task; give a fedscope.Task, a criterion of torch "
+        f"{place} {describe_type(given)}, which is not a task; give a fedscope.Task, a criterion of torch "
         "(nn.HuberLoss()), or a function loss(outputs, y) that gives one number a sample"
     )
 

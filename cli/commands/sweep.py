@@ -139,9 +139,9 @@ def _plan_of(
     from ...checkpoints import FedscopeError
     from ...training import Setup, read_assignments
     from ...training.config.config import SECTIONS
-    from ...training.config.sources import placed, stored_tables
+    from ...training.config.sources import stored_tables, with_place
     from ...training.sweeps.axes import read_axes, read_seeds
-    from ...training.sweeps.plan import planned
+    from ...training.sweeps.plan import plan_sweep
 
     files = [word for word in keys if "=" not in word]
     known = ("method", *SECTIONS)
@@ -159,9 +159,9 @@ def _plan_of(
     chosen = read_seeds(seeds) if seeds else ()
     setup = Setup(recipe, stored, scale)
     try:
-        return planned(setup, axes, chosen, read_assignments(assignments), share=share)
+        return plan_sweep(setup, axes, chosen, read_assignments(assignments), share=share)
     except FedscopeError as error:
-        raise placed(error, Path(files[0]), stored) if files else error from None
+        raise with_place(error, Path(files[0]), stored) if files else error from None
 
 
 class _Watcher:

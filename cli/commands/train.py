@@ -180,7 +180,7 @@ def _started(typed: Typed, out: Path | None, how: TrainOptions, trace: Path | No
     """A new run."""
     from ...checkpoints import FedscopeError
     from ...training import Setup, read_assignments
-    from ...training.config.sources import placed, stored_tables
+    from ...training.config.sources import stored_tables, with_place
     from ...training.loop.train import train_with
     from ..progress import TrainingWatcher, fetch
 
@@ -190,7 +190,7 @@ def _started(typed: Typed, out: Path | None, how: TrainOptions, trace: Path | No
     try:
         resolved = setup.config(typed.method, *layers)
     except FedscopeError as error:
-        raise placed(error, typed.config, stored) if typed.config else error from None
+        raise with_place(error, typed.config, stored) if typed.config else error from None
     if note := setup.note(setup.notes(resolved, typed.method, *layers)):
         say(f"fedscope: {note}", err=True)
     if download:
@@ -282,7 +282,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
 
     from ...results import plain
     from ...training import Curves
-    from ..streams import printed
+    from ..streams import printing
 
     measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
@@ -290,7 +290,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     mean, deviation, count = measured.tail(name)
     last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
-    whole = printed(f"the run {run.path} is whole, with {last} of {of} rounds")
+    whole = printing(f"the run {run.path} is whole, with {last} of {of} rounds")
     if as_json:
         said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         said |= {"profile": profile.findings()} if profile is not None else {}

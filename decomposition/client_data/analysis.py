@@ -119,9 +119,9 @@ def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
 def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import Config
     from ...training.build import data_to_train_on, split_dataset
-    from ...training.tasks import learning
+    from ...training.tasks import resolve_task
 
-    config, task = learning(Config.read(tables), None)
+    config, task = resolve_task(Config.read(tables), None)
     dataset = data_to_train_on(config.data.name, task)
     return *split_dataset(config, dataset), config.data.resolved()
 

@@ -23,7 +23,7 @@ from fedscope.evaluation.samples import Samples
 from fedscope.evaluation.standard_tasks import TASKS
 from fedscope.training import Config, branch, build_module, load_data, resume, train
 from fedscope.training.build import initial_model
-from fedscope.training.local.engine import TOGETHER, grouped
+from fedscope.training.local.engine import TOGETHER, group_by_samples
 from fedscope.training.local.engine_choice import engine_of
 from fedscope.training.local.local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
 from fedscope.training.local.vectorized_model import VectorizedModel, why_not_vectorised
@@ -359,7 +359,7 @@ def test_a_method_with_functions_of_its_own_says_itself_whether_it_can() -> None
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=80))
 def test_groups_hold_every_client_once_and_waste_less_than_half(samples: list[int]) -> None:
-    groups = grouped(samples)
+    groups = group_by_samples(samples)
     assert sorted(k for group in groups for k in group) == list(range(len(samples)))
     for group in groups:
         own = [samples[k] for k in group]

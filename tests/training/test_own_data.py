@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 X = np.linspace(-2, 2, 8 * 5, dtype=np.float32).reshape(8, 5)
 Y = np.arange(8) % 3
@@ -51,7 +51,7 @@ def two():
     return items(), loader()
 
 def whole():
-    return standardised("x", "", {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y})
+    return standardize("x", "", {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y})
 
 def pixels():
     return (255 * np.ones((8, 2, 2), np.uint8), Y)

@@ -18,7 +18,7 @@ from fedscope.training import Config, branch, data_of, load_data, merge, module_
 from fedscope.training.build import split_dataset
 from fedscope.training.data import split as pooling
 from fedscope.training.data.dataset import Dataset, Groups
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -41,7 +41,7 @@ def images(count: int = 60) -> Dataset:
     for split, n in (("train", count), ("test", count // 3)):
         arrays[f"x_{split}"] = random.integers(0, 256, (n, 6, 6, 3), np.uint8)
         arrays[f"y_{split}"] = np.arange(n) % 5
-    made = standardised("images", "", arrays)
+    made = standardize("images", "", arrays)
     groups = Groups(("a", "b"), np.arange(count) % 2, np.arange(count // 3) % 2)
     return replace(made, groups={"domain": groups})
 

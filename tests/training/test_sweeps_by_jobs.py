@@ -24,7 +24,7 @@ from fedscope.training import Setup, Sweep
 from fedscope.training.jobs.records import JOBS, JobOutcome, JobRecord
 from fedscope.training.sweeps.axes import read_axes
 from fedscope.training.sweeps.by_jobs import RunOfSweep
-from fedscope.training.sweeps.plan import planned
+from fedscope.training.sweeps.plan import plan_sweep
 
 SMALL = ("--set", "data.clients=4", "--set", "model.hidden=[4]", "--set", "client.epochs=1")
 #: two processes at a time, each told that its time is over long after the tests
@@ -87,7 +87,7 @@ def test_what_is_about_jobs_is_refused_without_them(capsys: pytest.CaptureFixtur
 
 def test_a_run_begins_its_branches_but_not_those_that_have_jobs(tmp_path: Path) -> None:
     """Words alone: a branch that was sent, because the other run had failed before, may be at work."""
-    plan = planned(Setup(), read_axes(["method=fma,fedavgm,ima"]), (), {"average": {}, "run": {"rounds": 6}})
+    plan = plan_sweep(Setup(), read_axes(["method=fma,fedavgm,ima"]), (), {"average": {}, "run": {"rounds": 6}})
     folder = tmp_path / "sweep"
     (folder / JOBS).mkdir(parents=True)
     trunk, branch = plan.of("ima"), plan.of("fma")

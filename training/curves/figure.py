@@ -10,7 +10,7 @@ import numpy as np
 from ...plotting.style import CHARACTER, look_of, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
-from .summary import broken
+from .summary import break_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -221,7 +221,7 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
 def _scale(axes: Axes, measure: CurveMeasure, curves: Curves) -> None:
     nats = set(curves.attrs.get("tasks", ())) <= {None, "classification", "sequences"}
     label = measure.label if nats else measure.label.replace(" (nats)", "")
-    axes.set_ylabel(broken(label))
+    axes.set_ylabel(break_label(label))
     if not measure.is_loss:
         if not measure.is_accuracy:
             axes.set_ylim(bottom=0)
@@ -229,6 +229,6 @@ def _scale(axes: Axes, measure: CurveMeasure, curves: Curves) -> None:
             axes.set_ylim(top=100)
     elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
         axes.set_yscale("log")
-        axes.set_ylabel(broken(f"{label}, log"))
+        axes.set_ylabel(break_label(f"{label}, log"))
         low, high = axes.get_ylim()
         decades(axes.yaxis, (1.0,) if low > 0 and np.log10(high / low) > 2 else (1.0, 2.0, 5.0))

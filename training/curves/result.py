@@ -21,7 +21,7 @@ from ...results.tables import AGAIN, beside, write_csv
 from .bands import COLUMNS, Band, seeds_of
 from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
-from .summary import reached, tails, unmeasured
+from .summary import describe_missing, describe_reached, tails
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,7 +204,7 @@ class Curves(TableResult):
         told = [measure_of(name) for name in self._told]
         said = [tails(measure, self._tailed, self.last) for measure in told]
         if self.target is not None:
-            said += [reached(measure, self._tailed, self.target) for measure in self._reachable()]
+            said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
         return "\n".join(said)
 
     @property
@@ -257,10 +257,10 @@ class Curves(TableResult):
         drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))
         for curve, own in zip(self.lines, counts, strict=True):
             if not any(own):
-                raise FedscopeError(unmeasured((curve,), asked))
+                raise FedscopeError(describe_missing((curve,), asked))
             refuse_smoothing(self.smooth, curve.run, min(count for count in own if count))
         if drawn != asked and self.measures not in ((), USUAL):  # of what nobody asked for, what there is will do
-            raise FedscopeError(unmeasured(self.lines, [measure for measure in asked if measure not in drawn]))
+            raise FedscopeError(describe_missing(self.lines, [measure for measure in asked if measure not in drawn]))
         if self.target is not None:
             self._reachable()
         return drawn

@@ -18,10 +18,10 @@ _TIED = "\N{NO-BREAK SPACE}("
 _LETTERS = 24
 
 
-def broken(label: str) -> str:
+def break_label(label: str) -> str:
     """An axis label in rows.
 
-    >>> broken("own-test accuracy of all clients (%)")
+    >>> break_label("own-test accuracy of all clients (%)")
     'own-test accuracy of all\\nclients (%)'
     """
     return fill(label.replace(" (", _TIED), _LETTERS, break_long_words=False).replace(_TIED, " (")
@@ -62,7 +62,7 @@ def tails(measure: CurveMeasure, curves: Sequence[Band | Curve], last: int | Non
     return f"{said}, {how}: {', '.join(parts)}"
 
 
-def reached(measure: CurveMeasure, curves: Sequence[Band | Curve], target: float) -> str:
+def describe_reached(measure: CurveMeasure, curves: Sequence[Band | Curve], target: float) -> str:
     """The first measured round with a target accuracy, and how many parameters were sent until then.
 
     Of a band these are its mean's; each seed's round stands beside.
@@ -84,7 +84,7 @@ def reached(measure: CurveMeasure, curves: Sequence[Band | Curve], target: float
     return f"rounds to {100 * target:g} % {accuracy}{_whose(measure)}: {', '.join(parts)}"
 
 
-def unmeasured(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> str:
+def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> str:
     """That runs have no numbers of what is asked for, and what they have."""
     names = dict.fromkeys(name for curve in curves for name in (*MEASURES, *curve.values))
     # how the server aggregates is no curve: `fedscope ls` says it

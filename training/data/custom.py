@@ -22,7 +22,7 @@ from ...checkpoints.errors import listed
 from ...checkpoints.recorder.coerce_arrays import given_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
-from ..import_string import ImportString, said
+from ..import_string import ImportString, describe_error
 from .arrays import (
     as_float32,
     as_tokens,
@@ -34,7 +34,7 @@ from .arrays import (
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
-    scaled,
+    scale_pixels,
 )
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 
@@ -72,7 +72,7 @@ def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
     except (FedscopeError, MemoryError):
         raise
     except Exception as error:  # the user's own Dataset, as it is read
-        raise FedscopeError(f"{place} data that cannot be read: {said(error)}") from error
+        raise FedscopeError(f"{place} data that cannot be read: {describe_error(error)}") from error
     return as_they_are(name, "", arrays, inputs=True, task=task)
 
 
@@ -149,7 +149,7 @@ def _inputs(place: str, x: np.ndarray) -> np.ndarray:
 
 def _images(place: str, name: str, x: np.ndarray) -> np.ndarray:
     refuse_unscaled(place, x)
-    return scaled(place, x, channel_axis(name, x.shape))
+    return scale_pixels(place, x, channel_axis(name, x.shape))
 
 
 def refuse_unscaled(place: str, x: np.ndarray, instead: str = "") -> None:

@@ -21,7 +21,7 @@ from ...checkpoints.models.wrappers import unwrapped
 from ...checkpoints.runs.addresses import distinct_labels
 from .behaviour import behaviour, task_settings
 from .recorded_data import data_named, dataset_asked
-from .recorded_error import compared
+from .recorded_error import compare_recorded
 from .samples import (
     NO_SHAPES,
     asked_task,
@@ -29,7 +29,7 @@ from .samples import (
     given_module,
     halves_read,
     is_own_model,
-    limited,
+    limit_samples,
     model_named,
     name_of,
     refuse_nameless,
@@ -47,7 +47,7 @@ ModelLike = Any
 
 
 @dataclass(frozen=True)
-class Posed:
+class ResolvedModels:
     """Loaded models, the architecture they fit and what they are measured on.
 
     Attributes:
@@ -63,7 +63,9 @@ class Posed:
     runs: tuple[Run, ...]
 
 
-def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True) -> Posed:
+def resolve_models(
+    models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True
+) -> ResolvedModels:
     """Load the models, and find the architecture and the data in their run, or in --model and --data.
 
     Args:
@@ -96,7 +98,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
     module = _module_for(models[0], runs, architecture, dataset)
-    said = compared(runs, asked, dataset, lambda _: module)
+    said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
@@ -106,7 +108,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
             refuse_other_scale(scales[0][0], scales[0][1], name, scale)
         warnings.warn(adapters, FedscopeWarning, stacklevel=3)
     loaded = _told_apart(loaded)
-    samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
+    samples = limit_samples(dataset, replace(source, split="test") if source.split == "both" else source)
     if source.model is None:
         refuse_other_functions(module, samples, loaded, models, first)
     read = {model.address: model.note for model in loaded if model.note}
@@ -127,7 +129,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         **said,
         **task_settings(module, samples, loaded[0].weights),
     }
-    return Posed(module, samples, loaded, settings, dataset, tuple(runs))
+    return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs))
 
 
 def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: Source) -> None:
@@ -313,14 +315,14 @@ def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
     return {name: array.shape for name, array in arrays.items()}
 
 
-def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
+def as_list(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
     """One model or several, pairs of them too, as a list; runs and paths by their folders' names.
 
-    >>> several("a@1"), several([("a@1", "b@2"), Path("c.pt")])
+    >>> as_list("a@1"), as_list([("a@1", "b@2"), Path("c.pt")])
     (['a@1'], ['a@1', 'b@2', 'c.pt'])
     """
     if isinstance(models, list | tuple):
-        return [model for part in models for model in several(part)]
+        return [model for part in models for model in as_list(part)]
     return [str(models.path) if isinstance(models, Run) else str(models) if isinstance(models, Path) else models]
 
 
@@ -396,20 +398,20 @@ def expand(address: str, option: str = "--show") -> list[str]:
     return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, have, path, option=option)]
 
 
-def expanded(models: Sequence[ModelLike], option: str = "--show") -> list[ModelLike]:
+def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[ModelLike]:
     """All of them, addresses of several rounds as one a round."""
     each = (expand(model, option) if isinstance(model, str) else [model] for model in models)
     return [model for some in each for model in some]
 
 
-def calibration_of(posed: Posed, source: Source, normalization: str) -> Samples | None:
+def calibration_of(posed: ResolvedModels, source: Source, normalization: str) -> Samples | None:
     """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
     if normalization != "re-estimate":
         return None
-    return limited(posed.dataset, replace(source, split="train"))
+    return limit_samples(posed.dataset, replace(source, split="train"))
 
 
-def calibration_settings(posed: Posed, source: Source, normalization: str) -> dict[str, Any]:
+def calibration_settings(posed: ResolvedModels, source: Source, normalization: str) -> dict[str, Any]:
     """What a result's provenance says of the samples that statistics are re-estimated on."""
     samples = calibration_of(posed, source, normalization)
     if samples is None:

@@ -39,12 +39,12 @@ SMALL = 100_000
 WAITING = 2**26
 
 
-def grouped(samples: Sequence[int]) -> list[list[int]]:
+def group_by_samples(samples: Sequence[int]) -> list[list[int]]:
     """Clients by their number of samples, the largest first, in groups of at most `TOGETHER`.
 
     In a group the smaller wait for the largest: at most half of its rows' time is spent waiting.
 
-    >>> grouped([9, 50, 10, 400, 11])
+    >>> group_by_samples([9, 50, 10, 400, 11])
     [[3, 1], [4, 2, 0]]
     """
     groups: list[list[int]] = []
@@ -148,7 +148,7 @@ class Engine:
         self, method: ClientMethod, tasks: Sequence[LocalTask]
     ) -> Generator[tuple[int, LocalUpdate], None, None]:
         """The updates of all tasks and where these stand; clients with about as many steps go together, see
-        :func:`grouped`."""
+        :func:`group_by_samples`."""
 
         def in_one_pass(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
             if len(group) not in benches:
@@ -175,7 +175,7 @@ class Engine:
             bench = TrainableModel(self.module, self.compute)
             return [self._alone(method.train, tasks[k], bench, stop) for k in group]
 
-        groups = grouped([len(task.indices) for task in tasks])
+        groups = group_by_samples([len(task.indices) for task in tasks])
         if self.compute.cluster is not None:
             job = self._job(OfGroup(method), tasks, groups=True)
             done = self.compute.cluster.run(job, [[tasks[k] for k in group] for group in groups])
@@ -224,7 +224,7 @@ class Engine:
         """For a cluster, whose workers keep the data."""
         constants = [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else []
         ahead = min(Job.ahead, self._ahead)
-        return Job(work, NewBench(self.module, self.compute.here, groups=groups), _spoken, constants, ahead)
+        return Job(work, NewBench(self.module, self.compute.here, groups=groups), _describe_task, constants, ahead)
 
     def _alone(
         self, work: Callable[[LocalTask], Result], task: LocalTask, bench: TrainableModel, stop: Event
@@ -292,7 +292,7 @@ class OfGroup:
         return updates_of(task, self.method.train(task))
 
 
-def _spoken(item: LocalTask | list[LocalTask]) -> str:
+def _describe_task(item: LocalTask | list[LocalTask]) -> str:
     """``round 3, client 7``: what sentences call a task, or a group of them."""
     tasks = item if isinstance(item, list) else [item]
     which = "client" if len(tasks) == 1 else "clients"

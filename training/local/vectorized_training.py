@@ -42,7 +42,7 @@ class VectorizedTask(LocalTask):
         first = members[0]
         shared = {field.name: getattr(first, field.name) for field in fields(LocalTask)}
         alike = all(member.start is first.start for member in members)
-        start = first.start if alike else stacked([member.start for member in members])
+        start = first.start if alike else stack_values([member.start for member in members])
         return cls(**{**shared, "start": start, "indices": np.empty(0, np.int64), "state": {}}, members=tuple(members))
 
     @property
@@ -70,7 +70,7 @@ class VectorizedTask(LocalTask):
     def each(self, work: Callable[[LocalTask], Any]) -> Any:
         """What ``work`` gives for every client alone, stacked: arrays and models with a row a client."""
         bench = self._cohort_bench.alone
-        return stacked([work(replace(member, bench=bench, stop=self.stop)) for member in self.members])
+        return stack_values([work(replace(member, bench=bench, stop=self.stop)) for member in self.members])
 
     def beside(self, start: Weights, epochs: int) -> VectorizedTask:
         """As of one client; ``start`` is [P] or [C, P]."""
@@ -191,11 +191,11 @@ class VectorizedTask(LocalTask):
             yield x, y, counts[step][:, None] > 0
 
 
-def stacked(values: Sequence[Any]) -> Any:
+def stack_values(values: Sequence[Any]) -> Any:
     """Models, arrays, or tuples of them, one on top of the other."""
     first = values[0]
     if isinstance(first, tuple):
-        return tuple(stacked(part) for part in zip(*values, strict=True))
+        return tuple(stack_values(part) for part in zip(*values, strict=True))
     if isinstance(first, Weights):
         return stack(values)
     return np.stack(values)

@@ -24,7 +24,7 @@ from .initial_model import with_whole_path
 from .options import TrainOptions
 from .run_history import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .state import Position, RunMemory, position_after
-from .train import made_with, refuse_until, resolved, run_rounds
+from .train import made_with, refuse_until, resolve_device, run_rounds
 from .verify_run import refuse_damaged
 
 
@@ -75,7 +75,7 @@ def branch_with(
     learnt = trained_task(config, options.task, str(run.path))
     refuse_without_classes(config, learnt)
     data, module = data_of(run, learnt), module_of(run)
-    config, compute = resolved(config, options.workers, config.data.name, options.engine)
+    config, compute = resolve_device(config, options.workers, config.data.name, options.engine)
     split = partition_of(run)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)

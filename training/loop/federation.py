@@ -23,7 +23,7 @@ from ..methods.base import Cohort, Exchange, History, LocalSchedule, Served, Sta
 from ..profile import timed
 from ..rng import draw_cohort
 from ..settings.registry import method_name
-from .metrics import ALL_MEASURED, MeasuredDomains, Meter, Parts, summarize_all
+from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, summarize_all
 from .personalized import PersonalizedModels
 from .server import step_server, validator_of, warn_of_test_data
 from .state import Memory, Position, next_start
@@ -75,7 +75,7 @@ class Federation:
     partition: Partition
     engine: Engine
     facts: ModelInfo
-    meter: Meter | None
+    meter: RoundMeter | None
     x: Inputs
     y: torch.Tensor
     validator: Validator | None = None
@@ -95,7 +95,7 @@ class Federation:
         x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
         meter = None
         if measured:
-            meter = Meter(
+            meter = RoundMeter(
                 engine.module,
                 data.samples("test"),
                 client_samples=config.run.evaluate_clients,

@@ -111,7 +111,7 @@ class MeasuredDomains:
         if (groups := data.groups.get("domain")) is None:
             return None
         rows = [np.flatnonzero(groups.test == number) for number in range(len(groups.names))]
-        return cls(spelled(groups), Parts.of(data.samples("test"), rows, engine), averages)
+        return cls(domain_columns(groups), Parts.of(data.samples("test"), rows, engine), averages)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -128,12 +128,12 @@ class MeasuredDomains:
         return dict(zip(self.columns, map(float, numbers), strict=False))
 
 
-def spelled(groups: Groups) -> tuple[str, ...]:
+def domain_columns(groups: Groups) -> tuple[str, ...]:
     """The groups' names as parts of columns' names, each another one.
 
-    >>> spelled(Groups(("Art painting", "art-painting", "art painting"), np.empty(0), np.empty(0)))
+    >>> domain_columns(Groups(("Art painting", "art-painting", "art painting"), np.empty(0), np.empty(0)))
     ('Art_painting', 'art-painting', 'art_painting')
-    >>> spelled(Groups(("a b", "a_b", ""), np.empty(0), np.empty(0)))
+    >>> domain_columns(Groups(("a b", "a_b", ""), np.empty(0), np.empty(0)))
     ('a_b', 'a_b.1', '2')
     """
     names: list[str] = []
@@ -145,7 +145,7 @@ def spelled(groups: Groups) -> tuple[str, ...]:
     return tuple(names)
 
 
-class Meter:
+class RoundMeter:
     """Measures rounds on a test split, its evaluators made once.
 
     Args:

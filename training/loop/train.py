@@ -31,7 +31,7 @@ from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..profile import ROUND, Profile, timed
-from ..tasks import learning, trained_task
+from ..tasks import resolve_task, trained_task
 from .background_recorder import Recording
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
@@ -90,7 +90,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     """As :func:`train`, with its options as one value."""
     out = Path(out)
     refuse_until(options.until, 0)
-    config, learnt = learning(config, options.task)
+    config, learnt = resolve_task(config, options.task)
     data = data_to_train_on(
         config.data.name, learnt
     )  # a mistake in what was typed comes before what lies at a default place
@@ -100,7 +100,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
             f"{list(data.shape)}; leave it out"
         )
-    config, compute = resolved(config, options.workers, data.name, options.engine)
+    config, compute = resolve_device(config, options.workers, data.name, options.engine)
     config = with_whole_path(replace(config, data=config.data.resolved()))
     data, split = split_dataset(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
@@ -131,7 +131,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     return Run.open(out)
 
 
-def resolved(config: Config, workers: int | None, data: str, engine: str | None = None) -> tuple[Config, Compute]:
+def resolve_device(config: Config, workers: int | None, data: str, engine: str | None = None) -> tuple[Config, Compute]:
     """The configuration as a run keeps it, and what it computes on.
 
     Raises:

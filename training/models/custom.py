@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError, FedscopeWarning
-from ..import_string import ImportString, kind
+from ..import_string import ImportString, describe_type
 from ..settings.settings import setting
 from .base import Architecture
 
@@ -53,7 +53,9 @@ class Factory(Architecture):
         made = call()
         place = f"--model {self.path}: {call.spoken}"
         if not isinstance(made, nn.Module):
-            raise FedscopeError(f"{place} returned {kind(made)}, not a torch.nn.Module; return the model itself")
+            raise FedscopeError(
+                f"{place} returned {describe_type(made)}, not a torch.nn.Module; return the model itself"
+            )
         refuse_unreadable(made, f"{place} returned a module whose ")
         return in_float32(made, f"{place} returned a model")
 

@@ -14,9 +14,9 @@ from ..jobs.launchers import Launcher
 from ..jobs.records import JOBS, JobRecord
 from ..jobs.wait import refuse_live_jobs, wait_for_jobs
 from ..jobs.worker import last_words, wait_until_free
-from .plan import Plan, Planned, read_plan
+from .plan import Plan, PlannedRun, read_plan
 from .running import SweepWatcher, UnwatchedSweep, make_folders, own_rounds, refuse_strange_logs
-from .schedule import LOGS, RUNS, Step, arguments_of, steps_of
+from .schedule import LOGS, RUNS, TrainStep, arguments_of, steps_of
 from .state import failures_in, keep_failures, rounds_in, rounds_of
 
 #: behind the name of a run that branches: its first round is there, and nobody else writes to it
@@ -35,7 +35,7 @@ class RunOfSweep:
     """
 
     folder: Path
-    planned: Planned
+    planned: PlannedRun
     directory: Path | None
 
     @property
@@ -80,7 +80,7 @@ class RunOfSweep:
                 self._begin(step.run, done, do)
         return None
 
-    def _begin(self, branch: Planned, done: dict[str, int | None], do: Do) -> None:
+    def _begin(self, branch: PlannedRun, done: dict[str, int | None], do: Do) -> None:
         """Train the first round of a run that branches from this one, which stands at the round for it.
 
         Where this one has gone on without it, or it fails, its own job trains it from its start, or says why not.
@@ -95,14 +95,14 @@ class RunOfSweep:
             return
         assert branch.after is not None, "it branches"
         here = done[branch.name] is not None or done[self.name] == branch.after[1]
-        words = arguments_of(Step(branch, branch.after[1] + 1), self.folder, done) if here else None
+        words = arguments_of(TrainStep(branch, branch.after[1] + 1), self.folder, done) if here else None
         if words is not None:
             if done[branch.name] is not None:
                 wait_until_free(self.folder / RUNS / branch.name)
             do(words, self.folder / LOGS / f"{branch.name}.log")
         _made(mark)
 
-    def _trained(self, step: Step, done: dict[str, int | None], do: Do) -> str | None:
+    def _trained(self, step: TrainStep, done: dict[str, int | None], do: Do) -> str | None:
         words = arguments_of(step, self.folder, done)
         if words is None:
             return None

@@ -17,7 +17,7 @@ from ..data.dataset import Dataset
 from ..local.resources import disk_needed
 from ..loop.train import train
 from ..rng import cohort_size
-from ..tasks import learning
+from ..tasks import resolve_task
 from .plan import Plan
 
 #: mini-batches of each client that a trial takes
@@ -58,7 +58,7 @@ def estimate(
     steps: dict[str, float] = {}
     seconds, size = 0.0, 0
     for run in plan.runs:
-        config, task = learning(run.config, None)
+        config, task = resolve_task(run.config, None)
         if config.data.name not in loaded:
             loaded[config.data.name] = data_to_train_on(config.data.name, task)
         data = loaded[config.data.name]

@@ -23,7 +23,7 @@ from ..config.sources import Setup
 from ..settings.registry import METHOD_SECTIONS, canonical_method, find
 from ..settings.values import format_value
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
-from .schedule import GIVEN, Shared, shared_histories
+from .schedule import GIVEN, SharedHistory, shared_histories
 
 FORMAT, VERSION, FILE = "fedscope-sweep", 1, "sweep.json"
 #: letters of a run's name, at most: a file's name ends at 255 bytes, and a log's is longer
@@ -34,7 +34,7 @@ _FLAGS = ("--recipe", "--scale", "--method", "--set")
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run of a sweep.
 
     Attributes:
@@ -72,12 +72,12 @@ class Plan:
         notes: what a scale has done, a sentence each.
     """
 
-    runs: tuple[Planned, ...]
+    runs: tuple[PlannedRun, ...]
     about: Mapping[str, Any]
     stored: Tables
     notes: tuple[str, ...] = ()
 
-    def of(self, name: str) -> Planned:
+    def of(self, name: str) -> PlannedRun:
         """A run by its name."""
         return next(run for run in self.runs if run.name == name)
 
@@ -123,7 +123,7 @@ class Plan:
                 temporary.write_text(tomli_w.dumps(dict(self.stored)), encoding="utf-8")
 
 
-def planned(
+def plan_sweep(
     setup: Setup,
     axes: Sequence[Sequence[Cell]],
     seeds: Sequence[int] = (),
@@ -152,7 +152,7 @@ def planned(
     if (count := len(cells) * max(1, len(seeds))) > MOST:
         raise FedscopeError(f"these are {count:,} runs, more than {MOST:,}; vary less")
     unlabelled = {key for axis in varied if not any(LABEL in cell for cell in axis) for cell in axis for key in cell}
-    runs: list[Planned] = []
+    runs: list[PlannedRun] = []
     smaller: list[str] = []
     used: set[tuple[str, str]] = set()
     for cell in cells:
@@ -174,7 +174,7 @@ def planned(
         runs = different
     _refuse_same(runs)
     runs = _uniquely_named(runs)
-    shared: list[Shared | None] = shared_histories([run.config for run in runs]) if share else [None] * len(runs)
+    shared: list[SharedHistory | None] = shared_histories([run.config for run in runs]) if share else [None] * len(runs)
     runs = [
         run if of is None else replace(run, after=(runs[of.trunk].name, of.round))
         for run, of in zip(runs, shared, strict=True)
@@ -192,7 +192,7 @@ def planned(
 
 def _planned_run(
     setup: Setup, given: Tables, cell: Cell, seed: int | None, *, own: bool, unlabelled: set[str], noted: bool
-) -> tuple[Planned, Sequence[str], set[tuple[str, str]]]:
+) -> tuple[PlannedRun, Sequence[str], set[tuple[str, str]]]:
     """A run of a cell and a seed, notes on its scale where they are asked for, and which of the given settings it has.
 
     Args:
@@ -210,7 +210,7 @@ def _planned_run(
     named = {key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL}
     words = _arguments(setup, method, merge(below, *above), config)
     used = {(section, key) for section, table in fitting.items() for key in table}
-    return Planned(_name(named, seed, config), here, seed, config.tables(), words), notes, used
+    return PlannedRun(_name(named, seed, config), here, seed, config.tables(), words), notes, used
 
 
 def read_plan(folder: Path, *, checked: bool = True) -> Plan:
@@ -234,7 +234,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
                 f"{path} is of version {raw['version']}, this fedscope knows {VERSION}; update fedscope"
             )
         runs = tuple(
-            Planned(
+            PlannedRun(
                 entry["name"],
                 entry["settings"],
                 entry["seed"],
@@ -252,7 +252,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
         return Plan(runs, about, raw["config"], tuple(raw["notes"]))
 
 
-def _refuse_unsafe(path: Path, runs: Sequence[Planned]) -> None:
+def _refuse_unsafe(path: Path, runs: Sequence[PlannedRun]) -> None:
     """Refuse a plan that would write beside its folder, or ask for more than a configuration.
 
     Raises:
@@ -270,7 +270,7 @@ def _refuse_unsafe(path: Path, runs: Sequence[Planned]) -> None:
             )
 
 
-def difference(there: Plan, asked: Plan) -> str:
+def describe_difference(there: Plan, asked: Plan) -> str:
     """In what two plans differ first, as the end of a sentence; "" where they are of the same runs.
 
     How runs share their first rounds makes none: their results are the same.
@@ -343,7 +343,7 @@ def _in_small(cell: Cell, config: Config) -> Cell:
     }
 
 
-def _first_of_each(runs: Sequence[Planned]) -> Iterator[Planned]:
+def _first_of_each(runs: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
     """Runs that no earlier one is the same as."""
     seen: set[str] = set()
     for run in runs:
@@ -375,17 +375,17 @@ def _refuse_double_keys(axes: Sequence[Sequence[Cell]], given: Tables, seeds: Se
                 raise FedscopeError(f"{key} is given twice, by itself and by --seeds; leave one out")
 
 
-def _refuse_same(runs: Sequence[Planned]) -> None:
-    seen: dict[str, Planned] = {}
+def _refuse_same(runs: Sequence[PlannedRun]) -> None:
+    seen: dict[str, PlannedRun] = {}
     for run in runs:
         key = json.dumps(run.tables, sort_keys=True)
         if key in seen:
-            one, other = (_spoken(planned.cell) for planned in (seen[key], run))
+            one, other = (_describe_cell(plan_sweep.cell) for plan_sweep in (seen[key], run))
             raise FedscopeError(f"{one} and {other} are the same run, setting by setting; leave one out")
         seen[key] = run
 
 
-def _spoken(cell: Cell) -> str:
+def _describe_cell(cell: Cell) -> str:
     """``method=fma average.method=ima``."""
     return " ".join(f"{key}={format_value(value)}" for key, value in cell.items())
 
@@ -418,7 +418,7 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9_.]+", "-", exact).strip("-.")
 
 
-def _uniquely_named(runs: Sequence[Planned]) -> list[Planned]:
+def _uniquely_named(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Runs whose names are no other's: of equal ones the second ends with 2, ..."""
     used: set[str] = set()
     named = []

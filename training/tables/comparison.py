@@ -23,10 +23,10 @@ from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
 from .gathered import Gathered, TableRun, gather
-from .layout import axes_of, position, says, unsaid, words_of
-from .statistics import Paired, paired
+from .layout import axes_of, position, says, unsaid_settings, words_of
+from .statistics import PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
-from .telling_apart import Placed, about_rows, placed
+from .telling_apart import Placed, about_rows, place_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,10 +130,10 @@ class Comparison(TableResult):
         sign = -1 if known.is_accuracy else 1
         return min(there, key=lambda cell: sign * cell.mean).row if len(there) > 1 else ""
 
-    def difference(self, cell: Cell) -> Paired | None:
+    def difference(self, cell: Cell) -> PairedDifference | None:
         """To the baseline's cell of the same column, paired over the seeds."""
         other = self.cell(self.baseline, cell.column, cell.measure)
-        return None if other is None or other is cell else paired(cell.values, other.values)
+        return None if other is None or other is cell else paired_difference(cell.values, other.values)
 
     def ratio(self, cell: Cell) -> float:
         """The baseline's rounds to the target over this one's; NaN where one never has it."""
@@ -146,9 +146,9 @@ class Comparison(TableResult):
         Raises:
             FedscopeError: another form.
         """
-        from .forms import written
+        from .forms import format_table
 
-        return written(self, form)
+        return format_table(self, form)
 
     def rows(self) -> list[Any]:
         """BASE.table.csv: a row a cell and seed."""
@@ -281,7 +281,7 @@ def table(
     def row_of(entry: TableRun) -> str:
         return words_of(rows, entry)
 
-    there = placed(gathered.entries, row_of, lambda entry: words_of(columns, entry))
+    there = place_runs(gathered.entries, row_of, lambda entry: words_of(columns, entry))
     commands: dict[str, list[str]] = {}
     for one in there:
         commands.setdefault(one.row, []).append(one.entry.command)
@@ -454,7 +454,7 @@ def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: 
 def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
     """Says in which settings rows differ that no row and no column names."""
     notes = []
-    for key in unsaid(gathered.entries, said):
+    for key in unsaid_settings(gathered.entries, said):
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
         notes.append(f"rows differ in {key}, too: {listed(values, 5)}; --columns {key} sets them apart")
     return notes + _silent(gathered)

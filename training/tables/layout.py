@@ -17,7 +17,7 @@ PAIR = ("method", "average.method")
 _METHODS = ("client.method", "server.method")
 
 
-def varied(entries: Sequence[TableRun]) -> list[str]:
+def varied_settings(entries: Sequence[TableRun]) -> list[str]:
     """The settings in which runs differ on purpose: what follows from a label or a method is none of them.
 
     FedProx has a ``client.mu`` that others lack, which is no axis of a table; two of its runs with other ``client.mu``
@@ -38,7 +38,7 @@ def _alike(key: str, other: str, entries: Sequence[TableRun]) -> bool:
     return _last(key) == _last(other) and all(e.settings.get(key) == e.settings.get(other) for e in entries)
 
 
-def unsaid(entries: Sequence[TableRun], said: Sequence[str]) -> list[str]:
+def unsaid_settings(entries: Sequence[TableRun], said: Sequence[str]) -> list[str]:
     """Settings of data, model and run that go with the method, and so are no column, though they are none of its own:
     FedProx of 4 rounds beside FMA of 8. A label stands for whatever it was given to.
 
@@ -87,7 +87,7 @@ def axes_of(
     """
     for option, keys in (("--rows", rows), ("--columns", columns)):
         refuse_unknown_keys(option, keys, entries)
-    different = varied(entries)
+    different = varied_settings(entries)
     left = [key for key in different if key not in (*rows, *columns, *beside)]
     if "average.method" in left and (not _crossed(entries) or (rows and columns)):
         # somebody who says method means what --method chose, and that chose the average, too

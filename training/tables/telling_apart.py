@@ -24,7 +24,7 @@ class Placed:
     seed: str
 
 
-def placed(
+def place_runs(
     entries: Sequence[TableRun], row: Callable[[TableRun], str], column: Callable[[TableRun], str]
 ) -> list[Placed]:
     """Every run's place. Runs of one place share a cell if they say different seeds. One that says no seed, or the seed
