@@ -403,10 +403,10 @@ def test_a_result_of_a_task_is_none_of_a_classification(tmp_path: Path, monkeypa
     words = ["line", "a.pt", "b.pt", "--data", "npz:d.npz", "--model", "linear_net:net", "--points", "3", "--out", "r"]
     assert run([*words, "--task", "own_margin:margin"]) == 0
     assert run(words) == 2
-    assert "holds another result, of --task (not asked for now)" in capsys.readouterr().err
+    assert "holds another result, of --task own_margin:margin (not none)" in capsys.readouterr().err
     assert run([*words, "--force"]) == 0
     assert run([*words, "--task", "own_margin:margin"]) == 2
-    assert "holds another result, of no --task" in capsys.readouterr().err
+    assert "holds another result, of --task none (not own_margin:margin)" in capsys.readouterr().err
     for name in ("linear_net", "own_margin"):
         sys.modules.pop(name, None)
 
