@@ -20,7 +20,7 @@ from .options import Output
 from .printing import say, say_json, say_lines
 from .progress import progress
 from .settings_diff import differences
-from .streams import printed
+from .streams import printing
 
 if TYPE_CHECKING:
     from ..analysis.analysis import Part, Question
@@ -69,7 +69,7 @@ def answer(question: Question[Any], output: Output, blocks: Blocks | None = None
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
-    with printed(f"what was found is whole in {listed(written, 3)}"):
+    with printing(f"what was found is whole in {listed(written, 3)}"):
         if output.as_json:
             say_json({**plain(result.numbers()), "files": [str(path) for path in written]})
             return

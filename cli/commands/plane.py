@@ -112,9 +112,9 @@ def command(
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
     question = plane.prepare(models, **settings, **measured)
     if block is not None:  # in a job of its own
-        from ...training.jobs.blocks import Block
+        from ...training.jobs.blocks import PartBlock
 
-        Block(block[3], *block[:3]).measure(question)
+        PartBlock(block[3], *block[:3]).measure(question)
         return
     drawing = vars(colours)
     if len(question.ends) > 1:

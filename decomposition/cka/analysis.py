@@ -15,7 +15,7 @@ from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorde
 from ...analysis.settings import Measured, Source, at_least, chosen
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.models.files import is_model_folder
-from ...training.inputs.models import ModelLike, Posed, expanded, names_of, pose, several
+from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand_all, names_of, resolve_models
 from ...training.inputs.samples import read_as
 from .model_result import ModelCKA, ModelCKAs
 from .result import ClientCKA, ClientCKAs, LayersCKA, layer_ends
@@ -71,7 +71,7 @@ def cka(
     if batch is not None:
         at_least("batch", batch, 4)
     asked = SimilaritySettings((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
-    given, names = several(models), names_of(several(models))
+    given, names = as_list(models), names_of(as_list(models))
     whole = [name for model, name in zip(given, names, strict=True) if isinstance(model, str) and _is_run(model)]
     others = [name for name in names if name not in whole]
     if whole and others:
@@ -100,7 +100,7 @@ class SimilaritySettings:
         layer = "" if len(self.layers) > 1 or self.layers == ("output",) else f"-{self.layers[0].replace('/', '-')}"
         return layer + ("-biased" if self.estimator == "biased" else "")
 
-    def settings(self, posed: Posed) -> dict[str, Any]:
+    def settings(self, posed: ResolvedModels) -> dict[str, Any]:
         """The provenance of a result, but for its layer.
 
         Raises:
@@ -139,10 +139,10 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
             recorded_pair(run, number)
 
     @cache
-    def posed() -> Posed:
+    def posed() -> ResolvedModels:
         firsts = [run.round(own[0]) for run, own in zip(runs, numbers, strict=True)]
         named = zip(runs, firsts, strict=True)
-        return pose(
+        return resolve_models(
             [f"{run.path}@{first.number}/client-{first.client_ids[0]}" for run, first in named],
             asked.source,
             together=False,
@@ -163,7 +163,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
     return Question(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
 
 
-def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: SimilaritySettings) -> Ready[ClientCKA]:
+def _ready(run: Run, numbers: Sequence[int], posed: ResolvedModels, asked: SimilaritySettings) -> Ready[ClientCKA]:
     """One run's results, one a layer."""
     read_as(posed.module, run)
     settings = {**asked.settings(posed), "run": [identity(run)], "rounds": list(numbers)}
@@ -205,7 +205,7 @@ def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: SimilaritySett
 
 def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Question[Similarity]:
     """Any models: a matrix a layer."""
-    models = expanded(given)
+    models = expand_all(given)
     if len(models) < 2:
         (name,) = names_of(models)
         address = parse_address(name) if isinstance(models[0], str) else None
@@ -215,7 +215,7 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Questio
         raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")
 
     def prepare() -> Ready[ModelCKA]:
-        posed = pose(models, asked.source, together=False)
+        posed = resolve_models(models, asked.source, together=False)
         settings = asked.settings(posed)
 
         def compute(attrs: list[dict[str, Any]], work: Work) -> Sequence[ModelCKA]:

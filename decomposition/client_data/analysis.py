@@ -118,12 +118,12 @@ def _of_recorded_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:
 
 def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import Config
-    from ...training.build import data_to_train_on, laid_out
-    from ...training.tasks import learning
+    from ...training.build import data_to_train_on, split_dataset
+    from ...training.tasks import resolve_task
 
-    config, task = learning(Config.read(tables), None)
+    config, task = resolve_task(Config.read(tables), None)
     dataset = data_to_train_on(config.data.name, task)
-    return *laid_out(config, dataset), config.data.resolved()
+    return *split_dataset(config, dataset), config.data.resolved()
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:

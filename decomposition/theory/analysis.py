@@ -15,7 +15,7 @@ from ...analysis.settings import Measured, Source, at_least, chosen
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.compute import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
-from ...training.inputs.models import Posed, pose
+from ...training.inputs.models import ResolvedModels, resolve_models
 from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as
 from ..draws.sources import Replays, parse_draws, replays_of
 from .lemma1 import Gaps
@@ -87,7 +87,7 @@ def theory(
 
     def prepare() -> Prepared[Theory]:
         first = opened.round(numbers[0])
-        posed = pose([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
+        posed = resolve_models([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
         read_as(posed.module, opened)
         samples = samples_of(posed, opened, source, kernels)
         settings: dict[str, Any] = {
@@ -131,7 +131,7 @@ class Tasks:
     """
 
     run: Run
-    posed: Posed
+    posed: ResolvedModels
     samples: Samples
     held: Mapping[int, tuple[np.ndarray, np.ndarray]]
     settings: Mapping[str, Any]
@@ -271,7 +271,7 @@ def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> No
         )
 
 
-def samples_of(posed: Posed, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
+def samples_of(posed: ResolvedModels, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
     """The samples of Lemma 1.
 
     Raises:

@@ -165,18 +165,18 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
         FedscopeError: parts of a model in which no head is known.
     """
     from ...training import config_at
-    from ...training.build import Facts, facts_of
+    from ...training.build import ModelInfo, model_info
     from ...training.methods.averages.wima import WIMA
     from .sliding_mean import SlidingMeans
 
     methods: list[Any] = [WIMA(window=window, parts=parts) for window in windows]  # type: ignore[arg-type]
     if parts == "all":
-        return SlidingMeans(run, methods, Facts(run.layout), rounds)
+        return SlidingMeans(run, methods, ModelInfo(run.layout), rounds)
     from dataclasses import replace
 
     config = replace(config_at(run, rounds[-1]), average=methods[0])
-    config.average.settle(config)
-    return SlidingMeans(run, methods, facts_of(config, module, 0), rounds)
+    config.average.resolve(config)
+    return SlidingMeans(run, methods, model_info(config, module, 0), rounds)
 
 
 def average_of(run: Run, round: int) -> str:

@@ -12,7 +12,7 @@ from ...analysis.runs import Rounds, open_run, parse_rounds, said
 from ...analysis.settings import Measured, Source
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
-from ...training.inputs.models import ModelLike, expand, names_of, pose, several
+from ...training.inputs.models import ModelLike, as_list, expand, names_of, resolve_models
 from .. import Sharpness
 
 
@@ -66,7 +66,7 @@ def sharpness(
         raise FedscopeError(
             f"--precision {source.precision} cannot tell losses so near to each other apart; leave it out (float32)"
         )
-    given = _by_round(several(models), said(rounds))
+    given = _by_round(as_list(models), said(rounds))
     asked: dict[str, Any] = {
         **{"rho": rho, "relative": relative, "draws": draws, "seed": source.seed, "hessian": hessian},
         **{"top": top, "probes": probes, "density": density if hessian else 0},
@@ -75,7 +75,7 @@ def sharpness(
     def prepare() -> Prepared[Sharpness]:
         from .many_models import frozen_settings
 
-        posed = pose(given, source, any_split="split" not in measured, together=False)
+        posed = resolve_models(given, source, any_split="split" not in measured, together=False)
 
         def compute(attrs: dict[str, Any], work: Work) -> Sharpness:
             from ... import landscape

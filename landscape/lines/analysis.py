@@ -14,12 +14,12 @@ from ...analysis.settings import NORMALIZATIONS, Measured, Source, at_least, cho
 from ...checkpoints import FedscopeError
 from ...training.inputs.models import (
     ModelLike,
+    as_list,
     calibration_of,
     calibration_settings,
     clients_of,
     names_of,
-    pose,
-    several,
+    resolve_models,
 )
 from .. import Connectivity, Line
 
@@ -62,7 +62,7 @@ def line(
     """
     source = Source.of("test", measured)
     chosen("normalization", normalization, NORMALIZATIONS)
-    given = several(models)
+    given = as_list(models)
     asked = clients_of(given) if clients else given
     count = points if points is not None else 11 if clients else 81
     at_least("points", count, 3)
@@ -73,7 +73,7 @@ def line(
         raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
 
     def prepare() -> Prepared[Line]:
-        posed = pose(asked, source)
+        posed = resolve_models(asked, source)
         settings = {
             **posed.settings,
             "points": count,

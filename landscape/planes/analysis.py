@@ -15,12 +15,12 @@ from ...analysis.settings import NORMALIZATIONS, Measured, Source, at_least, cho
 from ...checkpoints import FedscopeError, FedscopeWarning
 from ...training.inputs.models import (
     ModelLike,
+    as_list,
     calibration_of,
     calibration_settings,
-    expanded,
+    expand_all,
     names_of,
-    pose,
-    several,
+    resolve_models,
 )
 from .. import Panel, Plane, Planes
 from .inputs import PlaneModels, SampleSet, panels_of, plane_models, sample_sets
@@ -104,9 +104,9 @@ def plane(
         raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
     ends = None if range is None else (float(range[0]), float(range[1]), float(range[2]), float(range[3]))
     survey = Survey(grid, margin, ends, 0.15 if adaptive else None, normalization, whose, source)
-    given, shown = several(models), several(show)
+    given, shown = as_list(models), as_list(show)
     if rounds is None or trajectory:
-        return _alone(given, asked, said(rounds), expanded(shown), survey)
+        return _alone(given, asked, said(rounds), expand_all(shown), survey)
     if asked or shown:
         other = f"--{asked[0]}" if asked else f"--show {names_of(shown)[0]}"
         raise FedscopeError(f"{other} does not go with panels over --rounds; leave out one of them")
@@ -143,7 +143,7 @@ class Survey:
         count = len(models.members)
 
         def prepare() -> Ready[Plane]:
-            posed = pose([*models.members, *models.shown], self.source)
+            posed = resolve_models([*models.members, *models.shown], self.source)
             read = [one.read(posed, self.source) for one in sets]
             settings = {
                 **posed.settings,

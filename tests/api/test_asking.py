@@ -21,7 +21,7 @@ from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting
 from fedscope.decomposition.subsets.analysis import subsets
 from fedscope.results import Serializable
-from fedscope.training.inputs.models import pose
+from fedscope.training.inputs.models import resolve_models
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -113,19 +113,19 @@ def test_names_of_files_are_short_and_clean() -> None:
 
 def test_models_are_modules_state_dicts_and_addresses_alike(runs: Path) -> None:
     source = Source("test", device="cpu")
-    by_address = pose(["runs/fma@2/global", "runs/fma@1/global"], source)
+    by_address = resolve_models(["runs/fma@2/global", "runs/fma@1/global"], source)
     net = by_address.module
     weights = by_address.models[0].weights
     arrays = {name: torch.from_numpy(array.copy()) for name, array in weights.arrays().items()}
     net.load_state_dict(arrays)
-    posed = pose([net, arrays, "runs/fma@1/global", by_address.models[1]], source)
+    posed = resolve_models([net, arrays, "runs/fma@1/global", by_address.models[1]], source)
     assert [model.address for model in posed.models] == [
         *(f"{type(net).__name__} 1", "model 2", "runs/fma@1/global", "runs/fma@1/global")
     ]
     for model in posed.models[:2]:
         assert model.weights.parameters.tobytes() == weights.parameters.tobytes()
     x, y = posed.samples.x, posed.samples.y
-    own = pose([net, arrays], Source("test", device="cpu", data=(x.numpy(), y.numpy())))
+    own = resolve_models([net, arrays], Source("test", device="cpu", data=(x.numpy(), y.numpy())))
     assert own.samples.x.numpy().tobytes() == x.numpy().tobytes()
     assert own.settings["standardised"] is False
     assert own.settings["behaviour"] is not None
@@ -152,7 +152,7 @@ def test_what_is_no_model_and_no_data_is_one_sentence(models: list[object], sour
     given = [known.get(model, model) if isinstance(model, str) else model for model in models]
     source = {key: pair if value == "pair" else value for key, value in source.items()}
     with pytest.raises(FedscopeError, match=message):
-        pose(given, Source("test", device="cpu", **source))  # type: ignore[arg-type]
+        resolve_models(given, Source("test", device="cpu", **source))  # type: ignore[arg-type]
 
 
 # --- the loop over rounds ---

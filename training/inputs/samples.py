@@ -15,7 +15,7 @@ from ...checkpoints.models.wrappers import unwrapped
 from .behaviour import behaviour
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
-from .recorded_error import compared
+from .recorded_error import compare_recorded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,7 +138,7 @@ def _asked(runs: Sequence[Run], source: Source) -> tuple[Dataset, dict[str, Any]
     dataset = dataset_asked(runs, source, task)
     if data_named(runs, source) is not None:
         refuse_unlike([run for run in runs if not run.is_foreign], source, dataset)
-    said = compared(runs, source, dataset, lambda run: module_for(run, source, dataset))
+    said = compare_recorded(runs, source, dataset, lambda run: module_for(run, source, dataset))
     return dataset, said
 
 
@@ -205,7 +205,7 @@ def is_own_model(model: Any) -> bool:
     return model is not None and (not isinstance(model, str) or ":" in model)
 
 
-def limited(dataset: Dataset, source: Source) -> Samples:
+def limit_samples(dataset: Dataset, source: Source) -> Samples:
     """A split of the data, or the subset that --limit asks for."""
     samples = dataset.samples(cast(Any, source.split))
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
@@ -215,9 +215,9 @@ def global_training_data(
     dataset: Dataset, partition: Partition, client_ids: npt.NDArray[np.int64] | None = None
 ) -> Samples:
     """D: all clients' training data, without what clients keep aside as their test part; or those of some clients."""
-    from ..data.membership import held_by
+    from ..data.membership import indices_held
 
-    samples, rows = dataset.samples("train"), held_by(partition, client_ids)
+    samples, rows = dataset.samples("train"), indices_held(partition, client_ids)
     if len(rows) == len(samples.y):
         return samples
     return replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)
@@ -231,7 +231,7 @@ def samples_of_clients(
 ) -> tuple[Samples, bool]:
     """D of all clients or of these, or the test split, of --limit a part; and whether they are all of D."""
     if source.split != "train":
-        return limited(dataset, source), False
+        return limit_samples(dataset, source), False
     assert partition is not None, "refused where there is none"
     samples = global_training_data(dataset, partition, client_ids)
     whole = source.limit is None or source.limit >= len(samples)

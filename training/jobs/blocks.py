@@ -18,18 +18,18 @@ from ...checkpoints.io.atomic import LOCK_NAME
 from ...checkpoints.io.safe_write import own_folder, refuse_linked
 from ...checkpoints.io.untrusted import read_json
 from ...results.base import versions
-from .environment import Origin
+from .environment import Environment
 from .job import Do
 from .launchers import Launcher
-from .wait import await_jobs
+from .wait import wait_for_jobs
 from .worker import last_words, wait_until_free
 
 _POINTS, _COMPLETE = "points", "complete.json"
 
 
 @dataclass(frozen=True)
-class Block:
-    """Every ``count``-th point of a part of a question, from the ``index``-th on; an errand of one job.
+class PartBlock:
+    """Every ``count``-th point of a part of a question, from the ``index``-th on; the work of one job.
 
     Attributes:
         folder: of all blocks; part: the place of the question's part.
@@ -92,7 +92,7 @@ class Block:
         with WriterLock(own):
             question.parts[self.part].answer(Work(keep=self.points, block=(self.index, self.count)))
             with write_durably(own / _COMPLETE) as temporary:
-                temporary.write_text(json.dumps({"capability": Origin.here().capability}) + "\n", encoding="utf-8")
+                temporary.write_text(json.dumps({"capability": Environment.here().capability}) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Blocks:
     words: tuple[str, ...]
     directory: Path
 
-    def of(self, question: Question[Any], base: Path, part: int) -> list[Block]:
+    def of(self, question: Question[Any], base: Path, part: int) -> list[PartBlock]:
         """The blocks of a part. Where they lie depends on all that the numbers do, so that blocks of another question
         are never taken for this one's."""
         asked = []
@@ -118,14 +118,14 @@ class Blocks:
             one.release()
         text = json.dumps([asked, self.count, versions()], sort_keys=True)
         folder = _jobs(base) / hashlib.sha256(text.encode()).hexdigest()[:12]
-        return [Block(folder, part, i, self.count, self.words, self.directory) for i in range(self.count)]
+        return [PartBlock(folder, part, i, self.count, self.words, self.directory) for i in range(self.count)]
 
     def measure(self, question: Question[Any], base: Path, parts: Sequence[int], watcher: Watching) -> None:
         """Have jobs measure what is lacking of parts of a question.
 
         Raises:
             FedscopeError: blocks that fail, with the first one's sentence; see
-                :func:`~fedscope.training.jobs.wait.await_jobs`.
+                :func:`~fedscope.training.jobs.wait.wait_for_jobs`.
             KeyboardInterrupt: passed on; jobs go on.
         """
         blocks = [block for part in parts for block in self.of(question, base.absolute(), part)]
@@ -133,7 +133,7 @@ class Blocks:
         own_folder(_jobs(base))
         watcher.blocks = blocks
         with WriterLock(_jobs(base)):
-            ended = await_jobs(blocks, self.by, blocks[0].folder, watcher)
+            ended = wait_for_jobs(blocks, self.by, blocks[0].folder, watcher)
         failed = {name: failure for name, failure in ended.items() if failure is not None}
         if failed:
             name, failure = next(iter(failed.items()))
@@ -146,7 +146,7 @@ class Blocks:
         """What a computation takes over from a part's blocks, beside the settings that it has."""
         from ...evaluation.resumable import Elsewhere
 
-        own, blocks = Origin.here().capability, self.of(question, base.absolute(), part)
+        own, blocks = Environment.here().capability, self.of(question, base.absolute(), part)
         there = [block for block in blocks if block.is_complete()]
         stores = [Elsewhere(block.points, block.capability != own) for block in there]
         mixed = {block.capability for block in there} | {own}
@@ -167,7 +167,7 @@ class Watching:
     :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
 
     def __init__(self, report: Report, tell: Any = untold) -> None:
-        self.blocks: Sequence[Block] = ()
+        self.blocks: Sequence[PartBlock] = ()
         self._report, self._tell = report, tell
 
     def look(self) -> None:
