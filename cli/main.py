@@ -182,10 +182,10 @@ def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
     from ..checkpoints.errors import sentence
 
     if _is_out_of_memory(error):
-        from ..checkpoints import spoken_size
+        from ..checkpoints import format_size
 
         asked = re.search(r"allocate ([0-9]+) bytes", str(error))  # torch's; NumPy has said it in its own units
-        what = f" ({spoken_size(int(asked[1]))} were asked for at once)" if asked else ""
+        what = f" ({format_size(int(asked[1]))} were asked for at once)" if asked else ""
         return f"there is no memory left for this{what}; give a smaller model or fewer samples, or free some memory"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"

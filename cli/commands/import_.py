@@ -132,7 +132,7 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
-    from ...checkpoints.recorder.recorder import described
+    from ...checkpoints.recorder.recorder import describe_server
     from ...checkpoints.recorder.stored_data import is_own_code
     from ...checkpoints.rounds.metrics import read_table
     from ...landscape.interchange.import_models import import_models
@@ -144,7 +144,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     with progress("reading models") as report:
         run = import_models(files, output.out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out
-    server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv", run.identity))
+    server = "" if models["global_"] is None else describe_server(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
     with printing(f"the run {run.path} is whole"):

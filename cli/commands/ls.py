@@ -12,7 +12,7 @@ import click
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.errors import spans
 from ...checkpoints.io.visible_text import brief
-from ...checkpoints.recorder.recorder import described
+from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table
 from ...checkpoints.runs.recorded_error import NAME, stored_checks
 from ...training.curves.run_names import both_seeds, settings_of, title_of
@@ -144,7 +144,7 @@ def sampled_words(rounds: Sequence[Round]) -> str:
 def server_of(run: Run, rounds: Sequence[Round]) -> str:
     """How a recorded run's server came to its models, or why that is not known; "" where there is nothing to say."""
     table = run.path / "metrics.csv"
-    if server := described(read_table(table, run.identity) if table.exists() else {}):
+    if server := describe_server(read_table(table, run.identity) if table.exists() else {}):
         return server
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):

@@ -13,7 +13,7 @@ from ..results.base import versions
 from ..results.resume import ResumeStore
 
 if TYPE_CHECKING:
-    from ..evaluation.resumable import Elsewhere
+    from ..evaluation.resumable import OtherStore
 
 #: called with (done, of)
 Report = Callable[[int, int], None]
@@ -56,7 +56,7 @@ class Work:
     tell: Callable[[str], None] = untold
     before: Sequence[Any] = ()
     block: tuple[int, int] | None = None
-    elsewhere: Sequence[Elsewhere] = ()
+    elsewhere: Sequence[OtherStore] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> ResumeStore:

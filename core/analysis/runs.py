@@ -17,7 +17,7 @@ from ..checkpoints import (
     rounds_with_clients,
 )
 from ..checkpoints.models.adapters import about_adapters
-from ..checkpoints.runs.run import tell_of_gaps
+from ..checkpoints.runs.run import warn_of_gaps
 
 if TYPE_CHECKING:
     from ..checkpoints import Round
@@ -46,7 +46,7 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
         FedscopeError: no run; an address of one of its models.
     """
     opened = _opened(run, option)
-    tell_of_gaps(opened)
+    warn_of_gaps(opened)
     return opened
 
 
@@ -85,7 +85,7 @@ def asked_of(
             opened.append(_opened(run, option))
             asked.append(said(rounds))
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
-                tell_of_gaps(opened[-1])
+                warn_of_gaps(opened[-1])
     refuse_one_name(opened)
     warn_of_adapters(opened)
     return opened, asked

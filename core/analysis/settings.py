@@ -100,9 +100,9 @@ class Source:
         """
         if self.engine == "threads":
             return Compute(self.device, self.precision)
-        from ..distributed.engines import cluster_named
+        from ..distributed.engines import open_cluster
 
-        return Compute(self.device, self.precision, cluster=cluster_named(self.engine))
+        return Compute(self.device, self.precision, cluster=open_cluster(self.engine))
 
 
 def chosen(name: str, value: Any, options: Sequence[str]) -> None:

@@ -155,7 +155,7 @@ def test_a_value_of_no_such_kind_is_computed_again(tmp_path: Path, value: Any) -
 
 
 class Evaluated:
-    """What :class:`Visits` asks of an evaluator."""
+    """What :class:`ResumableEvaluation` asks of an evaluator."""
 
     parts = (None, None)
 
@@ -167,10 +167,10 @@ class Evaluated:
 @pytest.mark.parametrize("key", ["0", "2", "-1", "x", "1.5", "99", "१"])
 @pytest.mark.parametrize("value", [*VALUES, [[1.0, 2.0], [3.0]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
 def test_points_that_are_none_are_measured_again(tmp_path: Path, key: str, value: Any) -> None:
-    from fedscope.evaluation.resumable import Visits
+    from fedscope.evaluation.resumable import ResumableEvaluation
 
-    def visits(path: Path | None) -> Visits:
-        measured = Visits(Evaluated(), lambda i, replica: None, 3, fingerprint=QUESTION, partial=path)  # type: ignore[arg-type]
+    def visits(path: Path | None) -> ResumableEvaluation:
+        measured = ResumableEvaluation(Evaluated(), lambda i, replica: None, 3, fingerprint=QUESTION, partial=path)  # type: ignore[arg-type]
         measured.measure([0, 1, 2])
         return measured
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...checkpoints import Run
 from ...checkpoints.rounds.metrics import further
-from ...checkpoints.runs.run import tell_of_gaps
+from ...checkpoints.runs.run import warn_of_gaps
 from ...results import Serializable
 from .measures import MEASURES, TOTALS, CurveMeasure, measure_of
 
@@ -147,7 +147,7 @@ class Curve:
 def metrics_of(run: Run) -> dict[str, np.ndarray]:
     """The columns of a run's table; see :meth:`fedscope.checkpoints.Run.all_metrics`. Rounds that are gone are a
     :class:`~fedscope.checkpoints.FedscopeWarning`."""
-    tell_of_gaps(run)
+    warn_of_gaps(run)
     return run.all_metrics()
 
 

@@ -13,11 +13,11 @@ from ...analysis.settings import Source
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
-from ...checkpoints.models.files import file_and_key, flattened, is_file_name, model_path
+from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
 from ...checkpoints.models.match_names import match_names, refuse_untied
 from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from ...checkpoints.models.weights import tensors_of
-from ...checkpoints.models.wrappers import unwrapped
+from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
 from .behaviour import behaviour, task_settings
 from .recorded_data import data_named, dataset_asked
@@ -164,12 +164,12 @@ def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
 
 def _module_for(first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset) -> nn.Module:
     """The module that all models are read into."""
-    from ...evaluation.recorded_names import named_as_recorded
+    from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
 
     shapes = _shapes(first, runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
-    return named_as_recorded(module, runs[0].layout) if runs else module
+    return rename_as_recorded(module, runs[0].layout) if runs else module
 
 
 def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) -> tuple[Model, ...]:
@@ -221,14 +221,14 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
             f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
             f"state_dict"
         )
-    tensors = tensors_of(unwrapped(model)) if _is_module(model) else model
+    tensors = tensors_of(unwrap(model)) if _is_module(model) else model
     if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
     found, place = find_state_dict(name, tensors, expected)
     try:
         arrays, stored = as_arrays(name, found)
         arrays, changes = fit(name, arrays, stored, expected)
-        weights = flattened(name, arrays, expected)
+        weights = flatten_arrays(name, arrays, expected)
     except FedscopeError as error:
         reason = str(error).removeprefix(f"{name}: ")
         raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None

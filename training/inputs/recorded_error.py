@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import Source
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
-from ...checkpoints.runs.recorded_error import ErrorCheck, far, spoken, store_check, stored_checks
+from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
 from .behaviour import behaviour
 from .recorded_data import dataset_asked, refuse_unlike
 
@@ -269,11 +269,11 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
         other = dataset_asked([run], flipped, dataset.task)
         if bool(other.means) != bool(dataset.means):
             other_loss, found = RecordedModels(run, module, other, source).of(first.round, first.model)
-            fits = not far(first.error, found, outcome.samples)
+            fits = not errors_differ(first.error, found, outcome.samples)
             if fits and (outcome.differs or not _loss_is_far(first.loss, other_loss)):
                 how = "standardised by the training split" if other.means else "taken as they are"
                 give = "--standardise (standardise=True)" if other.means else "--no-standardise (standardise=False)"
-                has = spoken(found) if outcome.differs else f"a loss of {other_loss:.4g}"
+                has = format_error(found) if outcome.differs else f"a loss of {other_loss:.4g}"
                 return replace(outcome, hint=f"{how} it has {has}: give {give}")
     if not outcome.differs:
         return outcome
@@ -290,7 +290,7 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
     error = measuring.error(first.round, model)
     alike = [one for one in recorded_numbers(measuring.run) if one.model == model and math.isfinite(one.error)]
     percent = any(one.error > 1 for one in alike)  # the last rounds may well be below 1 %
-    if percent and not far(first.error / 100, error, samples):
+    if percent and not errors_differ(first.error / 100, error, samples):
         return "it was recorded in per cent; give a share, from 0 to 1", True
     picks = [first, *(alike[len(alike) // 2 :][:1] if len(alike) > 1 else [])]
 
@@ -312,7 +312,9 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
 
         def fits(one: RecordedNumbers) -> bool:
             away = abs(made(one) - one.error / whole)
-            return bool(away <= half or not far(one.error / whole, made(one), samples)) and math.isfinite(away)
+            return bool(away <= half or not errors_differ(one.error / whole, made(one), samples)) and math.isfinite(
+                away
+            )
 
         return fits
 

@@ -11,7 +11,7 @@ from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import Source
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import about_adapters
-from ...checkpoints.models.wrappers import unwrapped
+from ...checkpoints.models.wrappers import unwrap
 from .behaviour import behaviour
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
@@ -96,7 +96,7 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
     from ..models.custom import in_float32
 
     if not isinstance(model, str):
-        model = unwrapped(model)
+        model = unwrap(model)
         if not callable(getattr(model, "named_parameters", None)):
             raise FedscopeError(
                 f"model= was given as {type(model).__name__}, which does not say how a network computes; give the "
@@ -108,7 +108,7 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
     outputs = outputs_of(architecture, dataset, shapes)
     module = build_module(architecture, dataset.shape, outputs)
     architecture.refuse_samples(replace(dataset, classes=outputs))
-    return cast("nn.Module", unwrapped(module))
+    return cast("nn.Module", unwrap(module))
 
 
 def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
@@ -148,14 +148,14 @@ def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
     Raises:
         FedscopeError: the run's models do not fit it; the run names none.
     """
-    from ...evaluation.recorded_names import named_as_recorded
+    from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
-    module = named_as_recorded(given_module(model, dataset, shapes_of(run.layout)), run.layout)
+    module = rename_as_recorded(given_module(model, dataset, shapes_of(run.layout)), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:

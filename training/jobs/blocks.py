@@ -144,11 +144,11 @@ class Blocks:
 
     def elsewhere(self, question: Question[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:
         """What a computation takes over from a part's blocks, beside the settings that it has."""
-        from ...evaluation.resumable import Elsewhere
+        from ...evaluation.resumable import OtherStore
 
         own, blocks = Environment.here().capability, self.of(question, base.absolute(), part)
         there = [block for block in blocks if block.is_complete()]
-        stores = [Elsewhere(block.points, block.capability != own) for block in there]
+        stores = [OtherStore(block.points, block.capability != own) for block in there]
         mixed = {block.capability for block in there} | {own}
         about = {"capabilities": sorted(mixed)} if len(mixed) > 1 else {}
         return {**work, "elsewhere": stores, "about": about}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....checkpoints import FedscopeError, expanded, real_path
+from ....checkpoints import FedscopeError, expand_home, real_path
 
 #: the folder of data sets, where the environment names one; else ``data/`` here
 VARIABLE = "FEDSCOPE_DATA"
@@ -43,7 +43,7 @@ class Remote:
 
 def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
     """Where a data set is looked for: in the folder that was typed, or in that of all data sets."""
-    root = expanded(argument or os.environ.get(VARIABLE) or "data")
+    root = expand_home(argument or os.environ.get(VARIABLE) or "data")
     return [root, root / name, *(root / part for part in inside)]
 
 
