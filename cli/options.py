@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.settings import NORMALIZATIONS, SPLITS, Source
+from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError
 from ..evaluation.compute import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
@@ -218,7 +218,7 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         standardise_option,
         accept_data_option,
     ]
-    return lambda function: _gathered(function, "source", Source, options)
+    return lambda function: _gathered(function, "source", EvaluationConfig, options)
 
 
 def launcher_options(what: str) -> Decorator:

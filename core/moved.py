@@ -240,6 +240,9 @@ MODULES = {
 }
 #: names that packages handed on, and the modules that have them, ``MODULE:NAME`` where under another name
 NAMES = {
+    "": {
+        "Work": "analysis.execution:Execution",
+    },
     "decomposition.explanation.claims": {
         "explain": "decomposition.explanation.explain",
     },
@@ -269,10 +272,21 @@ NAMES = {
         "membership_train": "training.data.membership",
     },
     "training": {
+        "Machine": "training.benchmark:BenchmarkResult",
         "Replayer": "decomposition.draws.replay",
     },
     "checkpoints": {
         "Entry": "checkpoints.models.weights:TensorEntry",
+        "Piece": "checkpoints.rounds.columns:ColumnChunk",
+        "Policy": "checkpoints.rounds.retention:RetentionPolicy",
+        "RecordedRows": "checkpoints.rounds.disk_matrix:RecordedMatrix",
+        "RowsOnDisk": "checkpoints.rounds.disk_matrix:DiskMatrix",
+        "ScratchRows": "checkpoints.rounds.disk_matrix:TemporaryMatrix",
+        "expanded": "checkpoints.io.untrusted:expand_home",
+        "on_disk": "checkpoints.rounds.disk_matrix:as_disk_matrix",
+        "read_pieces": "checkpoints.rounds.columns:read_chunks",
+        "reading": "checkpoints.io.untrusted:explain_read_errors",
+        "spoken_size": "checkpoints.errors:format_size",
         "Variable": "results.arrays",
         "read_netcdf": "results.arrays",
         "write_netcdf": "results.arrays",

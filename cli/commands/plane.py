@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import (
     Count,
     Output,
@@ -80,7 +80,7 @@ class _Plane(click.Command):
 @output_options
 def command(
     models: tuple[str, ...],
-    source: Source,
+    source: EvaluationConfig,
     output: Output,
     launcher: str,
     job: tuple[str, ...],
@@ -124,7 +124,7 @@ def command(
     answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]), **drawing)
 
 
-def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, adaptive: bool) -> Any:
+def _blocks(launcher: str, job: tuple[str, ...], count: int, source: EvaluationConfig, *, adaptive: bool) -> Any:
     """How jobs measure surfaces; None where this process does."""
     from ...checkpoints import FedscopeError
     from ...training.jobs.job_settings import read_job

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import identity, open_run, parse_rounds, recorded_pair
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
@@ -64,7 +64,7 @@ class ResolvedModels:
 
 
 def resolve_models(
-    models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True
+    models: Sequence[ModelLike], source: EvaluationConfig, *, any_split: bool = False, together: bool = True
 ) -> ResolvedModels:
     """Load the models, and find the architecture and the data in their run, or in --model and --data.
 
@@ -132,7 +132,7 @@ def resolve_models(
     return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs))
 
 
-def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: Source) -> None:
+def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: EvaluationConfig) -> None:
     """Refuse models that do not say their data or their architecture, where nobody else does.
 
     Raises:
@@ -404,14 +404,14 @@ def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[Mode
     return [model for some in each for model in some]
 
 
-def calibration_of(posed: ResolvedModels, source: Source, normalization: str) -> Samples | None:
+def calibration_of(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> Samples | None:
     """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
     if normalization != "re-estimate":
         return None
     return limit_samples(posed.dataset, replace(source, split="train"))
 
 
-def calibration_settings(posed: ResolvedModels, source: Source, normalization: str) -> dict[str, Any]:
+def calibration_settings(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> dict[str, Any]:
     """What a result's provenance says of the samples that statistics are re-estimated on."""
     samples = calibration_of(posed, source, normalization)
     if samples is None:

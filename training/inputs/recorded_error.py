@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
 from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
 from .behaviour import behaviour
@@ -55,7 +55,7 @@ class RecordedNumbers:
 
 
 def compare_recorded(
-    runs: Sequence[Run], source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]
+    runs: Sequence[Run], source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]
 ) -> dict[str, Any]:
     """Make sure that recorded runs are measured on what their loops had.
 
@@ -110,7 +110,9 @@ def recorded_numbers(run: Run) -> Iterator[RecordedNumbers]:
                     yield RecordedNumbers(t, model, *values)
 
 
-def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]) -> ErrorCheck | None:
+def _outcome(
+    run: Run, source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]
+) -> ErrorCheck | None:
     """Measured once, and kept in the run; None where nothing was recorded."""
     first = next(recorded_numbers(run), None)
     if first is None:
@@ -167,7 +169,7 @@ class RecordedModels:
     run: Run
     module: nn.Module
     dataset: Dataset
-    source: Source
+    source: EvaluationConfig
     done: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
@@ -247,7 +249,9 @@ class RecordedModels:
         return None
 
 
-def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, first: RecordedNumbers) -> ErrorCheck:
+def _measured(
+    run: Run, source: EvaluationConfig, dataset: Dataset, module: nn.Module, first: RecordedNumbers
+) -> ErrorCheck:
     """One model on the whole test split, and what explains that its error is another."""
     measuring = RecordedModels(run, module, dataset, source)
     loss, error = measuring.of(first.round, first.model)
