@@ -61,7 +61,7 @@ def tasks_of(module: Any, clients: int, samples: int, shape: Sequence[int], roun
     import numpy as np
     import torch
 
-    from fedscope.training.build import facts_of, initial_model
+    from fedscope.training.build import initial_model, model_info
     from fedscope.training.config.config import Config
     from fedscope.training.local.local_training import LocalTask
 
@@ -70,7 +70,7 @@ def tasks_of(module: Any, clients: int, samples: int, shape: Sequence[int], roun
         draw = torch.Generator().manual_seed(0)
         data["x"] = torch.randn(clients * samples, *shape, generator=draw)
         data["y"] = torch.randint(0, CLASSES, (clients * samples,), generator=draw)
-        data["facts"] = facts_of(Config.read({}), module, CLASSES)
+        data["facts"] = model_info(Config.read({}), module, CLASSES)
     config = Config.read({"client": {"epochs": 5 if samples > 100 else 1}})
     start = initial_model(module)
     return [

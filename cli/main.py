@@ -19,7 +19,7 @@ import click
 
 from ..analysis.register import SECTIONS, analyses
 from .printing import say, say_lines
-from .streams import STDOUT, guard, unprinted
+from .streams import STDOUT, describe_unprinted, guard
 
 #: commands that are no analyses: section, place within it, and a line each
 OWN = {
@@ -149,10 +149,10 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
         from ..checkpoints import FedscopeError
 
         if isinstance(error, OSError) and error.filename == STDOUT:
-            error = FedscopeError(unprinted(error))
+            error = FedscopeError(describe_unprinted(error))
         if debug or not (isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error)):
             raise
-        say(f"fedscope: {spoken(error, arguments)}", err=True)
+        say(f"fedscope: {error_line(error, arguments)}", err=True)
         return 2
 
 
@@ -176,7 +176,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
-def spoken(error: Exception, arguments: Sequence[str] = ()) -> str:
+def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
     """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
     whole command line that names it, too."""
     from ..checkpoints.errors import sentence

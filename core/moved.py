@@ -133,7 +133,7 @@ MODULES = {
     "landscape.evaluation.replica": "evaluation.model_replica",
     "landscape.evaluation.trained": "evaluation.trainable_parameters",
     "landscape.planes.adaptive": "landscape.planes.surface.adaptive",
-    "landscape.planes.colours": "landscape.planes.drawing.colors",
+    "landscape.planes.colours": "landscape.planes.drawing.color_scales",
     "landscape.planes.file_checks": "landscape.planes.surface.file_checks",
     "landscape.planes.grids": "landscape.planes.surface.grids",
     "landscape.planes.kinds": "landscape.planes.basis.plane_bases",
@@ -153,7 +153,7 @@ MODULES = {
     "questions.explain": "decomposition.explanation.analysis",
     "questions.forgetting": "decomposition.forgetting.analysis",
     "questions.import_models": "landscape.interchange.import_models",
-    "questions.imported": "landscape.interchange.imported_surface",
+    "questions.imported": "landscape.interchange.import_models",
     "questions.line": "landscape.lines.analysis",
     "questions.parameters": "decomposition.parameters.analysis",
     "questions.plane": "landscape.planes.analysis",
@@ -232,13 +232,17 @@ MODULES = {
     "training.tables.best_of": "training.tables.statistics",
     "training.tables.paired": "training.tables.statistics",
     "training.training_loop": "training.loop.train",
-    "training.windows.measuring": "decomposition.windows.measure",
+    "training.windows.measuring": "decomposition.windows.sliding_mean",
+    "training.windows.recorded_globals": "decomposition.windows.sliding_mean",
     "training.windows.sliding": "decomposition.windows.sliding_mean",
     "training.words": "training.settings.values",
     "training.workbench": "training.local.worker_model",
 }
 #: names that packages handed on, and the modules that have them, ``MODULE:NAME`` where under another name
 NAMES = {
+    "": {
+        "Work": "analysis.execution:Execution",
+    },
     "decomposition.explanation.claims": {
         "explain": "decomposition.explanation.explain",
     },
@@ -268,10 +272,21 @@ NAMES = {
         "membership_train": "training.data.membership",
     },
     "training": {
+        "Machine": "training.benchmark:BenchmarkResult",
         "Replayer": "decomposition.draws.replay",
     },
     "checkpoints": {
         "Entry": "checkpoints.models.weights:TensorEntry",
+        "Piece": "checkpoints.rounds.columns:ColumnChunk",
+        "Policy": "checkpoints.rounds.retention:RetentionPolicy",
+        "RecordedRows": "checkpoints.rounds.disk_matrix:RecordedMatrix",
+        "RowsOnDisk": "checkpoints.rounds.disk_matrix:DiskMatrix",
+        "ScratchRows": "checkpoints.rounds.disk_matrix:TemporaryMatrix",
+        "expanded": "checkpoints.io.untrusted:expand_home",
+        "on_disk": "checkpoints.rounds.disk_matrix:as_disk_matrix",
+        "read_pieces": "checkpoints.rounds.columns:read_chunks",
+        "reading": "checkpoints.io.untrusted:explain_read_errors",
+        "spoken_size": "checkpoints.errors:format_size",
         "Variable": "results.arrays",
         "read_netcdf": "results.arrays",
         "write_netcdf": "results.arrays",

@@ -73,7 +73,7 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **given: 
     stored as a plane's .nc. Points that were not computed (-1) become holes, which are hatched and counted.
     """
     from ...checkpoints import FedscopeError
-    from ...landscape.interchange.imported_surface import is_surface
+    from ...landscape.interchange.import_models import is_surface
 
     models = {name: value for name, value in given.items() if name not in _COLOURS}
     surfaces = [file for file in files if is_surface(file)]
@@ -116,18 +116,18 @@ def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) 
 def _surface(file: str, split: str | None, output: Output, drawing: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
-    from ...landscape.interchange.imported_surface import imported
-    from ...landscape.planes.drawing.colors import Colours
+    from ...landscape.interchange.import_models import import_surface
+    from ...landscape.planes.drawing.color_scales import SurfaceColours
     from ..run_analysis import answer
 
-    question = imported.prepare(Path(file), split=split)
+    question = import_surface.prepare(Path(file), split=split)
     target = Path(f"{output.out or question.folder / question.name}.nc")
     if output.redraw and target.exists() and Plane.load(target).span != "surface":
         raise FedscopeError(
             f"{target} holds no imported surface but a plane that fedscope has computed; draw it again with the "
             "command that made it, or give another --out"
         )
-    answer(question, output, **vars(Colours(**drawing)))
+    answer(question, output, **vars(SurfaceColours(**drawing)))
 
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     from ...checkpoints.rounds.metrics import read_table
     from ...landscape.interchange.import_models import import_models
     from ..progress import progress
-    from ..streams import printed
+    from ..streams import printing
 
     if output.out is None:
         raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
@@ -147,13 +147,13 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     server = "" if models["global_"] is None else describe_server(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
-    with printed(f"the run {run.path} is whole"):
+    with printing(f"the run {run.path} is whole"):
         if output.as_json:
             said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
             say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})
             return
         say(
-            f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
+            f"{run.path}: {_describe_cohorts(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
             f"{f'; {server}' if server else ''}"
         )
         named = {"model": run.info.get("model", ""), "data": run.info.get("data", {}).get("name", "")}
@@ -167,7 +167,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
             say(f"  fedscope plane {run.path}@1 --clients{given}")
 
 
-def _spoken(cohorts: Sequence[Sequence[int]]) -> str:
+def _describe_cohorts(cohorts: Sequence[Sequence[int]]) -> str:
     """``3 rounds of 8 to 10 clients``."""
     least, most = min(map(len, cohorts)), max(map(len, cohorts))
     sizes = f"{most}" if least == most else f"{least} to {most}"

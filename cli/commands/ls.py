@@ -49,7 +49,7 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
         return
     folder = path or Path()
     _refuse_no_folder(folder)
-    rows = [listed(run) for run in find_runs(folder)]
+    rows = [describe_run(run) for run in find_runs(folder)]
     if as_json:
         say_json(rows)
     elif not rows:
@@ -68,7 +68,7 @@ def _cell(column: str, value: object) -> str:
     return brief(value, LONGEST if column in ("run", "method") else LONG)
 
 
-def listed(run: Run) -> dict[str, Any]:
+def describe_run(run: Run) -> dict[str, Any]:
     """A run's row; of a damaged one, what is wrong with it, so that it does not hide the others."""
     try:
         return row_of(run)

@@ -60,7 +60,7 @@ def _opened(run: RunLike, option: str) -> Run:
     return Run.open(run)
 
 
-def asked_of(
+def resolve_runs(
     runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds"
 ) -> tuple[list[Run], list[str | None]]:
     """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
@@ -117,7 +117,7 @@ def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
     if rounds is None and address:
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
         raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
-    (opened,), (asked,) = asked_of(run, rounds)
+    (opened,), (asked,) = resolve_runs(run, rounds)
     numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
     if len(numbers) != 1:
         raise FedscopeError(f"{opened.path}: one round is asked for, but {asked} are {len(numbers)}; give one of them")

@@ -28,7 +28,7 @@ class BarScale(Protocol):
 
     @property
     def extend(self) -> str:
-        """At which ends the bar has an arrow, in matplotlib's word."""
+        """The ends at which the bar has an arrow, in matplotlib's word."""
 
     def label_within(self, height: float) -> str:
         """The label of a bar so many inches high."""
@@ -54,7 +54,7 @@ def heat_map(
 
 
 def signed_heat_map(axes: Axes, values: np.ndarray, **look: Any) -> Any:
-    """The same of values with a sign: white at 0, and as strong on either side."""
+    """Draw a heat map of values with a sign: white at 0, and as strong on either side."""
     finite = np.abs(values[np.isfinite(values)])
     greatest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
     return heat_map(axes, values, DIVERGING, vmin=-greatest, vmax=greatest, **look)
@@ -116,19 +116,19 @@ def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = Tr
 
 
 def room_for(names: Sequence[str], side: float) -> float:
-    """How high names below the columns of a map of ``side`` inches are."""
+    """The height of the names below the columns of a map of ``side`` inches."""
     size, _ = _size(names, side)
     return 0.13 if _level(names, side) else 0.05 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
 def room_beside(names: Sequence[str], side: float) -> float:
-    """How wide names beside the rows of a map of ``side`` inches are."""
+    """The width of the names beside the rows of a map of ``side`` inches."""
     size, _ = _size(names, side)
     return 0.03 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
 def _size(names: Sequence[str], side: float) -> tuple[float, int]:
-    """In points, and of how many cells one has its name.
+    """The size of names in points, and of how many cells one has its name.
 
     >>> _size(["7"] * 10, 2.0), _size(["7"] * 30, 1.0)
     ((7.0, 1), (6.48, 3))

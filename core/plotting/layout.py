@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EDGE, LINE = 0.05, 0.135
 
 
-class Sheet:
+class FigureLayout:
     """A figure on which axes and lines of text are placed in inches from its top left corner.
 
     Args:
@@ -71,8 +71,8 @@ class Sheet:
         return self.figure
 
 
-def wrapped(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
-    """In lines of small type that are not longer than ``room`` inches; ``share`` of the mean width is what a character
+def wrap_words(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
+    """Break a text into lines of small type of at most ``room`` inches; ``share`` of the mean width is what a character
     takes, less than 1 for sentences, which have many narrow ones, and ``hyphens`` lets a line end at one."""
     words = words.replace(" samples", "\N{NO-BREAK SPACE}samples")  # no number without its unit
     lines = textwrap.wrap(words, int(room / (share * CHARACTER)), break_on_hyphens=hyphens)
@@ -100,7 +100,7 @@ class LegendRows:
         """Inches."""
         return LINE * self.rows
 
-    def draw(self, sheet: Sheet, top: float, symbol: Callable[[int, float, float], None], words: float) -> None:
+    def draw(self, sheet: FigureLayout, top: float, symbol: Callable[[int, float, float], None], words: float) -> None:
         """Draw all entries below ``top``.
 
         Args:

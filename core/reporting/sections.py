@@ -14,7 +14,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Run, format_size, regular
 from ..decomposition.explanation.result import Explanation
-from ..landscape.planes.drawing.colors import Colours
+from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..landscape.planes.result import Plane
 from ..plotting.web_page import escaped, unbroken
 from ..results.pictures import picture_of
@@ -44,8 +44,8 @@ class Live:
         colours: how surfaces are coloured, and how high they are.
     """
 
-    def __init__(self, colours: Colours | None = None) -> None:
-        self.colours = colours or Colours()
+    def __init__(self, colours: SurfaceColours | None = None) -> None:
+        self.colours = colours or SurfaceColours()
         self._figures: list[str] = []
 
     def add(self, plane: Plane) -> str:

@@ -1,4 +1,4 @@
-"""How similar models are: linear CKA of their outputs or layers, between clients, over rounds."""
+"""Similarity of models: linear CKA of their outputs or layers, between clients, over rounds."""
 
 from ...analysis.register import Analysis, ReportSection
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import color_bar, heat_map, name_cells, room_beside, room_for
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
@@ -19,7 +19,7 @@ from ...plotting.style import (
     GREY,
     SMALL,
     SURFACE,
-    measured_on,
+    describe_data,
     paper_style,
     run_look,
     shortened,
@@ -92,7 +92,7 @@ def draw_clients(
     if len({result.layer for result in results}) > 1:
         layers = ", ".join(dict.fromkeys(result.layer for result in results))
         raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
-    drawn = _drawn(results, panels)
+    drawn = _choose_panels(results, panels)
     most = 3 if _side(width, 3) >= NARROWEST else 2
     shown = [chosen(result.rounds, most) for result in results]
     columns = max(map(len, shown))
@@ -103,11 +103,11 @@ def draw_clients(
         every = [names for row in named for names in row]
         beside, side = _beside(every, width, columns)
         ids = max(room_for(names, side) for names in every)
-        remark = wrapped(_remark(results, drawn), width - 0.16, 0.9)
+        remark = wrap_words(_remark(results, drawn), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL if "maps" in drawn else 0
         below = top + row * len(results) + (0.14 - GAP if curves else 0) + curves * (GAP + high + BELOW)
-        sheet = Sheet(width, below + LINE * len(remark) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(remark) + EDGE, title)
         for r, (result, rounds) in enumerate(zip(results, shown, strict=True) if "maps" in drawn else ()):
             down = top + r * row + TITLE
             for c, similarity in enumerate(rounds):
@@ -142,10 +142,10 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         margin = max(map(len, names)) * CHARACTER + 0.13
         side = width - margin - GAP - BAR - NUMBERS
         below = room_for(names, side)
-        remark = wrapped(_remark([result]), width - 0.16, 0.9)
+        remark = wrap_words(_remark([result]), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.04)
         height = top + side + below + 0.05 + LINE * len(remark) + EDGE
-        sheet = Sheet(width, height, title)
+        sheet = FigureLayout(width, height, title)
         axes = sheet.axes(margin, top, side, side)
         image = _heat_map(axes, result.cka, scale_of([result.cka]), side)
         name_cells(axes, names, side)
@@ -164,13 +164,13 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
 
 
 def _beside(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
-    """What the names of rows take beside each map, in inches, and the side of a map then."""
+    """The room for names of rows beside each map, in inches, and the side of a map then."""
     beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
     return beside, _side(width, columns, beside)
 
 
 def _side(width: float, columns: int, beside: float = 0.0) -> float:
-    """Of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
+    """The side of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
     room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1) - beside * columns
     return min(room / columns, WIDEST * width / 3.5)
 
@@ -198,7 +198,7 @@ def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: 
     return image
 
 
-def _bar(sheet: Sheet, image: Any, left: float, top: float, side: float) -> None:
+def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) -> None:
     color_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
 
 
@@ -261,7 +261,7 @@ def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, heigh
     label_points(axes, [*ends, *others], width, height, len(ends) if len(others) > MARKED else None)
 
 
-def _drawn(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
+def _choose_panels(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
     """The panels that are drawn. Raises as :func:`draw_clients`."""
     there = {
         "maps": True,
@@ -299,5 +299,5 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("
     if broken and (words := [mark for name, mark in marks.items() if name in drawn]):
         parts.append(f"{', '.join(words)}: not defined")
     if "data" in attrs:
-        parts.append(measured_on(attrs))
+        parts.append(describe_data(attrs))
     return "; ".join(parts)

@@ -48,7 +48,7 @@ class ModelCKA(ArrayResult):
 
     @property
     def layer(self) -> str:
-        """Where the models were compared."""
+        """The layer at which the models were compared."""
         return str(self.attrs.get("layer", ""))
 
     @property

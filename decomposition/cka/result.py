@@ -101,7 +101,7 @@ class ClientCKA(ArrayResult):
 
     @property
     def layer(self) -> str:
-        """Where the models were compared."""
+        """The layer at which the models were compared."""
         return str(self.attrs.get("layer", ""))
 
     @property
@@ -179,7 +179,7 @@ class ClientCKAs(Collection[ClientCKA]):
 
 
 def layer_ends(layers: Sequence[str]) -> list[str]:
-    """What stands for each layer in the names of files: nothing where there is only one.
+    """Name each layer for files: nothing where there is only one.
 
     >>> layer_ends(["fc1"]), layer_ends(["fc1", "block/conv"])
     ([''], ['.fc1', '.block-conv'])

@@ -1,4 +1,4 @@
-"""What a federation looks like before anything is trained: who holds which samples."""
+"""A federation before anything is trained: who holds which samples."""
 
 from ...analysis.register import Analysis, ReportSection
 

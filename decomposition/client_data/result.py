@@ -1,4 +1,4 @@
-"""Which client holds how many samples of which class and domain, and a few of them to look at."""
+"""The result: how many samples of which class and domain each client holds, and a few of them to look at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = ("client", "domain", "class", "samples", "test_samples")
 
 @dataclass(frozen=True, eq=False)
 class ClientData(ArrayResult):
-    """What each of N clients holds of C classes.
+    """Samples of C classes at N clients.
 
     Attributes:
         counts, test: int64 [N, C], the samples that a client trains on, and those of its own test part
@@ -62,7 +62,7 @@ class ClientData(ArrayResult):
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many samples each client trains on, [N]."""
+        """The number of samples that each client trains on, [N]."""
         sizes: np.ndarray = self.counts.sum(axis=1)
         return sizes
 
@@ -121,7 +121,7 @@ class ClientData(ArrayResult):
         return self.domains[self.client_domains[client]] if known else ""
 
     def summary(self) -> str:
-        """How many clients of which sizes, how many classes each has, and what is nobody's."""
+        """Describe the clients' sizes, how many classes each has, and what is nobody's."""
         clients, classes = self.counts.shape
         sizes, held = self.sizes, (self.counts > 0).sum(axis=1)
         begin = f"{self.title}: "

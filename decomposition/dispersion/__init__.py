@@ -1,4 +1,5 @@
-"""How a round's clients differ, parameter by parameter: dispersion, skewness and its test, streamed from disk."""
+"""Differences between a round's clients, parameter by parameter: dispersion, skewness and its test, streamed from
+disk."""
 
 from ...analysis.register import Analysis, ReportSection
 

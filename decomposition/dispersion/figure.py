@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import DIVERGING, NO_VALUE, color_bar, heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .result import WHOLE
@@ -45,11 +45,11 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
         left = names * CHARACTER + 0.12
         wide = (width - left - GAP - BAR - BAR_LABELS + COLUMN_GAP) / len(result.runs) - COLUMN_GAP
         high = min(len(layers) * LAYER, MOST)
-        said = wrapped(_remark(result, quantities), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, quantities), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if len(result.runs) > 1 else 0)
         each = LINE + 0.04 + high + 0.1
         below = top + len(quantities) * each - 0.1 + BOTTOM
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         for row, (name, about) in enumerate(quantities.items()):
             panel = top + row * each + LINE + 0.04
             fits = left + len(about[0]) * CHARACTER < width - EDGE
@@ -72,7 +72,7 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
-    """What is drawn, and what stands above it, in full and where the figure is narrow."""
+    """The quantities to draw, with their titles in full and for a narrow figure."""
     drawn = {"median_cv": ("median cv, σ/|μ| (log colours)", "median cv, σ/|μ| (log)")}
     if any(found.clients >= FEWEST for found in result.rounds):
         drawn["skew_rejected_share"] = ("significantly skewed (% of parameters)", "significantly skewed (%)")
@@ -104,7 +104,7 @@ def _norm(values: Mapping[str, Array], name: str) -> Any:
 
 
 def _tick(axes: Axes, rounds: list[int], layers: list[str], size: tuple[float, float]) -> None:
-    """As many names as there is room for; the whole model always has its own."""
+    """Set as many names as there is room for; the whole model always has its own."""
     last = len(layers) - 1
     step = ceil(NAME / (size[1] / len(layers)))
     named = [i for i in range(0, last, step) if i <= last - step] + [last]
@@ -127,7 +127,7 @@ def _draw_bar(axes: Axes, image: Any, name: str) -> None:
 
 
 def _clients(found: Sequence[RoundDispersion] | Sequence[LayerMap]) -> str:
-    """Over how many."""
+    """The number of clients, in words."""
     counts = sorted({one.clients for one in found})
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
@@ -160,10 +160,10 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             f"black: {_clients(maps)} independent normal values (simulated); parameters of a layer are dependent, so "
             "this is a description, not a test of the layer; grey: no parameter"
         )
-        said = wrapped(remark, width - 0.2, 0.86)
+        said = wrap_words(remark, width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         each = LINE + 0.05 + (2 if stacked else 1) * (high + BELOW) + 0.04
-        sheet = Sheet(width, top + each * len(maps) + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + each * len(maps) + LINE * len(said) + EDGE, title)
         scale = _strongest(maps)
         for i, layer in enumerate(maps):
             heading = top + i * each

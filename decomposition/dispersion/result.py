@@ -127,7 +127,7 @@ the mean |skewness| is 0.9; no test of skewness, which needs 8 clients
 
 @dataclass(frozen=True)
 class Dispersion(TableResult):
-    """How clients differ, layer by layer, in rounds of one or more runs of one layout.
+    """Differences between clients, layer by layer, in rounds of one or more runs of one layout.
 
     Attributes:
         rounds: a run after the other, rounds ascending.

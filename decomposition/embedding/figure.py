@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, paper_style, shortened
 from ...plotting.ticks import even
 from .result import axis_words, remark
@@ -50,14 +50,14 @@ def draw(result: Embedding, width: float = 3.5, title: str | None = None) -> Fig
         wide = (room - BETWEEN * (columns - 1)) / columns
         limits, shape = limits_of(result.places)
         high = wide * shape
-        said = wrapped(remark(result), width - 0.16, 0.86)
+        said = wrap_words(remark(result), width - 0.16, 0.86)
         keys = ["client", *(which for which in PATHS if any(point.which == which for point in result.points))]
         legend = legend_rows(keys, 0.1, width, 0.45)
         first = EDGE + (0.2 if title else 0.0)
         top = first + legend.height + 0.03
         row = TITLE + high + (TICKS if numbers else BETWEEN)
         below = top + row * rows + (BELOW - TICKS if numbers else 0.0) + 0.04
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         several = len(result.rounds) > 1
         legend.draw(sheet, first, lambda i, left, middle: _symbol(sheet, left, middle, keys[i], several=several), 0.27)
         colours = round_colours()
@@ -74,7 +74,7 @@ def draw(result: Embedding, width: float = 3.5, title: str | None = None) -> Fig
 
 
 def round_colours() -> Colormap:
-    """From pale, the first round, to dark, the last one; both can be seen on white."""
+    """Make a colour map from pale, the first round, to dark, the last one; both can be seen on white."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -82,7 +82,7 @@ def round_colours() -> Colormap:
 
 
 def shade(number: int, rounds: Sequence[int]) -> float:
-    """Where a round lies between the first and the last, 0 to 1; 1 for the only one.
+    """Place a round between the first and the last, 0 to 1; 1 for the only one.
 
     >>> shade(20, (1, 20, 39)), shade(7, (7,))
     (0.5, 1.0)
@@ -131,7 +131,7 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
     even(axes.yaxis, max(2, min(5, int(high / 0.3))))
     across, along = axis_words(result)
     axes.tick_params(labelleft=first)
-    fitting = max(_fitting(across, wide), _fitting(along, high))  # both in the same words
+    fitting = max(_index_fitting(across, wide), _index_fitting(along, high))  # both in the same words
     if last:
         axes.set_xlabel(across[fitting])
     if first:
@@ -139,8 +139,8 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
         axes.yaxis.set_label_coords(-0.34 / wide, 0.5)
 
 
-def _fitting(words: Sequence[str], room: float) -> int:
-    """Which of several labels is the first that is not longer than ``room`` inches, else the last."""
+def _index_fitting(words: Sequence[str], room: float) -> int:
+    """Find the first of several labels that is not longer than ``room`` inches, else the last."""
     fit = (i for i, label in enumerate(words) if 0.066 * len(label.replace("$", "")) <= room)
     return next(fit, len(words) - 1)
 
@@ -157,7 +157,7 @@ def _round_bar(axes: Axes, result: Embedding, colours: Colormap, high: float) ->
     bar.set_ticks([first, *([middle] if middle is not None else []), last])
 
 
-def _symbol(sheet: Sheet, left: float, middle: float, name: str, *, several: bool) -> None:
+def _symbol(sheet: FigureLayout, left: float, middle: float, name: str, *, several: bool) -> None:
     if name == "client":
         sheet.symbol(left + 0.18, middle, {"marker": "o", "markersize": 2.8, "color": "#3b528b", "linestyle": ""})
         return

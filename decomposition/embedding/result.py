@@ -89,7 +89,7 @@ class Embedding(TableResult):
         return [((point.run, point.round, point.which, x, y) for point, (x, y) in places)]
 
     def head(self) -> dict[str, Any]:
-        """How the map was made and how good it is, the spreads and the clients' classes."""
+        """The settings of the map and its quality, the spreads and the clients' classes."""
         labels: dict[str, dict[str, list[int]]] = {}
         for point in self.points:
             if point.labels:
@@ -115,7 +115,7 @@ class Embedding(TableResult):
         )
 
     def page(self, title: str | None = None) -> str:
-        """The same as a web page that tells round, client and its classes, and picks rounds out."""
+        """Draw a web page that tells round, client and its classes, and picks rounds out."""
         return self.paging(".embedding")(self, title)
 
     def summary(self) -> str:
@@ -133,7 +133,7 @@ class Embedding(TableResult):
         return "\n".join([words, *map(self._distance_words, self.runs)])
 
     def findings(self) -> dict[str, Any]:
-        """How many models, how good the map is, and the spreads."""
+        """The number of models, the quality of the map, and the spreads."""
         measures = {name: getattr(self, name) for name in MEASURES}
         told = {"sketch": self.sketch} if self.sketch else {}
         return {"models": len(self.points), **measures, **told, "spreads": self._spreads()}
@@ -174,7 +174,7 @@ def remark(result: Embedding) -> str:
 
 
 def sketch_words(k: int, *, short: bool = False) -> str:
-    """How far off distances are that are told from sketches: 1/√(2k) of themselves, one standard deviation.
+    """Describe the error of distances that are told from sketches: 1/√(2k) of themselves, one standard deviation.
 
     >>> sketch_words(4096)
     'from sketches of 4,096 numbers a model: a distance is off by 1.1 % (one standard deviation)'
@@ -186,7 +186,7 @@ def sketch_words(k: int, *, short: bool = False) -> str:
 
 
 def rounds_words(result: Embedding) -> str:
-    """Which layers, and which round where it is only one."""
+    """Describe the layers, and the round where it is only one."""
     layers = result.attrs.get("asked_layers")
     said = f"; only {', '.join(layers)}" if layers else ""
     return said + (f"; round {result.rounds[0]}" if len(result.rounds) == 1 else "")

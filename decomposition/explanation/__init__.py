@@ -1,4 +1,4 @@
-"""What a decomposition says in sentences: which factor dominates in which phase, and where the data do not decide."""
+"""A decomposition in sentences: which factor dominates in which phase, and where the data do not decide."""
 
 from ...analysis.register import Analysis, ReportSection
 

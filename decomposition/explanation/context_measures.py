@@ -1,4 +1,4 @@
-"""What a page says of a round besides its factors: how similar its clients' outputs are, and how its models test."""
+"""Measures of a round besides its factors: how similar its clients' outputs are, and how its models test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Against(Serializable):
 
 
 @dataclass(frozen=True)
-class Comparison(Serializable):
+class ModelComparison(Serializable):
     """`model` of a round, "average" (of its clients) or "averaged" (over rounds), against others on `samples` samples:
     its mean cross-entropy (nats) and error (share, 0..1), and each of the others."""
 
@@ -50,10 +50,11 @@ class Comparison(Serializable):
 
 @dataclass(frozen=True)
 class RoundMeasures(Serializable):
-    """Of one round's models: the clients' similarity, None where it has no value, and the comparisons on test data."""
+    """Measures of one round's models: the clients' similarity, None where it has no value, and the comparisons on test
+    data."""
 
     similarity: Similarity | None
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ModelComparison, ...]
 
 
 def measure_round(
@@ -113,7 +114,7 @@ def compare_models(
     number: int,
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
-) -> Comparison:
+) -> ModelComparison:
     """Cross-entropy and error of a model against those of others, sample by sample.
 
     The same samples meet all models, so that the difference to each has a standard error of its own, smaller than that
@@ -144,7 +145,7 @@ def compare_models(
             total[row] += torch.stack([values.sum(-1), gap.sum(-1), gap.square().sum(-1)])
     means, gaps, squares = (total / n).unbind(dim=1)
     spread = ((squares - gaps.square()).clamp(min=0) / n).sqrt()
-    return Comparison(
+    return ModelComparison(
         round=number,
         model=name,
         samples=n,

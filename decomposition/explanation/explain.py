@@ -1,4 +1,4 @@
-"""From a decomposition to a verdict on every claim."""
+"""A verdict on every claim, from a decomposition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .text_page import notes_on
 from .wording import label
 
 if TYPE_CHECKING:
-    from .context_measures import Comparison, Similarity
+    from .context_measures import ModelComparison, Similarity
 
 
 def explain(
@@ -24,11 +24,11 @@ def explain(
     lengths: Mapping[str, int] | None = None,
     early: int | None = None,
     similarity: Mapping[str, Sequence[Similarity]] | None = None,
-    compared: Mapping[str, Sequence[Comparison]] | None = None,
+    compared: Mapping[str, Sequence[ModelComparison]] | None = None,
     stand_ins: Mapping[str, str] | None = None,
     unknown_owners: Container[str] = (),
 ) -> Explanation:
-    """What a decomposition says of each run, and between runs, with a verdict on every claim.
+    """Judge every claim on each run of a decomposition, and between runs.
 
     A verdict needs intervals that are apart: `supported` and `contradicted` are never said where those of the numbers
     compared overlap or do not exist; then it is `undecided`, with what would decide it. Which claims there are is in

@@ -24,7 +24,8 @@ FORMAT, VERSION = "fedscope-explanation", 2
 
 @dataclass(frozen=True)
 class Explanation(Result):
-    """What a decomposition says, claim by claim; made by :func:`~fedscope.decomposition.explanation.explain.explain`.
+    """Statements on a decomposition, claim by claim; made by
+    :func:`~fedscope.decomposition.explanation.explain.explain`.
 
     Attributes:
         decomposition: that is explained; its files are part of this result's.

@@ -20,11 +20,11 @@ from ...evaluation.compute import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Regression, is_own
 from ...evaluation.validation import with_outputs
-from ...training.data.membership import Members, held_by, members_of
+from ...training.data.membership import Members, indices_held, members_of
 from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import client_biases, corollary_rows, factor_rows
 from .cross_entropy import decompose_loss
-from .gram import Moments, chunk_moments
+from .gram import OutputMoments, chunk_moments
 from .model_outputs import CHUNK, Chunk, add_up
 from .rows import FactorRow, Loss, Outputs, RoundFactors
 
@@ -113,7 +113,7 @@ def decompose_round(
             return f / math.sqrt(f.shape[-1])
         return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
 
-    def moments(part: Chunk, p: Tensor) -> Moments:
+    def moments(part: Chunk, p: Tensor) -> OutputMoments:
         y = known(part.y) if numbers else torch.nn.functional.one_hot(part.y, samples.classes).to(torch.float64)
         clients, recorded = known(part.clients), {name: known(f) for name, f in part.recorded.items()}
         own = _membership(members, len(cohort.client_ids), part.of).to(clients.device)
@@ -175,7 +175,7 @@ def round_factors(
         factors = decompose_loss(module, samples, cohort, loss=loss, **settings)
     if partition is None:
         return factors
-    missing = 1.0 - len(held_by(partition, cohort.client_ids)) / len(held_by(partition))
+    missing = 1.0 - len(indices_held(partition, cohort.client_ids)) / len(indices_held(partition))
     return replace(factors, rows=(*factors.rows, FactorRow("missing_share", "measured", missing)))
 
 

@@ -65,8 +65,8 @@ class RunFactors:
         )
 
     def _steps(self, last: RoundFactors) -> str:
-        """What the servers' steps in the window of an average over rounds add to the average of its clients; rounding
-        is not worth a word."""
+        """Describe what the servers' steps in the window of an average over rounds add to the average of its clients;
+        rounding is not worth a word."""
         step, loss = last.row("server_step").value, last.row("averaged_loss").value
         if self.model == "global" or step is None or loss is None or abs(step) <= 1e-4 * abs(loss):
             return ""
@@ -212,7 +212,7 @@ def _best(rows: Sequence[FactorRow], factor: str) -> float | None:
 
 
 def _without_samples(one: RoundFactors) -> str:
-    """Which clients a limited set of samples leaves without any of their own."""
+    """Describe the clients that a limited set of samples leaves without any of their own."""
     empty = sorted({row.client for row in one.clients if one.loss == "squared" and row.train_bias is None})
     if not one.split or not empty:
         return ""

@@ -1,4 +1,4 @@
-"""What is known of one round: rows of factors, rows of clients. Empty (None) where a quantity does not exist, never
+"""Numbers of one round: rows of factors, rows of clients. Empty (None) where a quantity does not exist, never
 0."""
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ClientRow:
 
 
 def recorded(rounds: Sequence[RoundFactors]) -> bool:
-    """Whether they are of the recorded models alone, without draws."""
+    """Tell whether they are of the recorded models alone, without draws."""
     return bool(rounds) and all(one.draws == "none" for one in rounds)
 
 
@@ -124,7 +124,7 @@ class RoundFactors(Serializable):
         biases: Sequence[tuple[float | None, float | None]] = (),
         **known: Any,
     ) -> Self:
-        """Of a cohort, with a row a client in its order.
+        """Take those of a cohort, with a row a client in its order.
 
         Args:
             distance: ||w_k^r - w_FMA^r|| [K, R].

@@ -1,4 +1,4 @@
-"""What local training gains on a client's own data and loses on the others', by client and class."""
+"""Gains of local training on a client's own data and losses on the others', by client and class."""
 
 from ...analysis.register import Analysis, ReportSection
 

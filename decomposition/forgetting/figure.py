@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...plotting.heatmaps import color_bar, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
-from ...plotting.style import CHARACTER, SMALL, measured_on, paper_style, run_look
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import CHARACTER, SMALL, describe_data, paper_style, run_look
 from ...plotting.ticks import even
 from .result import mean_over_clients
 
@@ -39,11 +39,11 @@ def draw(result: Forgetting, width: float = 3.5, title: str | None = None) -> Fi
     several = len(result.rounds) > 1
     dot = min(3.6, 72 * 0.5 * wide / change.shape[1], 72 * 0.5 * high / len(change))
     with paper_style(width):
-        said = wrapped(_remark(result, dots=dot >= SMALLEST), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, dots=dot >= SMALLEST), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         means = top + LINE + 0.05
         cells = (means + MEANS + BOTTOM + 0.04 if several else top) + LINE + 0.05
-        sheet = Sheet(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
         if several:
             _draw_means(sheet.axes(LEFT, means, width - LEFT - 0.12, MEANS, ylabel=0.33), result)
             legend = legend_rows(("own data", "others' data"), LEFT, inf, 0.25)
@@ -81,7 +81,7 @@ def _draw_means(axes: Axes, result: Forgetting) -> None:
 
 
 def _name_cells(axes: Axes, result: Forgetting, classes: int, cell: tuple[float, float]) -> None:
-    """As many classes and clients as there is room for; ``cell`` is the width and height of one in inches."""
+    """Name as many classes and clients as there is room for; ``cell`` is the width and height of one in inches."""
     step = max(1, ceil((len(str(classes)) + 1) * CHARACTER / cell[0]))
     axes.set_xticks(range(0, classes, step), [str(i) for i in range(0, classes, step)])
     step = max(1, ceil(0.13 / cell[1]))
@@ -109,5 +109,5 @@ def _remark(result: Forgetting, *, dots: bool) -> str:
     if len(result.rounds) > 1:
         parts.append("above: means over clients, bars: their standard error")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     return "; ".join(parts)

@@ -61,7 +61,7 @@ class Answers(Serializable):
 
 @dataclass(frozen=True, eq=False)
 class Forgetting(ArrayResult):
-    """What local training does to the clients of R rounds, K in each, by true class.
+    """Effect of local training on the clients of R rounds, K in each, by true class.
 
     Attributes:
         rounds: [R], ascending.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shortened
 from .density import density_of
 from .parameter_names import Array, RunValues
@@ -94,9 +94,9 @@ def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Fi
         each = NAMES + high + NUMBERS
         first = EDGE + (0.2 if title else 0.0)
         top = first + legend.height
-        said = wrapped(_remark(result, marks), width - 0.2, 0.9)
+        said = wrap_words(_remark(result, marks), width - 0.2, 0.9)
         below = top + rows * each + LABEL + 0.05
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         for i, (name, summary) in enumerate(zip(result.names, result.summaries, strict=True)):
             row, column = divmod(i, columns)
             axes = sheet.axes(LEFT + column * (wide + BETWEEN), top + row * each + NAMES, wide, high)
@@ -185,7 +185,7 @@ def _arrow(axes: Axes, right: bool, up: float, mark: Mark) -> None:
 
 
 def _number(axes: Axes, wide: float) -> None:
-    """As many numbers at the axis as fit side by side and above no neighbour's: values may have many digits."""
+    """Set as many numbers at the axis as fit side by side and above no neighbour's: values may have many digits."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     axes.tick_params(labelsize=SMALL - 0.5)

@@ -153,7 +153,7 @@ def refuse_other_layout(first: Round, other: Round) -> None:
 
 
 def same_starts(runs: Sequence[Run], rounds: Sequence[Round]) -> bool:
-    """Whether the same clients with the same data were sent one model: then their servers can be compared."""
+    """Tell whether the same clients with the same data were sent one model: then their servers can be compared."""
 
     def facts(run: Run, round_: Round) -> list[np.ndarray]:
         ids = round_.client_ids

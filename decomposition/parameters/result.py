@@ -82,7 +82,7 @@ class Parameters(TableResult):
         return [self.values()]
 
     def head(self) -> dict[str, Any]:
-        """Whose the values are, the summaries and the reference."""
+        """The run, its clients, the summaries and the reference."""
         return {
             "runs": [
                 {"run": run.run, "round": run.round, "clients": run.client_ids.tolist(), "models": list(run.models)}
@@ -100,7 +100,7 @@ class Parameters(TableResult):
         return cls(names, tuple(_run(run, names, values) for run in head["runs"]), reference, head["attrs"])
 
     def summary(self) -> str:
-        """How far averaging misses the mode, against what it misses by chance; then a line a parameter."""
+        """Describe the distance of the average to the mode, against that by chance; then a line a parameter."""
         first = self.runs[0]
         what = f"{len(self.names)} parameter{'s' if len(self.names) > 1 else ''}"
         if "top" in self.attrs and self.attrs["top"] is not None:
@@ -185,7 +185,7 @@ class ParameterMap(TableResult):
         ]
 
     def head(self) -> dict[str, Any]:
-        """Of which round."""
+        """The round."""
         return {"run": self.run, "round": self.round, "clients": self.clients}
 
     @classmethod
@@ -210,7 +210,7 @@ class ParameterMap(TableResult):
         )
 
     def summary(self) -> str:
-        """How many of how many parameters are shown, and how many of them are of high dispersion."""
+        """Count the shown parameters, of how many, and those of high dispersion."""
         every = self.attrs["parameters"]
         return (
             f"{self.run}, round {self.round}: {len(self.layers):,} of {every:,} parameters as points "
@@ -218,7 +218,7 @@ class ParameterMap(TableResult):
         )
 
     def findings(self) -> dict[str, Any]:
-        """The same numbers."""
+        """The numbers of the summary."""
         return {
             **self.head(),
             "points": len(self.layers),
@@ -237,7 +237,7 @@ def _run(head: dict[str, Any], names: tuple[str, ...], values: dict[tuple[str, s
 
 
 def differ(result: Parameters) -> bool:
-    """Whether further runs did not begin the round as the first did."""
+    """Tell whether further runs did not begin the round as the first did."""
     return len(result.runs) > 1 and not result.attrs.get("same_start")
 
 

@@ -1,4 +1,4 @@
-"""Which parameters are looked at: the most skewed over a round's clients, or a sample in proportion to the layers."""
+"""Selection of parameters: the most skewed over a round's clients, or a sample in proportion to the layers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def resolved_skewness(values: np.ndarray) -> npt.NDArray[np.float64]:
 
 
 def _greatest(values: npt.NDArray[np.float64], most: int) -> list[int]:
-    """Where the greatest ``most`` values are, the first of equals, without NaN."""
+    """Find the places of the greatest ``most`` values, the first of equals, without NaN."""
     there = np.flatnonzero(~np.isnan(values))
     if len(there) > most:
         least = np.partition(values[there], -most)[-most]
@@ -90,7 +90,7 @@ def _greatest(values: npt.NDArray[np.float64], most: int) -> list[int]:
 
 
 def sample_counts(sizes: npt.NDArray[np.int64], count: int, least: int = LEAST) -> npt.NDArray[np.int64]:
-    """How many of each layer's parameters are in a sample of ``count``: in proportion, but at least ``least``.
+    """Count each layer's parameters in a sample of ``count``: in proportion, but at least ``least``.
 
     Layers whose proportional share is smaller than ``least`` get that many (all, where they have fewer), and the others
     share the rest in proportion, rounded down, the largest remainders up (ties: the earlier layer). Where ``count`` is

@@ -9,7 +9,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import nearest
 from ...plotting.heatmaps import color_bar
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import COLOURS, GREY, SURFACE, paper_style, shortened
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def draw(result: ParameterMap, width: float = 3.5, title: str | None = None, col
         side = min(room, WIDEST)
         labels = [shortened(name, 30) for name in names] if by_name else []
         legend = legend_rows(labels, EDGE + 0.04, width, KEY, 0.12)
-        said = wrapped(_remark(result, colour), width - 0.2, 0.9)
+        said = wrap_words(_remark(result, colour), width - 0.2, 0.9)
         first = EDGE + (0.2 if title else 0.0)
         top = first + legend.height + 0.04
-        sheet = Sheet(width, top + 0.85 * side + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + 0.85 * side + BOTTOM + LINE * len(said) + EDGE, title)
         left = LEFT + (room - side) / 2
         axes = sheet.axes(left, top, side, 0.85 * side)
         dots = _dots(axes, result, colour, names, side)

@@ -1,4 +1,4 @@
-"""What another server method makes of a recorded cohort."""
+"""Aggregation of a recorded cohort by another server method."""
 
 from ...analysis.register import Analysis, ReportSection
 

@@ -22,7 +22,7 @@ from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.run_history import began, config_at
-from ...training.loop.server import judge_of, step
+from ...training.loop.server import step_server, validator_of
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
@@ -32,7 +32,7 @@ from .result import ModelRow, Reaggregation
 
 @dataclass(frozen=True, eq=False)
 class Reaggregated:
-    """What a server method makes of a recorded round.
+    """Models that a server method makes of a recorded round.
 
     Attributes:
         server: the method's name; settings: all of them, resolved.
@@ -52,8 +52,8 @@ class Reaggregated:
 
 
 @dataclass(frozen=True)
-class Measuring:
-    """What models are measured on: the architecture and the data of a run.
+class EvaluationData:
+    """Inputs of an evaluation: the architecture and the data of a run.
 
     Attributes:
         compute: where.
@@ -64,8 +64,8 @@ class Measuring:
     compute: Compute = CPU
 
     @classmethod
-    def of(cls, run: Run) -> Measuring:
-        """What the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
+    def of(cls, run: Run) -> EvaluationData:
+        """Take what the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
         return cls(module_of(run), data_of(run))
 
 
@@ -105,7 +105,7 @@ def reaggregate(
     configs: Sequence[Config],
     *,
     from_state: bool = False,
-    measuring: Measuring | None = None,
+    measuring: EvaluationData | None = None,
 ) -> list[Reaggregated]:
     """Let the servers of some configurations step from the recorded clients of a round, each on its own.
 
@@ -115,7 +115,7 @@ def reaggregate(
     (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
 
     Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
-    :func:`fedscope.training.loop.server.step`, and one that holds a layer of all says how much that is.
+    :func:`fedscope.training.loop.server.step_server`, and one that holds a layer of all says how much that is.
 
     Args:
         configs: see :func:`reaggregating_config`.
@@ -153,13 +153,13 @@ def reaggregate(
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):
         cohort = recorded_cohort(run, round_, config)
-        if config.server.judges_on is not None:
-            measuring = measuring or Measuring.of(run)
+        if config.server.validates_on is not None:
+            measuring = measuring or EvaluationData.of(run)
             seed = 0 if run.config is None else config_of(run).run.seed
             at = (measuring.module, run.partition, seed, measuring.compute)
-            cohort = replace(cohort, judge=judge_of(config.server, measuring.dataset, *at))
+            cohort = replace(cohort, validator=validator_of(config.server, measuring.dataset, *at))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
-            served = step(config.server, state, start, clients, cohort)
+            served = step_server(config.server, state, start, clients, cohort)
             weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         table = config.tables()["server"]
         members = None if served.p is None else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
@@ -173,7 +173,7 @@ def measure_servers(
     asked: Sequence[tuple[Config, str]],
     samples: Samples,
     *,
-    measuring: Measuring,
+    measuring: EvaluationData,
     from_state: bool = False,
     attrs: Mapping[str, Any] | None = None,
 ) -> Reaggregation:
@@ -199,7 +199,7 @@ def measure_servers(
         models, about = [recorded, *models], [("recorded", "", ""), *about]
     losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(models)
     rows = tuple(
-        ModelRow(*names, float(loss), float(error), *compared(model, recorded))
+        ModelRow(*names, float(loss), float(error), *compare(model, recorded))
         for names, model, loss, error in zip(about, models, losses, errors, strict=True)
     )
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
@@ -216,7 +216,7 @@ def recorded_global(run: Run, number: int) -> Weights | None:
     return RunMemory(run).read(number, "global")
 
 
-def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
+def compare(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
     """The distance to the recorded model, and whether it is the same bit for bit."""
     if recorded is None:
         return None, None
@@ -228,7 +228,7 @@ def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, 
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
-    """What a server of ``config`` would have seen of a recorded round besides the models.
+    """Collect what a server of ``config`` would have seen of a recorded round besides the models.
 
     Of a run of another program the weights p are the recorded ones, or equal with ``weighting = "uniform"``.
 

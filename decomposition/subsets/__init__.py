@@ -1,4 +1,4 @@
-"""How many models an average needs: averages of subsets of a round's clients."""
+"""Number of models that an average needs: averages of subsets of a round's clients."""
 
 from ...analysis.register import Analysis, ReportSection
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, Sheet, legend_rows, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.spread import mean_band
 from ...plotting.style import (
     COLOURS,
     GREY,
     SURFACE,
-    measured_on,
+    describe_data,
+    describe_statistics,
     paper_style,
     run_look,
     shortened,
-    statistics_of,
     word_of,
 )
 from ...plotting.ticks import even
@@ -45,11 +45,11 @@ def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figur
         looks, many = _looks(drawn), len(drawn) > len(COLOURS)
         named = _entries(drawn, looks)
         legend = legend_rows(list(named) if len(drawn) > 1 else [], EDGE + 0.04, width, 0.48)
-        said = wrapped(_remark(result, drawn, bands=not many), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, drawn, bands=not many), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         panel = top + legend.height + (0.06 if legend.labels else 0)
         high = min(max(0.55 * width, 1.2), 2.4)
-        sheet = Sheet(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
         axes = sheet.axes(LEFT, panel, width - LEFT - RIGHT, high)
         for one, look in zip(drawn, looks, strict=True):
             _curve(axes, one, look, band=not many)
@@ -94,7 +94,7 @@ def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str
 
 
 def _labels(drawn: list[RoundSubsets]) -> list[str]:
-    """What tells the lines apart: the run, the round, or both."""
+    """Label the lines by what tells them apart: the run, the round, or both."""
     runs, rounds = {one.run for one in drawn}, {one.round for one in drawn}
     if len(runs) == 1:
         return [f"round {one.round}" for one in drawn]
@@ -124,6 +124,6 @@ def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
     if bands and any(row.error_std is not None for one in drawn for row in one.sizes):
         parts.append("bands: ±1 standard deviation over subsets, where there are several")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
-    parts.append(statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))))
+        parts.append(describe_data(result.attrs))
+    parts.append(describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))))
     return "; ".join(filter(None, parts))

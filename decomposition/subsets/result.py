@@ -57,7 +57,7 @@ class RoundSubsets(Serializable):
 
     @property
     def measure(self) -> str:
-        """What is shown: the error, and the loss where the task has no error."""
+        """The measure that is shown: the error, and the loss where the task has no error."""
         without = all(isnan(row.error_mean) for row in self.sizes) and any(
             isfinite(row.loss_mean) for row in self.sizes
         )
@@ -110,7 +110,7 @@ class RoundSubsets(Serializable):
 
 @dataclass(frozen=True)
 class Subsets(TableResult):
-    """How error and loss of an average depend on the number of models in it.
+    """Error and loss of an average by the number of models in it.
 
     ``weights`` is ``samples`` (p proportional to the clients' numbers of samples) or ``uniform``; ``attrs`` the
     provenance: data, split, samples, seed, subsets asked for, device, versions.

@@ -1,4 +1,4 @@
-"""Which parameters clients disagree about, and which clients disagree alike: FedSA's diagnosis."""
+"""Synergy, FedSA's diagnosis: the parameters clients disagree about, and the clients that disagree alike."""
 
 from ...analysis.register import Analysis, ReportSection
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.heatmaps import color_bar, heat_map, name_cells
-from ...plotting.layout import LINE, Sheet, wrapped
+from ...plotting.layout import LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .figure_panels import cluster_colour, draw_maps, draw_tree, has_tree, height_of_maps, shown_masks
@@ -56,7 +56,7 @@ def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figur
         masks = shown_masks(result, order, of_maps[1])
         if masks is not None:
             after += height_of_maps(masks)
-        sheet = Sheet(width, after + LINE * len(said) + EDGE, title, EDGE)
+        sheet = FigureLayout(width, after + LINE * len(said) + EDGE, title, EDGE)
         wide = width - names - (0.85 if named else RIGHT)  # without what stands behind the bars
         _draw_shares(sheet.axes(names, top, wide, bars), result, named, wide, wide if named else 2 * bars)
         axes = sheet.axes(LEFT, matrix, side, side)
@@ -179,7 +179,7 @@ def _remarks(result: Synergy, width: float) -> list[str]:
     said += [line for line in (broken(result, 6), by_definition(result)) if line]
     if "source" in result.attrs:
         said.append(literal(str(result.attrs["source"])))
-    return [row for line in said for row in wrapped(line, width - 2 * EDGE, 0.88)]
+    return [row for line in said for row in wrap_words(line, width - 2 * EDGE, 0.88)]
 
 
 def _short(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What the clients' outputs say: how far their average is from the output of averaged weights (Lemma 1), and how they
+"""Outputs of clients: how far their average is from the output of averaged weights (Lemma 1), and how they
 vary over replays of local training (beside Theorem 2)."""
 
 from __future__ import annotations

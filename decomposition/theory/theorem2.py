@@ -62,7 +62,7 @@ class Bounds(Serializable):
     clients: tuple[ClientBound, ...]
 
     def with_replays(self, spread: Spread | None) -> tuple[ClientBound, ...]:
-        """The same with their variances over replays, where there are any."""
+        """Add the variances over replays, where there are any."""
         if spread is None:
             return self.clients
         pairs = zip(self.clients, spread.variances.tolist(), strict=True)
@@ -221,7 +221,7 @@ def posterior_variance(kernel: np.ndarray, own: np.ndarray, ridge: float) -> np.
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of the `variance` of that name with the `prediction` of that name, over the `clients` of a round.
+    """Correlation of the `variance` of that name with the `prediction` of that name, over the `clients` of a round.
 
     `pearson` r with its 95 % interval `low`, `high` (Fisher's z), and Spearman's rank correlation with its two-sided
     p-value `spearman_p`: the share of all orders of the clients, counted up to nine clients, from ten on by the t

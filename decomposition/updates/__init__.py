@@ -1,4 +1,4 @@
-"""How clients' updates of a round lie to each other: the same way, across, or against each other."""
+"""Angles between the clients' updates of a round: the same way, across, or against each other."""
 
 from ...analysis.register import Analysis, ReportSection
 

@@ -124,7 +124,7 @@ def update_products(
 
 
 def sketched_products(round_: Round) -> tuple[Array, int]:
-    """What :func:`update_products` gives, estimated from a round's sketches, and k; reads C × k numbers.
+    """Estimate what :func:`update_products` gives from a round's sketches, and k; reads C × k numbers.
 
     The sketch of the mean update is the mean of the sketches, so that it is as exact as any of them.
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.heatmaps import color_bar, name_cells, room_beside, room_for, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.spread import mean_band, mean_bars
 from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened
 from ...plotting.ticks import even, label_ends
-from .result import ClientUpdates, diverged, from_sketches
+from .result import ClientUpdates, describe_divergence, from_sketches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,14 +59,14 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         across = width - room if aside else width
         ends = name * CHARACTER + 0.08 * (across - LEFT) + 0.04 if several else RIGHT
         tall = (max(HIGH, (side + TITLE - BETWEEN) / 2) if aside else HIGH) if curves else 0.0
-        said = wrapped(_remark(results, curves), width - 0.16, 0.88)
+        said = wrap_words(_remark(results, curves), width - 0.16, 0.88)
         names = [str(k) for k in last.client_ids]
         ids, beside = room_for(names, side), room_beside(names, side)
         top = EDGE + (0.2 if title else 0.04)
         down = 2 * tall + BETWEEN + BELOW if curves else 0.0
         of_map = TITLE + side + ids + 0.2
         below = top + (max(down, of_map) if aside else down + of_map)
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         if curves:
             upper = sheet.axes(LEFT, top, across - LEFT - ends, tall, ylabel=0.36)
             lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall, ylabel=0.36)
@@ -118,7 +118,7 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 
 
 def _look(i: int, values: np.ndarray) -> dict[str, Any]:
-    """Of the i-th run; dashes, because runs with one history lie on each other."""
+    """The look of the i-th run; dashes, because runs with one history lie on each other."""
     marked = None if len(values) <= MARKED else _alone(values)
     # not cut at the frame, on which the greatest one stands
     return run_look(i, linewidth=0.9, zorder=3, markersize=2.4, markevery=marked, clip_on=False)
@@ -139,7 +139,7 @@ def _one_round(results: Sequence[ClientUpdates]) -> bool:
 
 
 def _places(results: Sequence[ClientUpdates]) -> list[np.ndarray]:
-    """Where each run's rounds stand; of several runs at one round side by side around 0."""
+    """Place each run's rounds; of several runs at one round side by side around 0."""
     if _one_round(results):
         return [np.array([i - (len(results) - 1) / 2]) for i in range(len(results))]
     return [np.array([one.round for one in result.rounds]) for result in results]
@@ -169,9 +169,9 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
     parts = ["Δ: a client's model less the one it was sent"]
     if curves:
         parts.append("length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖")
-        if error := _drawn(results, "cosine_stderr", "band", "bar"):
+        if error := _drawn_as(results, "cosine_stderr", "band", "bar"):
             parts.append(f"{error}: ±1 standard error (jackknife over clients)")
-        if across := _drawn(results, "orthogonal", "dotted", "dash"):
+        if across := _drawn_as(results, "orthogonal", "dotted", "dash"):
             parts.append(f"{across}: orthogonal updates of the same lengths")
     unmoved = sum(len(one.unmoved) for result in results for one in result.rounds)
     if unmoved:
@@ -179,13 +179,14 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
     for result in results:
         if sketched := from_sketches(result, short=True):
             parts.append(f"{shortened(result.run, 10)}: {sketched}" if len(results) > 1 else sketched)
-        if lost := diverged(result):
+        if lost := describe_divergence(result):
             parts.append(f"{shortened(result.run, 10)}: {lost}" if len(results) > 1 else lost)
     return "; ".join(parts)
 
 
-def _drawn(results: Sequence[ClientUpdates], name: str, line: str, mark: str) -> str:
-    """As what a number over rounds is drawn: rounds with a neighbour as a line, those without as a mark."""
+def _drawn_as(results: Sequence[ClientUpdates], name: str, line: str, mark: str) -> str:
+    """Name the marks by which a number over rounds is drawn: rounds with a neighbour as a line, those without as a
+    mark."""
     values = [np.array([getattr(one, name) for one in result.rounds]) for result in results]
     marks = sum(len(_alone(own)) for own in values)
     lines = sum(int(np.isfinite(own).sum()) for own in values) - marks

@@ -122,7 +122,7 @@ class ClientUpdates(ArrayResult):
             if round_.unmoved:
                 has = "have" if len(round_.unmoved) > 1 else "has"
                 sentence += f"; {_who(round_.unmoved)} of round {round_.round} did not move and {has} no direction"
-        parts = [sentence, from_sketches(self), diverged(self)]
+        parts = [sentence, from_sketches(self), describe_divergence(self)]
         return "; ".join(part for part in parts if part)
 
     def findings(self) -> dict[str, Any]:
@@ -168,8 +168,8 @@ class Updates(Collection[ClientUpdates]):
         return {"rounds": [row for part in self for row in part.findings()["rounds"]], "notes": self.notes}
 
 
-def diverged(result: ClientUpdates) -> str:
-    """Which clients of which rounds diverged, and what that costs; "" where none did."""
+def describe_divergence(result: ClientUpdates) -> str:
+    """Describe the clients that diverged, by round, and what that costs; "" where none did."""
     lost = [round_ for round_ in result.rounds if round_.diverged]
     if not lost:
         return ""
@@ -184,7 +184,7 @@ def diverged(result: ClientUpdates) -> str:
 
 
 def from_sketches(result: ClientUpdates, *, short: bool = False) -> str:
-    """Which rounds are told from sketches, and how far off their numbers may be; "" where none is.
+    """Describe the rounds that are told from sketches, and how far off their numbers may be; "" where none is.
 
     Args:
         short: for a figure, without the formula.

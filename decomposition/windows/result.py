@@ -116,7 +116,7 @@ class WindowMeans(TableResult):
 
     @property
     def measure(self) -> str:
-        """What is shown: the error, and the loss where the task has no error."""
+        """The measure that is shown: the error, and the loss where the task has no error."""
         rows = [row for one in self.rounds for row in one.rows]
         without = all(isnan(row.error) for row in rows) and any(isfinite(row.loss) for row in rows)
         return "loss" if without else "error"
@@ -202,7 +202,7 @@ class WindowMeans(TableResult):
 
 
 def said_of_steps(decayed: Sequence[Decayed]) -> str:
-    """Whether the mean of a window is steps with a decaying rate (equation 7), of all windows that end in a round.
+    """Tell whether the mean of a window is steps with a decaying rate (equation 7), of all windows that end in a round.
 
     >>> said_of_steps([Decayed(5, 8, 3.1e-8, True, True)]).partition(": ")[2]
     'the same to 3e-08 (W = 5)'

@@ -1,4 +1,4 @@
-"""How curved the loss is at a model: Hessian, worst and mean case of a ball, filter-normalised."""
+"""Curvature of the loss at a model: Hessian, worst and mean case of a ball, filter-normalised."""
 
 from ...analysis.register import Analysis, ReportSection
 

@@ -184,7 +184,8 @@ def _numbers(path: Path, file: Any, name: str) -> np.ndarray:
 
 
 def _holes(plane: Plane) -> np.ndarray:
-    """Which points of a surface of theirs were not computed, [b, a]; none where a NaN among them may be a loss."""
+    """Find the points of a surface of theirs that were not computed, [b, a]; none where a NaN among them may be a
+    loss."""
     missing = np.isnan(plane.loss)
     count = int(plane.attrs.get("holes", 0))
     return missing if np.count_nonzero(missing) == count else np.zeros_like(missing)

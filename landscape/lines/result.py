@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.style import describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
-from ..planes.summary import ends_words
+from ..planes.summary import precision_words
 
 if TYPE_CHECKING:
     pass
@@ -109,7 +110,7 @@ class Connectivity(Line):
     drawn: ClassVar = {"": "draw_connectivity"}
 
     def summary(self) -> str:
-        """What lies between all pairs, in words."""
+        """Describe the losses between all pairs."""
         return self._between() + ends_words(self)
 
     def _between(self) -> str:
@@ -172,3 +173,16 @@ def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
             "curves"
         )
     return labels, barriers, middles
+
+
+def ends_words(line: Line) -> str:
+    """Describe the curves' normalization statistics, their effect at the ends, and the error of a lower precision;
+    nothing where models have none."""
+    words = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    if words:
+        at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
+        change = line.loss[:, at] - line.own_loss
+        words = f"; {words}"
+        if change.any():
+            words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
+    return words + precision_words(line.attrs)

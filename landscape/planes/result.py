@@ -75,7 +75,8 @@ class PlaneModel:
 
 @dataclass(frozen=True, eq=False)
 class Plane(ArrayResult):
-    """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`Span` for others.
+    """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`PlaneBasis` for
+    others.
 
     Attributes:
         a, b: coordinates of the grid in L2 distance, [A] and [B].
@@ -107,8 +108,8 @@ class Plane(ArrayResult):
 
     @property
     def span(self) -> str:
-        """What it was made from: ``models`` (three), ``clients``, ``trajectory``, ``random``, or ``surface`` (another
-        program's)."""
+        """The models it was made from: ``models`` (three), ``clients``, ``trajectory``, ``random``, or ``surface``
+        (another program's)."""
         return str(self.attrs.get("kind", "models"))
 
     @property
@@ -179,7 +180,8 @@ class Plane(ArrayResult):
         )
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
-        """Where the plane's models lie about its minimum, as ``BASE.basin.csv``; none where there is no such place."""
+        """Write the places of the models about the minimum, as ``BASE.basin.csv``; none where there is no such
+        place."""
         basin, path = basin_of(self), Path(f"{base}.basin.csv")
         if not again and path.exists():
             return [path]
@@ -199,7 +201,7 @@ class Plane(ArrayResult):
         return self.paging("")(self, title, **colours)
 
     def summary(self) -> str:
-        """What the plane shows, with its numbers; of another program's surface what was read."""
+        """Describe the plane with its numbers, or the surface that was read of another program."""
         return surface_sentence(self) if self.span == "surface" else plane_sentence(self)
 
     def findings(self) -> dict[str, Any]:

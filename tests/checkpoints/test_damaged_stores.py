@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.analysis.execution import Report, Task, Work
+from fedscope.analysis.execution import Execution, Report, WorkUnit
 from fedscope.checkpoints import FedscopeWarning
 from fedscope.results import Serializable
 from fedscope.results.resume import ResumeStore, stored_fingerprint
@@ -137,14 +137,14 @@ class Pair(Serializable):
 def test_a_value_of_no_such_kind_is_computed_again(tmp_path: Path, value: Any) -> None:
     path, computed = tmp_path / "x.partial", []
 
-    def task(key: str) -> Task[Pair]:
+    def task(key: str) -> WorkUnit[Pair]:
         def compute(report: Report) -> Pair:
             computed.append(key)
             return Pair(key, (1.0, 2.0))
 
-        return Task(key, Pair, compute)
+        return WorkUnit(key, Pair, compute)
 
-    work = Work(path)
+    work = Execution(path)
     with work.store({}) as store:
         store.add("a", value)
         store.add("b", Pair("b", (3.0, 4.0)).to_json())

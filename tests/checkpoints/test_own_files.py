@@ -189,9 +189,9 @@ def _figure(path: Path) -> None:
 
 
 def _job(path: Path) -> None:
-    from fedscope.training.jobs.records import Record
+    from fedscope.training.jobs.records import JobRecord
 
-    Record.new("slurm", "batch", 0).write(path.parent, path.name.removesuffix(".job.json"))
+    JobRecord.new("slurm", "batch", 0).write(path.parent, path.name.removesuffix(".job.json"))
 
 
 def _failures(path: Path) -> None:
@@ -245,7 +245,7 @@ def test_what_draws_pages_takes_a_links_place_with_a_word(tmp_path: Path, monkey
     """The one file that every folder has alike: what a page runs depends on no link."""
     from fedscope.cli.run_analysis import write_page
 
-    monkeypatch.setattr("fedscope.plotting.web_page.apart", lambda page: (page, "plotly.js", b"library"))
+    monkeypatch.setattr("fedscope.plotting.web_page.split_library", lambda page: (page, "plotly.js", b"library"))
     put(LINK, tmp_path / "plotly.js", tmp_path / "victim")
     with pytest.warns(
         FedscopeWarning, match=r"plotly\.js was a link; what it leads to is left alone, and a file takes"
@@ -293,9 +293,9 @@ def test_what_is_no_folder_is_refused_as_one(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.jobs", "a.jobs/0123", "a.jobs/0123/0-1-of-2"])
 def test_blocks_of_a_surface_are_measured_in_folders_of_their_own(tmp_path: Path, name: str) -> None:
-    from fedscope.training.jobs.blocks import Block
+    from fedscope.training.jobs.blocks import PartBlock
 
-    block = Block(tmp_path / "a.jobs" / "0123", 0, 0, 2)
+    block = PartBlock(tmp_path / "a.jobs" / "0123", 0, 0, 2)
     (tmp_path / "other").mkdir()
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).symlink_to(tmp_path / "other")

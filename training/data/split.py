@@ -232,7 +232,7 @@ def used_samples(labels: np.ndarray, share: float, seed: int, groups: Mapping[st
     return np.sort(np.concatenate([mixed[begins[k] : begins[k] + taken[k]] for k in range(len(kinds))]))
 
 
-def pooled(data: Dataset) -> Dataset:
+def pool_splits(data: Dataset) -> Dataset:
     """The training samples and behind them the test samples as one training split; the test split is as it was.
 
     They stay standardised by what the training samples alone gave. Users, domains or superclasses that are not known of
@@ -240,7 +240,7 @@ def pooled(data: Dataset) -> Dataset:
 
     >>> from fedscope.training import load_data
     >>> digits = load_data("digits")
-    >>> len(digits.y_train), len(digits.y_test), len(pooled(digits).y_train)
+    >>> len(digits.y_train), len(digits.y_test), len(pool_splits(digits).y_train)
     (1437, 360, 1797)
     """
     import torch
@@ -262,7 +262,7 @@ def pooled(data: Dataset) -> Dataset:
     return replace(data, x_train=x, y_train=np.concatenate([data.y_train, data.y_test]), groups=groups)
 
 
-def tested_on_parts(data: Dataset, split: Partition) -> Dataset:
+def with_client_test_parts(data: Dataset, split: Partition) -> Dataset:
     """The same training split, and as test split the samples that the clients set aside, ascending: none is trained on.
 
     Args:

@@ -27,7 +27,7 @@ from .arrays import (
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
-    scaled,
+    scale_pixels,
 )
 from .custom import as_they_are, refuse_unscaled
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
@@ -38,7 +38,7 @@ FAR = 1e4
 _Standardised = tuple[np.ndarray | Uint8Images, np.ndarray | Uint8Images, tuple[float, ...], tuple[float, ...]]
 
 
-def standardised(
+def standardize(
     name: str,
     path: str,
     arrays: Mapping[str, np.ndarray],
@@ -144,7 +144,8 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
 
 def _in_float(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     x_train, x_test = (
-        scaled(f"{name}: x_{split}", x, channel_axis(name, x.shape)) for split, x in zip(SPLITS, stored, strict=True)
+        scale_pixels(f"{name}: x_{split}", x, channel_axis(name, x.shape))
+        for split, x in zip(SPLITS, stored, strict=True)
     )
     refuse_other_shapes(name, x_train, x_test)
     return x_train, x_test
@@ -178,7 +179,7 @@ def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _
 
 def _in_bytes(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
-    first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
+    first, other = (scale_pixels(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
     refuse_other_shapes(name, first, other)
     return train, test
 
@@ -193,7 +194,7 @@ def _moments_of_bytes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for block in blocks(x):
         for channel, of in enumerate(counts):
             of += np.bincount(block.reshape(-1, channels)[:, channel], minlength=256)
-    values = scaled("", np.arange(256, dtype=np.uint8)[:, None], None).ravel().astype(np.float64)
+    values = scale_pixels("", np.arange(256, dtype=np.uint8)[:, None], None).ravel().astype(np.float64)
     each = counts.sum(axis=1)
     means = (counts * values).sum(axis=1) / each
     deviations = np.sqrt((counts * (values - means[:, None]) ** 2).sum(axis=1) / each)

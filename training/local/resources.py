@@ -18,12 +18,12 @@ from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
 
 if TYPE_CHECKING:
-    from ..build import Facts
+    from ..build import ModelInfo
     from ..config.config import Config
     from ..methods.base import ServerMethod
 
 
-def held_by(server: ServerMethod, layout: Layout, count: int) -> int:
+def memory_of_step(server: ServerMethod, layout: Layout, count: int) -> int:
     """Bytes of the models of ``count`` clients on the disk that a server's step holds at once.
 
     Of columns a block, which does not grow and counts for nothing; of rows a model; of layers the largest one of all
@@ -45,7 +45,7 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
     Raises:
         FedscopeError: more than is free, where the system tells that.
     """
-    if not put_aside(count, layout.size, layout.dtype) or (needed := held_by(server, layout, count)) <= HELD:
+    if not put_aside(count, layout.size, layout.dtype) or (needed := memory_of_step(server, layout, count)) <= HELD:
         return
     name, free = method_name(server), free_memory()
     holds = f"--server {name} holds a layer of {whose} in memory, {format_size(needed)}"
@@ -54,7 +54,7 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
     warnings.warn(holds, FedscopeWarning, stacklevel=2)
 
 
-def say_memory_of(config: Config, facts: Facts) -> None:
+def say_memory_of(config: Config, facts: ModelInfo) -> None:
     """The same of a training's rounds. Raises as :func:`say_memory`."""
     count = cohort_size(config.data.clients, config.run.participation)
     say_memory(config.server, facts.layout, count, f"all {count} clients of a round")
@@ -78,7 +78,7 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
+def disk_needed(config: Config, facts: ModelInfo, *, after: int = 0) -> int:
     """About how many bytes the rounds after one will take, uncompressed."""
     w = Weights(facts.layout, np.zeros(facts.layout.size, facts.layout.dtype), {})
     kept = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
@@ -97,7 +97,7 @@ def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
     )
 
 
-def disk_aside(config: Config, facts: Facts) -> int:
+def disk_aside(config: Config, facts: ModelInfo) -> int:
     """How many bytes of a round's clients are on the disk beside the run until the round is recorded."""
     count, size, dtype = (
         cohort_size(config.data.clients, config.run.participation),

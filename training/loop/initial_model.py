@@ -21,7 +21,7 @@ from ...checkpoints.models.folders import parts_of
 from ...checkpoints.models.state_dicts import hint
 from ...checkpoints.runs.info import sha256_of
 from ...evaluation.module_copy import copy_module
-from ..build import Facts, initial_model
+from ..build import ModelInfo, initial_model
 from ..config.config import Config
 
 
@@ -50,7 +50,7 @@ def with_whole_path(config: Config) -> Config:
     return replace(config, model=replace(config.model, architecture=whole))
 
 
-def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
+def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstModel:
     """What a training begins with: the module as it was drawn, or the model in the file of ``model.weights``.
 
     Names and shapes must be the module's, as ``load_state_dict`` takes them: it knows older names of some layers, and
@@ -112,14 +112,14 @@ def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:
         )
 
 
-def _other_head(arrays: Mapping[str, np.ndarray], facts: Facts) -> tuple[str, ...]:
+def _other_head(arrays: Mapping[str, np.ndarray], facts: ModelInfo) -> tuple[str, ...]:
     """The head's parameters, where the file's are not all there in their shapes; else none."""
     shapes = {entry.name: entry.shape for entry in facts.layout.parameters}
     own = facts.head_parameters
     return own if any(name not in arrays or arrays[name].shape != shapes[name] for name in own) else ()
 
 
-def _about_head(arrays: Mapping[str, np.ndarray], facts: Facts) -> str:
+def _about_head(arrays: Mapping[str, np.ndarray], facts: ModelInfo) -> str:
     name = facts.head_parameters[0]
     if name not in arrays:
         return f"it has no head {facts.head}, so the head starts fresh"
@@ -127,7 +127,9 @@ def _about_head(arrays: Mapping[str, np.ndarray], facts: Facts) -> str:
     return f"its {name} has shape {list(arrays[name].shape)}, not {list(mine)}, so the head starts fresh"
 
 
-def _load(place: str, module: nn.Module, arrays: Mapping[str, np.ndarray], facts: Facts, fresh: Sequence[str]) -> None:
+def _load(
+    place: str, module: nn.Module, arrays: Mapping[str, np.ndarray], facts: ModelInfo, fresh: Sequence[str]
+) -> None:
     shapes = {entry.name: entry.shape for entry in facts.layout.entries}
     other = [name for name, array in arrays.items() if array.shape != shapes.get(name, array.shape)]
     if other:

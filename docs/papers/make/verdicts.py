@@ -74,9 +74,9 @@ def difference(where: str, values: Mapping[Any, float], others: Mapping[Any, flo
     >>> difference("x", {"0": 2.0, "1": 2.0}, {"0": 1.0, "1": 1.0})
     Number(where='x', value=1.0, low=1.0, high=1.0)
     """
-    from fedscope.training.tables.statistics import paired
+    from fedscope.training.tables.statistics import paired_difference
 
-    found = paired(values, others)
+    found = paired_difference(values, others)
     assert found is not None, where
     own = tuple(float(values[seed]) - float(others[seed]) for seed in values if seed in others)
     return Number(where, found.mean, found.low, found.high, own)

@@ -69,9 +69,9 @@ def ahead(where: str, a: Accuracies, b: Accuracies, samples: int) -> Number:
     >>> ahead("x", {1: 0.75, 2: 0.75}, {1: 0.5, 2: 0.5}, 10_000)
     Number(where='x', value=0.25, low=0.237..., high=0.262...)
     """
-    from fedscope.training.tables.statistics import paired
+    from fedscope.training.tables.statistics import paired_difference
 
-    found = paired(a, b)
+    found = paired_difference(a, b)
     assert found is not None, where
     means = _mean(a), _mean(b)
     reach = math.hypot(

@@ -67,7 +67,7 @@ class Preview:
 
 
 @contextmanager
-def previewed(base: Path | None) -> Iterator[Preview | None]:
+def preview_of(base: Path | None) -> Iterator[Preview | None]:
     """A preview beside ``base`` that goes once what is within has succeeded; None where there is no base."""
     if base is None:
         yield None

@@ -22,7 +22,7 @@ from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, explain
 from ....evaluation.tasks import Task
 from ....evaluation.uint8_images import Uint8Images
 from ..dataset import SPLITS, Dataset, Groups, Known
-from ..standardize import standardised
+from ..standardize import standardize
 
 #: the folder of decoded data sets, where the environment names one, or ``off``; else ``~/.cache/fedscope``
 VARIABLE = "FEDSCOPE_CACHE"
@@ -55,12 +55,12 @@ def decoded_once(
             samples may be put as they are decoded.
 
     Raises:
-        FedscopeError: what ``decode`` and :func:`~fedscope.training.data.standardize.standardised` refuse.
+        FedscopeError: what ``decode`` and :func:`~fedscope.training.data.standardize.standardize` refuse.
     """
     shown, state, place = f"{name}:{folder}", _state(files), _place(name, folder)
 
     def made(arrays: Mapping[str, np.ndarray], groups: Mapping[str, Groups], known: Known | None = None) -> Dataset:
-        return standardised(shown, str(folder), arrays, task=task, groups=groups, known=known)
+        return standardize(shown, str(folder), arrays, task=task, groups=groups, known=known)
 
     if place is not None and (place / ABOUT).exists():
         try:

@@ -47,7 +47,7 @@ def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
     return [root, root / name, *(root / part for part in inside)]
 
 
-def located(
+def locate(
     name: str,
     argument: str,
     files: Sequence[Sequence[str]],
@@ -87,7 +87,7 @@ def folder_with(
     fetched: bool = False,
     also: str = "",
 ) -> Path:
-    """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`located`."""
+    """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`locate`."""
     folders = folders_of(name, argument, inside)
     if argument and folders[0].is_file():
         raise FedscopeError(f"--data {name}:{argument} is a file; give its folder, --data {name}:{folders[0].parent}")

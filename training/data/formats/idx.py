@@ -13,7 +13,7 @@ from ....checkpoints import FedscopeError, explain_read_errors, refuse_oversize,
 from ....evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset
 from .cache import Decoded, Room, SplitRoom, decoded_once, in_memory
-from .data_folder import Remote, located
+from .data_folder import Remote, locate
 
 #: bytes of the head's first word: 0, 0, the type (8: unsigned bytes), the number of dimensions
 _BYTES = 8
@@ -67,7 +67,7 @@ def mnist_set(name: str, argument: str, source: str, inside: tuple[str, ...], ta
     Raises:
         FedscopeError: missing or damaged files.
     """
-    files = located(
+    files = locate(
         name,
         argument,
         [(f"{stem}.gz", stem, stem.replace("-idx", ".idx")) for stem in STEMS],

@@ -16,7 +16,7 @@ import numpy as np
 from ....checkpoints import FedscopeError, explain_read_errors, real_path, regular
 from ..dataset import SPLITS, Groups, Split
 from .cache import Decoded, Room, SplitRoom
-from .data_folder import folders_of, located
+from .data_folder import folders_of, locate
 
 #: how a missing file is spoken of
 LAYOUT = "LEAF's train/*.json and test/*.json or all_data/*.json"
@@ -52,7 +52,7 @@ def located_in_leaf(
 ) -> list[Path] | LeafFiles:
     """The files of a data set, or where they are not there, its files in LEAF's layout.
 
-    For the arguments see :func:`~fedscope.training.data.formats.data_folder.located`.
+    For the arguments see :func:`~fedscope.training.data.formats.data_folder.locate`.
 
     Raises:
         FedscopeError: neither is there.
@@ -60,7 +60,7 @@ def located_in_leaf(
     inside = (*inside, f"{name}/data", "data")
     folders = folders_of(name, argument, inside)
     try:
-        return located(name, argument, files, inside=inside, source=source, also=LAYOUT)
+        return locate(name, argument, files, inside=inside, source=source, also=LAYOUT)
     except FedscopeError:
         # other sets may lie side by side in the folder of all data sets
         for folder in folders if argument else folders[1:]:

@@ -12,7 +12,7 @@ from ....checkpoints.io.hdf5 import open_hdf5
 
 
 @contextmanager
-def opened(path: Path, what: str, user: str, *needed: str) -> Iterator[Mapping[str, Mapping[str, Any]]]:
+def open_users(path: Path, what: str, user: str, *needed: str) -> Iterator[Mapping[str, Mapping[str, Any]]]:
     """The users of a file, by id, in the order of their ids; each has its arrays by name, unread.
 
     Args:

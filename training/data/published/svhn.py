@@ -12,7 +12,7 @@ from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset
 from ..formats.cache import Decoded, Room, SplitRoom, decoded_once, put_together
-from ..formats.data_folder import Remote, located
+from ..formats.data_folder import Remote, locate
 
 SOURCE = "http://ufldl.stanford.edu/housenumbers/"
 INSIDE = ("SVHN",)
@@ -24,7 +24,7 @@ REMOTE = (
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train_32x32.mat`` and ``test_32x32.mat`` in the folder ``argument``; the label 10 is the digit 0."""
-    files = located(
+    files = locate(
         "svhn", argument, [("train_32x32.mat",), ("test_32x32.mat",)], inside=INSIDE, source=SOURCE, fetched=True
     )
 

@@ -11,7 +11,7 @@ from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import Dataset
 from ..formats.cache import Decoded, Room, decoded_once
-from ..formats.data_folder import Remote, located
+from ..formats.data_folder import Remote, locate
 
 SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
 INSIDE = ("USPS",)
@@ -25,7 +25,7 @@ REMOTE = (
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``usps.bz2`` and ``usps.t.bz2`` in LIBSVM's format, packed or not, in the folder ``argument``."""
     names = [("usps.bz2", "usps"), ("usps.t.bz2", "usps.t")]
-    files = located("usps", argument, names, inside=INSIDE, source=SOURCE, fetched=True)
+    files = locate("usps", argument, names, inside=INSIDE, source=SOURCE, fetched=True)
 
     def decode(room: Room) -> Decoded:
         (x_train, y_train), (x_test, y_test) = map(read_libsvm, files)

@@ -92,7 +92,7 @@ class AdaptiveMomentum(Adaptive):
     beta2: float = setting(0.99, "β2: decay of v, the mean of their squares", least=0, below=1)
     bias_correction: bool = setting(False, "correct m and v for their start at 0")
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Refuse to correct for a beginning at 0 that was none."""
         if self.bias_correction and self.v0 != "zero":
             raise FedscopeError(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ....checkpoints import Layout
 from ...local.local_training import LocalTask, LocalUpdate, length, local_sgd
-from ...local.worker_model import Objective, Workbench
+from ...local.worker_model import Objective, TrainableModel
 from ...settings.settings import setting
 from ..base import ClientMethod
 
@@ -69,7 +69,7 @@ def weight_mask(layout: Layout) -> np.ndarray:
 
 
 def sharp_gradient(
-    bench: Workbench, objective: Objective, weight_decay: float, epsilon: Ascent
+    bench: TrainableModel, objective: Objective, weight_decay: float, epsilon: Ascent
 ) -> Callable[[Tensor, Tensor], Any]:
     """The gradient of objective + (weight_decay/2)‖θ‖² at θ + ε(θ, g), for ``local_training.local_sgd``.
 
