@@ -38,11 +38,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ...results import Kept, Table, TableResult, number
+from ...results import Serializable, Table, TableResult, number
 
 
 @dataclass(frozen=True)
-class RoundSpread(Kept):
+class RoundSpread(Serializable):
     run: str
     round: int
     distance: float
