@@ -106,7 +106,7 @@ def plane(
     survey = Survey(grid, margin, ends, 0.15 if adaptive else None, normalization, whose, source)
     given, shown = several(models), several(show)
     if rounds is None or trajectory:
-        return _alone(given, asked, said(rounds), expanded(shown), survey)
+        return _one_plane(given, asked, said(rounds), expanded(shown), survey)
     if asked or shown:
         other = f"--{asked[0]}" if asked else f"--show {names_of(shown)[0]}"
         raise FedscopeError(f"{other} does not go with panels over --rounds; leave out one of them")
@@ -203,7 +203,7 @@ def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
     return settings
 
 
-def _alone(
+def _one_plane(
     models: Sequence[ModelLike], asked: Sequence[str], rounds: str | None, shown: Sequence[ModelLike], survey: Survey
 ) -> Question[Plane | Planes]:
     """One plane, on one or several sets of samples."""
