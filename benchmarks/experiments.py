@@ -94,10 +94,10 @@ def recipe(folder: Path, repetitions: int) -> list[Line]:
 
 def sweep(folder: Path, repetitions: int) -> list[Line]:
     """What a sweep takes beside a program that trains the same runs."""
-    from fedscope.training.settings.values import word_of
+    from fedscope.training.settings.values import format_value
 
     def settings(rounds: int) -> list[str]:
-        return [f"{key}={word_of(value)}" for key, value in (SETTINGS | {"run.rounds": rounds}).items()]
+        return [f"{key}={format_value(value)}" for key, value in (SETTINGS | {"run.rounds": rounds}).items()]
 
     def plain(rounds: int, runs: int, name: str) -> float:
         words = [sys.executable, "-P", "-c", SCRIPT, ";".join(settings(rounds)), folder / name, str(runs)]

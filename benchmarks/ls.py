@@ -42,7 +42,7 @@ def copies(run: Path, folder: Path, count: int) -> None:
 def main(runs: int, rounds: int, repetitions: int) -> None:
     """Measure in processor time, in turn."""
     from fedscope.checkpoints import find_runs
-    from fedscope.cli.commands.ls import listed
+    from fedscope.cli.commands.ls import describe_run
     from fedscope.training import Config, train
 
     def seconds(work: Callable[[], object]) -> float:
@@ -58,7 +58,7 @@ def main(runs: int, rounds: int, repetitions: int) -> None:
         listing, walking = [], []
         for _ in range(repetitions + 1):  # the first one fills the caches
             walking.append(seconds(lambda: walk(folder)) / runs)
-            listing.append(seconds(lambda: [listed(run) for run in find_runs(folder)]) / runs)
+            listing.append(seconds(lambda: [describe_run(run) for run in find_runs(folder)]) / runs)
     del listing[0], walking[0]
     ratio = statistics.median(a / b for a, b in zip(listing, walking, strict=True))
     table(

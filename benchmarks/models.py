@@ -133,14 +133,14 @@ def speed(name: str, repetitions: int) -> list[Line]:
     from fedscope.checkpoints import Layout
     from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import build_module, model_settings
-    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.build import ModelInfo, initial_model
     from fedscope.training.local.local_training import LocalTask, local_sgd
-    from fedscope.training.local.worker_model import Workbench
-    from fedscope.training.methods.base import Pace
+    from fedscope.training.local.worker_model import TrainableModel
+    from fedscope.training.methods.base import LocalSchedule
     from fedscope.training.methods.clients.sgd import SGD
 
     module, samples = build_module(model_settings(name), IMAGE, CLASSES), random_samples(STEPS * BATCH)
-    start, facts = initial_model(module), Facts(Layout.of(module), CLASSES, CLIENTS)
+    start, facts = initial_model(module), ModelInfo(Layout.of(module), CLASSES, CLIENTS)
     forward = forward_gflop(module, samples.x[:BATCH])
     # backward: of weights and inputs as much each, but of the images
     first = next(module.children())
@@ -150,12 +150,12 @@ def speed(name: str, repetitions: int) -> list[Line]:
     def train(bench: Any) -> None:
         indices = np.arange(len(samples))
         local_sgd(
-            LocalTask(1, 0, samples.x, samples.y, indices, start, Pace(0.01, 1), 0, facts, bench=bench),
+            LocalTask(1, 0, samples.x, samples.y, indices, start, LocalSchedule(0.01, 1), 0, facts, bench=bench),
             SGD(batch=BATCH),
         )
 
     def layers() -> Layers:
-        return Layers(Workbench(module).module, samples.x[:BATCH])
+        return Layers(TrainableModel(module).module, samples.x[:BATCH])
 
     def evaluate() -> tuple[float, float]:
         began, used = time.perf_counter(), time.process_time()
@@ -163,7 +163,7 @@ def speed(name: str, repetitions: int) -> list[Line]:
         return time.perf_counter() - began, (time.process_time() - used) / cores()
 
     ways: dict[str, Callable[[], tuple[float, float]]] = {
-        "training": lambda: workers(train, lambda: Workbench(module)),
+        "training": lambda: workers(train, lambda: TrainableModel(module)),
         "layers, forward and backward": lambda: workers(lambda own: own.train(STEPS), layers),
         "evaluation": evaluate,
         "layers, forward": lambda: workers(lambda own: own.evaluate(STEPS), layers),
@@ -202,10 +202,10 @@ def alone(name: str, what: str) -> None:
     from fedscope.evaluation.compute import Compute
     from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import build_module, model_settings
-    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.build import ModelInfo, initial_model
     from fedscope.training.local.engine import Engine
     from fedscope.training.local.local_training import LocalTask
-    from fedscope.training.methods.base import Pace
+    from fedscope.training.methods.base import LocalSchedule
     from fedscope.training.methods.clients.sgd import SGD
 
     module, samples, compute = (
@@ -216,8 +216,8 @@ def alone(name: str, what: str) -> None:
     start = initial_model(module)
     before = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     if what == "train":
-        facts = Facts(Layout.of(module), CLASSES, 1)
-        task = LocalTask(1, 0, samples.x, samples.y, np.arange(SAMPLES), start, Pace(0.01, 1), 0, facts)
+        facts = ModelInfo(Layout.of(module), CLASSES, 1)
+        task = LocalTask(1, 0, samples.x, samples.y, np.arange(SAMPLES), start, LocalSchedule(0.01, 1), 0, facts)
         list(Engine(module, compute).each(SGD(batch=10).train, [task]))
     else:
         Evaluator(module, samples, compute=compute).models([start])

@@ -61,7 +61,7 @@ def tasks_of(module: Any, clients: int, samples: int, shape: Sequence[int], roun
     import numpy as np
     import torch
 
-    from fedscope.training.build import facts_of, initial_model
+    from fedscope.training.build import initial_model, model_info
     from fedscope.training.config.config import Config
     from fedscope.training.local.local_training import LocalTask
 
@@ -70,7 +70,7 @@ def tasks_of(module: Any, clients: int, samples: int, shape: Sequence[int], roun
         draw = torch.Generator().manual_seed(0)
         data["x"] = torch.randn(clients * samples, *shape, generator=draw)
         data["y"] = torch.randint(0, CLASSES, (clients * samples,), generator=draw)
-        data["facts"] = facts_of(Config.read({}), module, CLASSES)
+        data["facts"] = model_info(Config.read({}), module, CLASSES)
     config = Config.read({"client": {"epochs": 5 if samples > 100 else 1}})
     start = initial_model(module)
     return [
@@ -93,7 +93,7 @@ def play(repetitions: int) -> dict[str, Any]:
     """Seconds of rounds by threads and by Ray, in turn."""
     import numpy as np
 
-    from fedscope.distributed.engines import cluster_named
+    from fedscope.distributed.engines import open_cluster
     from fedscope.evaluation.compute import Compute
     from fedscope.training import build_module, model_settings
     from fedscope.training.local.engine import Engine
@@ -108,7 +108,7 @@ def play(repetitions: int) -> dict[str, Any]:
         method = SGD(epochs=5 if samples > 100 else 1, batch=50 if samples > 100 else 20)
         engines = {
             "threads": Engine(module, Compute("cpu", workers=WORKERS)),
-            "ray": Engine(module, Compute("cpu", cluster=cluster_named(f"ray:{WORKERS}"))),
+            "ray": Engine(module, Compute("cpu", cluster=open_cluster(f"ray:{WORKERS}"))),
         }
         seconds: dict[str, list[float]] = {kind: [] for kind in engines}
         for t in range(1, rounds + 3):

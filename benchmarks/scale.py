@@ -117,7 +117,7 @@ def measured(folder: str, repetitions: int) -> dict[str, float]:
 
     from fedscope.checkpoints import Layout, RoundRecord, TemporaryMatrix, TensorEntry, Weights, as_array, write_round
     from fedscope.checkpoints.rounds.sketches import sketch
-    from fedscope.training.loop.server import step
+    from fedscope.training.loop.server import step_server
     from fedscope.training.methods.base import Cohort
     from fedscope.training.methods.servers.fma import FMA
 
@@ -135,7 +135,7 @@ def measured(folder: str, repetitions: int) -> dict[str, float]:
     found["aside"] = best(aside, repetitions)
     clients = Weights(layout, as_array(held[0]), {})
     cohort = Cohort(1, ids, ids + 1, ids + 1, p)
-    found["sum"] = best(lambda: step(FMA(), {}, start, clients, cohort), repetitions)
+    found["sum"] = best(lambda: step_server(FMA(), {}, start, clients, cohort), repetitions)
     record = RoundRecord(1, start, clients, start, None, ids, ids, ids, p, p)
     found["record"] = best(lambda: write_round(Path(folder, "1.h5"), record), repetitions)
     fsync, os.fsync = os.fsync, lambda descriptor: None

@@ -61,26 +61,26 @@ def local_step(steps: int) -> float:
 
     from fedscope.checkpoints import Layout
     from fedscope.evaluation.compute import run_in_workers
-    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.build import ModelInfo, initial_model
     from fedscope.training.local.local_training import LocalTask, local_sgd
-    from fedscope.training.local.worker_model import Workbench
-    from fedscope.training.methods.base import Pace
+    from fedscope.training.local.worker_model import TrainableModel
+    from fedscope.training.methods.base import LocalSchedule
     from fedscope.training.methods.clients.sgd import SGD
 
     module = resnet18()
     x = torch.randn(steps * BATCH, *IMAGE).contiguous(memory_format=torch.channels_last)
     y = torch.randint(0, CLASSES, (len(x),))
-    start, facts = initial_model(module), Facts(Layout.of(module), CLASSES, CLIENTS)
+    start, facts = initial_model(module), ModelInfo(Layout.of(module), CLASSES, CLIENTS)
 
     def train(samples: int, bench: Any, _: Any) -> float:
         indices = np.arange(samples)
-        task = LocalTask(1, 0, x, y, indices, start, Pace(0.01, 1), seed=0, facts=facts, bench=bench)
+        task = LocalTask(1, 0, x, y, indices, start, LocalSchedule(0.01, 1), seed=0, facts=facts, bench=bench)
         began = time.perf_counter()
         update = local_sgd(task, SGD(batch=BATCH))
         return (time.perf_counter() - began) / update.steps
 
     # the first round of tasks warms up
-    each = [*run_in_workers(train, [BATCH] * cores() + [len(x)] * cores(), make=lambda: Workbench(module))]
+    each = [*run_in_workers(train, [BATCH] * cores() + [len(x)] * cores(), make=lambda: TrainableModel(module))]
     return statistics.mean(each[cores() :])
 
 
@@ -138,18 +138,18 @@ def client_share(name: str, repetitions: int) -> list[float]:
 
     from fedscope.checkpoints import Layout
     from fedscope.training import Config, Engine
-    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.build import ModelInfo, initial_model
     from fedscope.training.local.local_training import LocalTask
-    from fedscope.training.methods.base import Exchange, Pace
+    from fedscope.training.methods.base import Exchange, LocalSchedule
 
     torch.manual_seed(0)
     module = resnet18()
     method: Any = Config.read({"client": {"method": name, "batch": 2}}).client
     start, clients = initial_model(module), random_clients(module, CLIENTS)
-    facts = Facts(Layout.of(module), CLASSES, CLIENTS, head="fc")
+    facts = ModelInfo(Layout.of(module), CLASSES, CLIENTS, head="fc")
     x, y = torch.randn(2, *IMAGE), torch.tensor([0, 1])
     sent = method.begin(start, facts)
-    task = LocalTask(2, 0, x, y, np.arange(2), start, Pace(0.001, 1), seed=0, facts=facts, sent=sent)
+    task = LocalTask(2, 0, x, y, np.arange(2), start, LocalSchedule(0.001, 1), seed=0, facts=facts, sent=sent)
     engine = Engine(module)
     surveyed = engine.survey(method, [task], np.ones(1)) if method.surveys else {}
     message = engine.train(method, [replace(task, surveyed=surveyed)], np.ones(1)).message
@@ -165,13 +165,13 @@ def client_share(name: str, repetitions: int) -> list[float]:
 def average_step(name: str, repetitions: int) -> list[float]:
     """Seconds of an average over rounds, in a round in which it averages."""
     from fedscope.training import Config
-    from fedscope.training.build import Facts
+    from fedscope.training.build import ModelInfo
     from fedscope.training.methods.base import History
 
     own = {"swa": {"start": 2, "cycle": 2}, "ima": {"start": 1}, "wima": {"window": 5}}.get(name, {})
     method = Config.read({"average": {"method": name, **own}}).average
     rows = random_clients(resnet18(), 12)
-    history = History(lambda t: rows.row(t - 1), Facts(rows.layout))
+    history = History(lambda t: rows.row(t - 1), ModelInfo(rows.layout))
     state: Any = {}
     seconds = []
     for t in range(1, 9 + repetitions):

@@ -154,16 +154,18 @@ class Cohort:
         import torch
 
         from fedscope.checkpoints import Layout
-        from fedscope.training.build import Facts, initial_model
+        from fedscope.training.build import ModelInfo, initial_model
         from fedscope.training.local.engine import Engine
         from fedscope.training.local.local_training import LocalTask
-        from fedscope.training.methods.base import Pace
+        from fedscope.training.methods.base import LocalSchedule
         from fedscope.training.methods.clients.sgd import SGD
 
         module, (x, y) = self.module(), self.samples()
-        facts, start = Facts(Layout.of(module), CLASSES, SMALL_CLIENTS), initial_model(module)
+        facts, start = ModelInfo(Layout.of(module), CLASSES, SMALL_CLIENTS), initial_model(module)
         owned = np.arange(len(x)).reshape(SMALL_CLIENTS, SMALL_OWN)
-        tasks = [LocalTask(1, k, x, y, rows, start, Pace(0.01, EPOCHS), 0, facts) for k, rows in enumerate(owned)]
+        tasks = [
+            LocalTask(1, k, x, y, rows, start, LocalSchedule(0.01, EPOCHS), 0, facts) for k, rows in enumerate(owned)
+        ]
         p, method = np.full(SMALL_CLIENTS, 1 / SMALL_CLIENTS), SGD(batch=SMALL_BATCH)
         torch.manual_seed(0)
         began = time.perf_counter()

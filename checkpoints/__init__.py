@@ -1,20 +1,20 @@
-"""Models at rest: run directories, addresses, layouts, files."""
+"""Stored models: runs, rounds, addresses, layouts, files."""
 
 from typing import TYPE_CHECKING
 
 from ..moved import names_of
 from .errors import FedscopeError as FedscopeError
 from .errors import FedscopeWarning as FedscopeWarning
+from .errors import format_size as format_size
 from .errors import nearest as nearest
-from .errors import spoken_size as spoken_size
 from .io.archives import npz_names as npz_names
 from .io.archives import read_npz as read_npz
 from .io.archives import refuse_oversize as refuse_oversize
 from .io.atomic import WriterLock as WriterLock
 from .io.atomic import write_durably as write_durably
 from .io.background import Background as Background
-from .io.untrusted import expanded as expanded
-from .io.untrusted import reading as reading
+from .io.untrusted import expand_home as expand_home
+from .io.untrusted import explain_read_errors as explain_read_errors
 from .io.untrusted import real_path as real_path
 from .io.untrusted import regular as regular
 from .models.files import read_file as read_file

@@ -19,7 +19,7 @@ import click
 
 from ..analysis.register import SECTIONS, analyses
 from .printing import say, say_lines
-from .streams import STDOUT, guard, unprinted
+from .streams import STDOUT, describe_unprinted, guard
 
 #: commands that are no analyses: section, place within it, and a line each
 OWN = {
@@ -149,10 +149,10 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
         from ..checkpoints import FedscopeError
 
         if isinstance(error, OSError) and error.filename == STDOUT:
-            error = FedscopeError(unprinted(error))
+            error = FedscopeError(describe_unprinted(error))
         if debug or not (isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error)):
             raise
-        say(f"fedscope: {spoken(error, arguments)}", err=True)
+        say(f"fedscope: {error_line(error, arguments)}", err=True)
         return 2
 
 
@@ -176,16 +176,16 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
-def spoken(error: Exception, arguments: Sequence[str] = ()) -> str:
+def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
     """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
     whole command line that names it, too."""
     from ..checkpoints.errors import sentence
 
     if _is_out_of_memory(error):
-        from ..checkpoints import spoken_size
+        from ..checkpoints import format_size
 
         asked = re.search(r"allocate ([0-9]+) bytes", str(error))  # torch's; NumPy has said it in its own units
-        what = f" ({spoken_size(int(asked[1]))} were asked for at once)" if asked else ""
+        what = f" ({format_size(int(asked[1]))} were asked for at once)" if asked else ""
         return f"there is no memory left for this{what}; give a smaller model or fewer samples, or free some memory"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"

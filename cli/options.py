@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.settings import NORMALIZATIONS, SPLITS, Source
+from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError
 from ..evaluation.compute import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
@@ -81,7 +81,7 @@ class Share(_Type):
         self.fail(f"{value!r} is not a number; write {share:g}", param, ctx)
 
 
-class Base(click.Path):
+class ResultPath(click.Path):
     """Where a result goes, without an extension; one of a figure or a table that was typed is left off."""
 
     ENDS = (".pdf", ".png", ".html", ".nc", ".csv", ".json", ".safetensors")
@@ -218,7 +218,7 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         standardise_option,
         accept_data_option,
     ]
-    return lambda function: _gathered(function, "source", Source, options)
+    return lambda function: _gathered(function, "source", EvaluationConfig, options)
 
 
 def launcher_options(what: str) -> Decorator:
@@ -300,7 +300,7 @@ def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OUT = click.option(
-    "--out", type=Base(), metavar="BASE", help="Where to write, without an extension (default: RUN/figures/...)."
+    "--out", type=ResultPath(), metavar="BASE", help="Where to write, without an extension (default: RUN/figures/...)."
 )
 _FORCE = click.option("--force", is_flag=True, help="Compute again, and replace an existing result.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")

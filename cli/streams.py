@@ -70,7 +70,7 @@ def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
 
 
 @contextmanager
-def printed(whole: str) -> Iterator[None]:
+def printing(whole: str) -> Iterator[None]:
     """Say what is whole though it could not be printed.
 
     Raises:
@@ -83,10 +83,10 @@ def printed(whole: str) -> Iterator[None]:
             raise
         from ..checkpoints import FedscopeError
 
-        raise FedscopeError(unprinted(error, whole)) from None
+        raise FedscopeError(describe_unprinted(error, whole)) from None
 
 
-def unprinted(error: OSError, whole: str = "the files that this command has written are whole") -> str:
+def describe_unprinted(error: OSError, whole: str = "the files that this command has written are whole") -> str:
     """The sentence for an error of standard output, which takes no more from here on."""
     nothing = os.open(os.devnull, os.O_WRONLY)  # or what is left to print would fail once more at the end
     os.dup2(nothing, sys.stdout.fileno())

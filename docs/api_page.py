@@ -52,7 +52,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Errors and long computations": (
         "",
-        ("FedscopeError", "Work"),
+        ("FedscopeError", "Execution"),
     ),
 }
 #: the page that explains a question with pictures and what not to read into it
@@ -91,7 +91,7 @@ Formulas and settings that [the public functions](python.md) name: what is compu
 These names are not public: they may move between versions. Their examples run in the module in which they stand."""
 
 #: the settings that questions share stand beside the public names
-SHARED = "fedscope.analysis.settings.Measured"
+SHARED = "fedscope.analysis.settings.EvaluationSettings"
 PUBLIC, FORMULAS = "python.md", "formulas.md"
 
 

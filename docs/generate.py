@@ -29,7 +29,7 @@ from fedscope.training import Config, preset, presets
 from fedscope.training.config.config import DataConfig, RecordConfig, RunConfig
 from fedscope.training.methods.base import AverageMethod, ClientMethod, ServerMethod
 from fedscope.training.models.base import Architecture
-from fedscope.training.settings.registry import Shelf, find, names
+from fedscope.training.settings.registry import RegistryGroup, find, names
 
 DOCS = Path(__file__).resolve().parent
 WRITTEN = "<!-- Written by docs/generate.py from the code: do not edit. -->"
@@ -37,7 +37,7 @@ DASH = "–"
 METHOD = "ima"  # what `fedscope train` takes without --method
 
 #: sections that a method or model fills: the shelf, what all of them share, the key that chooses, the words for one
-SHELVES: dict[str, tuple[Shelf, type[Any], str, str]] = {
+SHELVES: dict[str, tuple[RegistryGroup, type[Any], str, str]] = {
     "model": ("models", Architecture, "name", "an architecture"),
     "client": ("clients", ClientMethod, "method", "a client method"),
     "server": ("servers", ServerMethod, "method", "a server method"),
@@ -223,7 +223,7 @@ def methods_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def features(shelf: Shelf) -> str:
+def features(shelf: RegistryGroup) -> str:
     """One row a method of a shelf, from what it says about itself."""
     rows = []
     for name in names(shelf):
@@ -394,7 +394,7 @@ def partitions_table() -> str:
     return table(["`--partition`", "split", "source, or in other words"], rows)
 
 
-def written_and_told(shelf: Shelf, name: str) -> tuple[str, str]:
+def written_and_told(shelf: RegistryGroup, name: str) -> tuple[str, str]:
     """How a thing is written, and the rest of its module's first sentence: "``name:PATH``: what it is."."""
     line = first_line(sys.modules[find(shelf, name).__module__])
     written, colon, told = line.partition("`: ")

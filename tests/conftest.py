@@ -74,8 +74,8 @@ class Small:
         import numpy as np
 
         from fedscope.training.local.local_training import LocalTask
-        from fedscope.training.local.worker_model import Workbench
-        from fedscope.training.methods.base import Pace
+        from fedscope.training.local.worker_model import TrainableModel
+        from fedscope.training.methods.base import LocalSchedule
 
         known = {
             "round": 3,
@@ -84,10 +84,10 @@ class Small:
             "y": self.y,
             "indices": np.arange(5, 16),
             "start": self.start,
-            "pace": Pace(0.1, 2),
+            "pace": LocalSchedule(0.1, 2),
             "seed": 0,
             "facts": self.facts,
-            "bench": Workbench(self.module),
+            "bench": TrainableModel(self.module),
         }
         return LocalTask(**{**known, **changes})
 
@@ -133,7 +133,7 @@ def small() -> Small:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.training.build import Facts, initial_model
+    from fedscope.training.build import ModelInfo, initial_model
 
     draw = torch.Generator().manual_seed(7)
     layers = torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
@@ -144,7 +144,7 @@ def small() -> Small:
     x = torch.randn(40, 6, generator=draw, dtype=torch.float64)
     y = torch.randint(0, 3, (40,), generator=draw)
     layout = Layout.of(module)
-    facts = Facts(layout=layout, classes=3, clients=4, seed=0, head="2")
+    facts = ModelInfo(layout=layout, classes=3, clients=4, seed=0, head="2")
     return Small(module, x, y, initial_model(module), facts)
 
 
@@ -238,11 +238,11 @@ def digits_read_once() -> Iterator[None]:
 def few_digits() -> Iterator[None]:
     """A fifth of the digits in their place, for modules that train many federations to compare them bit for bit."""
     from fedscope.training.data.published import digits
-    from fedscope.training.data.standardize import standardised
+    from fedscope.training.data.standardize import standardize
 
     whole = digits.load("")
     arrays = {name: getattr(whole, name) for name in ("x_train", "y_train", "x_test", "y_test")}
-    few = standardised("digits", "", {name: values[::5] for name, values in arrays.items()})
+    few = standardize("digits", "", {name: values[::5] for name, values in arrays.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digits, "PROVIDES", lambda argument, task=None: few)
         yield

@@ -45,7 +45,7 @@ def play(config: Config, module: Any = None) -> list[RoundRecord]:
     federation = Federation.assemble(config, data, split, Engine(module, Compute(workers=1)))
     position, memory = Position(0, initial_model(module)), InMemory()
     for t in range(1, config.run.rounds + 1):
-        memory.records[t], position = federation.play(position, memory, Unwatched())
+        memory.records[t], position = federation.run_round(position, memory, Unwatched())
     return list(memory.records.values())
 
 

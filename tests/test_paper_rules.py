@@ -6,6 +6,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,9 @@ from typing import Any
 import pytest
 
 PAPERS = Path(__file__).parents[1] / "docs" / "papers"
-NAMES = ("verdicts", "outcomes", "long_kept", "long_device", "long_silo", "long_wima", "long_rules", "plan", "work")
+NAMES = sorted({path.stem for folder in ("make", "long") for path in (PAPERS / folder).glob("*.py")} - {"__main__"})
+#: of the pages
+NAMED = ("ima", "wima", "fedsa", "fedswa")
 
 
 @pytest.fixture(scope="module")
@@ -154,12 +158,15 @@ def test_an_undecided_outcome_says_what_would_decide_it(made: SimpleNamespace) -
     )
     alone = outcomes.over_seeds("x", {0: 1.0})
     assert outcomes.above("c", "r", [alone], cost).why == (
-        "a single seed has no interval over seeds; 3 are planned, of 400 rounds and about 1.6 hours each"
+        "of 1 without an interval 1 as claimed; a single seed has no interval over seeds; 3 would give one, of 400 "
+        "rounds and about 1.6 hours each"
     )
     none = outcomes.over_seeds("x", {0: -1.0, 1: 1.0})
     assert "more than 1,000 seeds" in outcomes.above("c", "r", [none], cost).why
-    # over samples or rounds, an interval shrinks with the root: one of 2 about 0.5 needs (2 / 0.5)² times as much
-    assert outcomes.above("c", "r", numbers(made, (0.5, -1.5, 2.5))).why.startswith("about 16 times as much")
+    # of another interval than over seeds: as if seeds had the deviation of 1 that it says
+    assert outcomes.above("c", "r", numbers(made, (1.0, 1 - 1.96, 1 + 1.96))).why == (
+        "10 seeds would decide at this effect if they spread as the interval does"
+    )
     assert outcomes.untested("c", "r", "not run", cost).why == (
         "not run; 3 seeds of 400 rounds and about 1.6 hours each would be a first test"
     )
@@ -180,18 +187,18 @@ def test_a_bound_that_turns_the_outcome_is_said_with_its_curve(made: SimpleNames
     def judge(bound: float) -> Any:
         return outcomes.above("c", "r", numbers(made, shares[bound]))
 
-    found = outcomes.over_bound("within {} s.d.", 0.1, (0.1, 0.2, 0.25), judge)
+    found = outcomes.over_bound("within … s.d.", 0.1, (0.1, 0.2, 0.25), judge)
     assert (found.kind, found.depends, found.why) == ("mixed", True, "it depends on a bound of ours")
     assert found.curve == (
-        ("within 0.1 s.d.", "contradicted"),
-        ("within 0.2 s.d.", "contradicted"),
-        ("within 0.25 s.d.", "reproduced"),
+        ("0.1", "contradicted"),
+        ("0.2", "contradicted"),
+        ("0.25", "reproduced"),
     )
-    same = outcomes.over_bound("{}", 0.1, (0.1, 0.2), judge)
+    same = outcomes.over_bound("…", 0.1, (0.1, 0.2), judge)
     assert (same.kind, same.depends) == ("contradicted", False)
     # one that leaves it open at another value does not turn it
     shares[0.3] = (0.1, -0.1, 0.3)
-    assert outcomes.over_bound("{}", 0.25, (0.25, 0.3), judge).kind == "reproduced"
+    assert outcomes.over_bound("…", 0.25, (0.25, 0.3), judge).kind == "reproduced"
 
 
 def test_without_a_finished_unit_nothing_is_tested_and_each_claim_says_what_would(made: SimpleNamespace) -> None:
@@ -201,7 +208,7 @@ def test_without_a_finished_unit_nothing_is_tested_and_each_claim_says_what_woul
     assert all("seeds of" in one.why and "hours each" in one.why for one in every)
     claims = [one.claim for one in every]
     assert len(set(claims)) == len(claims), "one claim is counted once"
-    assert set(found["ima"]) == {"fig1", "fig2", "fig3", "fig4", "fig5b", "fig5c", "fig7c", "fig8", "fig10"}
+    assert set(found["ima"]) == {"fig1", "fig2", "fig3", "fig4a", "fig4b", "fig5b", "fig5c", "fig7c", "fig8", "fig10"}
     assert set(found["wima"]) == {"fig1", "table2", "table4"}
 
 
@@ -247,7 +254,7 @@ def test_a_model_that_has_not_learnt_gives_no_verdict(made: SimpleNamespace, tmp
     assert "about 2 hours each" in found.why, "measured hours"
     # the bound is on the way: at 75 % it would have been a verdict, which does not turn anything
     level = wima(made, tmp_path / "between", 3, 0.73, 0.05)["table2"]
-    assert dict(level.curve)["learnt at a test error of 0.75"] == "reproduced"
+    assert dict(level.curve)["0.75"] == "reproduced"
     assert level.kind == "not tested at this size"
 
 
@@ -424,6 +431,94 @@ def test_each_rule_finds_what_the_paper_says_and_its_contrary(
     assert {claim: one.kind for claim, one in found.items()} == expected
 
 
+def outcomes_of_pages(made: SimpleNamespace) -> dict[str, list[Any]]:
+    results = PAPERS / "results"
+    papers = {name: made.page.answered(getattr(made, name).paper(False), results / name) for name in NAMED}
+    found: dict[str, list[Any]] = made.findings.outcomes(papers, results)
+    return found
+
+
+def test_what_is_open_on_the_pages_names_the_seeds_rounds_and_hours_that_would_decide(made: SimpleNamespace) -> None:
+    every = [one for own in outcomes_of_pages(made).values() for one in own]
+    assert len(every) > 60
+    claims = [one.claim for one in every]
+    assert len(set(claims)) == len(claims), "one claim is counted once"
+    open_ = [one for one in every if one.kind in (made.outcomes.UNDECIDED, made.outcomes.UNTESTED)]
+    lacking = [
+        one.claim for one in open_ if not re.search(r"[\d,]+ (seeds|would give one).* of [\d,]+\s+rounds", one.why)
+    ]
+    assert lacking == []
+    assert [one.claim for one in open_ if not re.search(r"about [\d.]+ hours each", one.why)] == []
+    mixed = [one for one in every if one.kind == made.outcomes.MIXED]
+    assert [one.claim for one in mixed if not re.search(r"\d+ (of \d+|pairs)|a bound of ours", one.why)] == []
+
+
+def test_the_pooled_gain_over_the_eight_methods_is_reproduced(made: SimpleNamespace) -> None:
+    """By seed the mean over the methods is 0.22, 0.46 and 0.40 points, worked out from the table by hand."""
+    found, *_ = made.ima_methods_rules.methods(PAPERS / "results" / "ima", made.ima_methods.METHODS)
+    assert [round(100 * one, 2) for one in found.numbers[0].seeds] == [0.22, 0.46, 0.40]
+    assert [round(100 * one, 2) for one in (found.numbers[0].low, found.numbers[0].high)] == [0.05, 0.67]
+    assert found.kind == "reproduced"
+
+
+def test_fedsas_peak_depends_on_the_bound(made: SimpleNamespace) -> None:
+    """1 of 40 parameters at 0.1 standard deviations, 5 at 0.2 and 31 at 0.25."""
+    found = made.fedsa_rules.peaks(PAPERS / "results" / "fedsa")[0]
+    assert (found.kind, found.depends) == ("mixed", True)
+    assert dict(found.curve) | {"0.1": "contradicted", "0.2": "contradicted", "0.25": "reproduced"} == dict(found.curve)
+    assert 40 * (found.numbers[0].value + 0.5) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("own", "kind"),
+    [((0.6, 0.6, 0.6), "reproduced"), ((0.6, 0.3, 0.6), "reproduced"), ((0.3, 0.6, 0.6), "not tested at this size")],
+)
+def test_methods_that_have_learnt_too_little_are_left_out(
+    made: SimpleNamespace, own: tuple[float, ...], kind: str
+) -> None:
+    reached = {name: made.learnt.Level(value, 1.0) for name, value in zip("abc", own, strict=True)}
+    asked = []
+
+    def judge(there: list[str]) -> Any:
+        asked.append(there)
+        return made.outcomes.above("c", "r", numbers(made, *[YES for _ in there]))
+
+    found = made.learnt.where_learnt("c", "r", reached, judge, made.outcomes.Cost(3, 10, 1.0), needed=("a",))
+    assert found.kind == kind
+    assert len(found.numbers) == (3 if "not" in kind else sum(value >= 0.5 for value in own))
+    if "not" in kind:
+        assert "a's accuracy is 30 %, in the paper 100 %" in found.why
+
+
+def test_long_results_of_one_identity_are_never_averaged_with_anothers(
+    made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [SimpleNamespace(window=window, error=0.5) for window in (1, 5, 100, 200)]
+    means = SimpleNamespace(rounds=[SimpleNamespace(round=1000, rows=rows)])
+    monkeypatch.setattr(made.long_wima, "loaded", lambda *_: means)
+    for commit, seeds, gain in (("a" * 40, 3, 0.05), ("b" * 40, 2, -0.05)):
+        wima(made, tmp_path / f"{commit[:10]}-data-machine", seeds, 0.5, gain)
+        for path in tmp_path.glob(f"{commit[:10]}*/*/unit.json"):
+            about = json.loads(path.read_text()) | {"commit": commit, "data": "data", "machine": "machine"}
+            path.write_text(json.dumps(about))
+    half = tmp_path / "aaaaaaaaaa-data-machine" / "wima-a0-2" / "unit.json"
+    half.write_text(half.read_text()[:30])
+    found = made.long_pages.groups(tmp_path, "wima")
+    assert [[len(number.seeds) for number in one.outcomes["table2"][0].numbers] for one in found] == [[2], [2]]
+    assert [one.outcomes["table2"][0].kind for one in found] == ["reproduced", "contradicted"]
+    assert "wima-a0-2" not in found[0].said
+    short = made.outcomes.Outcome("c", "r", "contradicted", "", (), key="gains")
+    (settled,) = made.long_pages.settled([short], "table2", "wima", found)
+    assert (settled.long, settled.outcome.kind, settled.short) == (True, "reproduced", short)
+    # of one seed they are shown, and the short ones count
+    for path in tmp_path.glob("*/wima-a0-1"):
+        shutil.rmtree(path)
+    found = made.long_pages.groups(tmp_path, "wima")
+    assert found[0].outcomes["table2"][0].kind == "undecided"
+    (settled,) = made.long_pages.settled([short], "table2", "wima", found)
+    assert (settled.long, settled.outcome) == (False, short)
+
+
 @pytest.mark.slow
 def test_the_rules_take_the_numbers_of_finished_units(
     made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -443,3 +538,12 @@ def test_the_rules_take_the_numbers_of_finished_units(
     some = {name: folder for name, folder in folders.items() if "-0" in name and not name.endswith("-1")}
     alone = [one for of in made.long_rules.judged(some, costs).values() for own in of.values() for one in own]
     assert {one.kind for one in alone} <= {"undecided", "not tested at this size"}
+    drawn = {
+        figure.name: found[0]
+        for paper in (made.ima.paper(False), made.wima.paper(False))
+        for figure in paper.figures
+        if (found := figure.long(folders)) is not None
+    }
+    assert drawn == dict.fromkeys(("fig1", "fig2", "fig3", "fig4a", "fig4b", "fig5b", "fig5c", "fig8", "table4"), 0), (
+        "each picture, of the first seed"
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 MAKE = Path(__file__).parents[1] / "docs" / "papers" / "make"
+EXAMPLES = ("verdicts.py", "outcomes.py", "kept.py", "ima_silo_rules.py", "page.py", "wima_rules.py", "fedsa_rules.py")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -22,7 +23,7 @@ def make(folder: Path) -> str:
 
 
 def test_the_examples_of_the_verdicts_hold() -> None:
-    words = [sys.executable, "-m", "doctest", "-o", "ELLIPSIS", *map(str, (MAKE / "verdicts.py", MAKE / "kept.py"))]
+    words = [sys.executable, "-m", "doctest", "-o", "ELLIPSIS", *(str(MAKE / name) for name in EXAMPLES)]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 

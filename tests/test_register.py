@@ -104,30 +104,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import Prepared, Question, one, question
-from ...analysis.execution import ROUNDS, Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, client_rounds, identity
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, resolve_runs, client_rounds, identity
 from .result import RoundSpread, Spread
 
 
-@question
-def spread(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Question[Spread]:
+@analysis
+def spread(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> PreparedAnalysis[Spread]:
     """How far clients are from their mean."""
-    opened, asked_rounds = asked_of(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds)
     asked = [(run, n) for run, own in zip(opened, asked_rounds, strict=True) for n in client_rounds(run, own)]
 
-    def prepare() -> Prepared[Spread]:
+    def prepare() -> SettingsAndCompute[Spread]:
         settings: dict[str, Any] = {"run": [identity(run) for run in opened], "rounds": [n for _, n in asked]}
 
-        def compute(attrs: dict[str, Any], work: Work) -> Spread:
-            def task(run: Any, number: int) -> Task[RoundSpread]:
+        def compute(attrs: dict[str, Any], work: Execution) -> Spread:
+            def task(run: Any, number: int) -> WorkUnit[RoundSpread]:
                 def measure(report: Report) -> RoundSpread:
                     import numpy as np
 
                     rows = run.round(number).clients().parameters.astype(float)
                     return RoundSpread(run.name, number, float(np.linalg.norm(rows - rows.mean(0), axis=1).mean()))
 
-                return Task(f"{run.path}@{number}", RoundSpread, measure, 1)
+                return WorkUnit(f"{run.path}@{number}", RoundSpread, measure, 1)
 
             with work.store(settings, *ROUNDS) as store:
                 return Spread(tuple(work.each("spread", (task(*one) for one in asked), store)), attrs)

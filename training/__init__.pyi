@@ -1,4 +1,4 @@
-from .benchmark import Machine as Machine
+from .benchmark import BenchmarkResult as BenchmarkResult
 from .benchmark import bench as bench
 from .build import build_module as build_module
 from .build import config_of as config_of

@@ -41,7 +41,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Machine:
+class BenchmarkResult:
     """What was measured of a machine.
 
     Attributes:
@@ -115,7 +115,7 @@ class Machine:
 
 def bench(
     model: str = "cnn", device: str = "auto", *, folder: Path | str = ".", seconds: float = 3.0, disk: int = _DISK
-) -> Machine:
+) -> BenchmarkResult:
     """Measure this machine: matrix products, local training and evaluation of a model on noise, and a disk.
 
     Training is that of runs: SGD with momentum in batches of 50, a client a worker. Nothing else should run meanwhile.
@@ -153,7 +153,7 @@ def bench(
         ):
             gflops = samples * work / 1e9
             rates[kind] = Rate(samples, gflops, gflops / products[kind])
-    return Machine(
+    return BenchmarkResult(
         model=model,
         device=_named(first),
         engine="cohort" if is_small(module) else one_by_one(first.device),
@@ -255,17 +255,17 @@ def _training(module: nn.Module, compute: Compute, seconds: float) -> float:
 
     from ..checkpoints import Layout
     from ..distributed.cores import cores
-    from .build import Facts, initial_model
+    from .build import ModelInfo, initial_model
     from .local.engine import Engine
     from .local.local_training import LocalTask
-    from .methods.base import Pace
+    from .methods.base import LocalSchedule
     from .methods.clients.sgd import SGD
 
     count = compute.workers or cores()
     x, y = _noise(OWN, compute.device)
-    facts, start = Facts(Layout.of(module), CLASSES, count), initial_model(module)
+    facts, start = ModelInfo(Layout.of(module), CLASSES, count), initial_model(module)
     method, engine = SGD(batch=BATCH, momentum=0.9), Engine(module, compute)
-    tasks = [LocalTask(1, k, x, y, np.arange(OWN), start, Pace(1e-4, 1), 0, facts) for k in range(count)]
+    tasks = [LocalTask(1, k, x, y, np.arange(OWN), start, LocalSchedule(1e-4, 1), 0, facts) for k in range(count)]
     p = np.full(count, 1 / count)
     return count * OWN / _repeated(lambda: engine.train(method, tasks, p), seconds, compute)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, nearest, spoken_size
+from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, format_size, nearest
 from ..checkpoints.errors import listed
 from ..checkpoints.models.weights import tensors_of
 from ..evaluation.standard_tasks import CLASSIFICATION
@@ -20,8 +20,8 @@ from ..evaluation.tasks import Task
 from .config.config import Config
 from .data.custom import load_own
 from .data.dataset import Dataset
-from .data.split import partition, pooled, tested_on_parts
-from .import_string import is_call, is_there, said
+from .data.split import partition, pool_splits, with_client_test_parts
+from .import_string import describe_error, is_call, is_there
 from .models.base import Architecture
 from .models.custom import Factory
 from .rng import generator
@@ -121,12 +121,12 @@ def unbuilt(architecture: Architecture, shape: tuple[int, ...], classes: int) ->
             return architecture.build(shape, classes)
     except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
         raise FedscopeError(
-            f"{_spoken(architecture, shape, classes)} has tensors of sizes that torch cannot have ({said(error)}); "
-            "make it smaller"
+            f"{_describe_model(architecture, shape, classes)} has tensors of sizes that torch cannot have "
+            f"({describe_error(error)}); make it smaller"
         ) from error
 
 
-def _spoken(architecture: Architecture, shape: tuple[int, ...], classes: int) -> str:
+def _describe_model(architecture: Architecture, shape: tuple[int, ...], classes: int) -> str:
     return f"model.name = {method_name(architecture)!r} for samples of shape {list(shape)} and {classes:,} outputs"
 
 
@@ -143,8 +143,8 @@ def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classe
     free = free_memory()
     if free is not None and HELD * needed > free:
         raise FedscopeError(
-            f"{_spoken(architecture, shape, classes)} would have {Layout.of(module).size:,} parameters, "
-            f"{spoken_size(needed)} in each of {HELD} copies or more, but {spoken_size(free)} of memory are free; make "
+            f"{_describe_model(architecture, shape, classes)} would have {Layout.of(module).size:,} parameters, "
+            f"{format_size(needed)} in each of {HELD} copies or more, but {format_size(free)} of memory are free; make "
             "its layers smaller"
         )
 
@@ -250,7 +250,7 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
             f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file"
         )
     if (run.config or {}).get("data", {}).get("pool"):
-        return tested_on_parts(pooled(data), partition_of(run))
+        return with_client_test_parts(pool_splits(data), partition_of(run))
     return data
 
 
@@ -275,20 +275,20 @@ def partition_of(run: Run) -> Partition:
     return run.partition
 
 
-def laid_out(config: Config, data: Dataset) -> tuple[Dataset, Partition]:
+def split_dataset(config: Config, data: Dataset) -> tuple[Dataset, Partition]:
     """A data set as a configuration uses it, and which samples each client has.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.data.split.partition` refuses.
     """
     if not config.data.pool:
-        return data, split_of(config, data)
-    together = pooled(data)
-    split = split_of(config, together)
-    return tested_on_parts(together, split), split
+        return data, partition_for(config, data)
+    together = pool_splits(data)
+    split = partition_for(config, together)
+    return with_client_test_parts(together, split), split
 
 
-def split_of(config: Config, data: Dataset) -> Partition:
+def partition_for(config: Config, data: Dataset) -> Partition:
     """Which samples each client of a configuration has.
 
     Raises:
@@ -325,7 +325,7 @@ def module_of(run: Run) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelInfo:
     """What is fixed in a federation before its first round.
 
     Attributes:
@@ -385,7 +385,7 @@ def find_head(module: nn.Module, name: str | None = None) -> str | None:
     return name
 
 
-def facts_of(config: Config, module: nn.Module, classes: int, task: Task = CLASSIFICATION) -> Facts:
+def model_info(config: Config, module: nn.Module, classes: int, task: Task = CLASSIFICATION) -> ModelInfo:
     """What the methods of a configuration may know of its model.
 
     Raises:
@@ -398,4 +398,4 @@ def facts_of(config: Config, module: nn.Module, classes: int, task: Task = CLASS
                 f"{section}.method = {method_name(method)!r} needs to know which layer of the model is its head, and "
                 f"{config.model.name} has no linear layer; name the layer: --set model.head=NAME"
             )
-    return Facts(Layout.of(module), classes, config.data.clients, config.run.seed, head, task)
+    return ModelInfo(Layout.of(module), classes, config.data.clients, config.run.seed, head, task)

@@ -19,7 +19,7 @@ from ..distributed.torchvision_import import beside_torchvision, is_torchvisions
 
 
 @dataclass(frozen=True)
-class Call:
+class ImportString:
     """A function or a class in a module, and what it is called with.
 
     Attributes:
@@ -37,13 +37,13 @@ class Call:
     keywords: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def parse(cls, option: str, text: str) -> Call:
+    def parse(cls, option: str, text: str) -> ImportString:
         """Read what was typed; nothing is imported.
 
         Raises:
             FedscopeError: it has another form; an argument is no literal.
 
-        >>> call = Call.parse("--model", "mypkg.nets:resnet(20, width=1.5)")
+        >>> call = ImportString.parse("--model", "mypkg.nets:resnet(20, width=1.5)")
         >>> call.module, call.name, call.args, call.keywords
         ('mypkg.nets', 'resnet', (20,), (('width', 1.5),))
         """
@@ -86,8 +86,8 @@ class Call:
             factory = self._named(self._imported())
             if not callable(factory):
                 raise FedscopeError(
-                    f"{self.option} {self.text}: {self.name} is {kind(factory)} and cannot be called; name a function "
-                    "or a class"
+                    f"{self.option} {self.text}: {self.name} is {describe_type(factory)} and cannot be called; name a "
+                    "function or a class"
                 )
             try:
                 return beside_torchvision(lambda: factory(*self.args, **dict(self.keywords)))
@@ -96,12 +96,12 @@ class Call:
             except Exception as error:
                 if is_torchvisions(error):
                     raise FedscopeError(
-                        f"{self.option} {self.text}: {self.name}() failed with {said(error)}{remedy()}"
+                        f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}{remedy()}"
                     ) from error
                 how = f"as {self.spoken}" if self.args or self.keywords else "without arguments"
                 raise FedscopeError(
-                    f"{self.option} {self.text}: {self.name}() failed with {said(error)}; it is called {how}: give "
-                    f"what it needs, as in '{self.module}:{self.name}(16)'"
+                    f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}; it is called "
+                    f"{how}: give what it needs, as in '{self.module}:{self.name}(16)'"
                 ) from error
 
     def _imported(self) -> ModuleType:
@@ -119,7 +119,7 @@ class Call:
             raise FedscopeError(f"{place}: importing {self.module} {_ends(error)}") from error
         except Exception as error:
             why = remedy() if is_torchvisions(error) else ""
-            raise FedscopeError(f"{place}: {self.module} cannot be imported: {said(error)}{why}") from error
+            raise FedscopeError(f"{place}: {self.module} cannot be imported: {describe_error(error)}{why}") from error
 
     def _named(self, module: ModuleType) -> Any:
         if not hasattr(module, self.name):
@@ -147,7 +147,7 @@ def is_there(module: str) -> bool:
     return False
 
 
-def kind(thing: object) -> str:
+def describe_type(thing: object) -> str:
     """What a thing is, for sentences."""
     return f"a {type(thing).__name__}" if thing is not None else "nothing"
 
@@ -178,12 +178,12 @@ def _current_folder_first() -> Iterator[None]:
 
 def _ends(error: SystemExit) -> str:
     return (
-        f"ends the program ({said(error)}), as a script does that reads its arguments; move what it runs under "
-        'if __name__ == "__main__", or name a module that only defines things'
+        f"ends the program ({describe_error(error)}), as a script does that reads its arguments; move what it runs "
+        'under if __name__ == "__main__", or name a module that only defines things'
     )
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one line."""
     first = str(error).strip().splitlines()
     return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__

@@ -21,7 +21,7 @@ ROUND = "round"
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """A stretch of time.
 
     Attributes:
@@ -52,7 +52,7 @@ class Profile:
     """
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[TimeSpan] = []
         self._began = time.perf_counter()
         self._at_work: set[int] = set()
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class Profile:
             seconds = time.perf_counter() - begin
             with self._lock:
                 self._at_work.discard(worker)
-                self.spans.append(Span(part, round, client, worker, begin - self._began, seconds, finished))
+                self.spans.append(TimeSpan(part, round, client, worker, begin - self._began, seconds, finished))
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ class Profile:
         done = set(self.rounds)
         phases = {span.round: span for span in self.spans if span.part == "training" and span.round in done}
 
-        def trains(span: Span) -> bool:  # workers measure clients, too, later in the round
+        def trains(span: TimeSpan) -> bool:  # workers measure clients, too, later in the round
             phase = phases.get(span.round)
             return span.client is not None and phase is not None and span.begin < phase.begin + phase.seconds
 

@@ -15,7 +15,7 @@ from ..evaluation.criteria import PlainCriterion, task_of_criterion
 from ..evaluation.standard_tasks import CLASSIFICATION, TASKS, is_own
 from ..evaluation.tasks import Plain, Task
 from .data.split import parse_partition
-from .import_string import Call, is_call, kind
+from .import_string import ImportString, describe_type, is_call
 from .settings.registry import find, method_name, names
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def given_task(given: Any) -> Task:
     classification.
 
     Raises:
-        FedscopeError: an unknown name; what :class:`~fedscope.training.import_string.Call` refuses; another object.
+        FedscopeError: an unknown name; another object; what
+            :class:`~fedscope.training.import_string.ImportString` refuses.
     """
     if given is None:
         return CLASSIFICATION
@@ -36,7 +37,7 @@ def given_task(given: Any) -> Task:
     refuse_unknown_task(given, "--task")
     if given in TASKS:
         return TASKS[given]
-    call = _with_tensors(Call.parse("--task", given))
+    call = _with_tensors(ImportString.parse("--task", given))
     return _taken(call(), given, f"--task {given}: {call.spoken} returned")
 
 
@@ -87,7 +88,7 @@ def trained_task(config: Config, given: Any, place: str) -> Task:
     return task
 
 
-def learning(config: Config, given: Any) -> tuple[Config, Task]:
+def resolve_task(config: Config, given: Any) -> tuple[Config, Task]:
     """A configuration that names what is learnt, and the task; what was given comes before what it names, and that
     before what the data are for.
 
@@ -142,10 +143,10 @@ def refuse_unknown_task(name: str, place: str) -> None:
             f"{place} {name} is not a task that fedscope knows{nearest(name, TASKS)}; it has {', '.join(TASKS)}, and "
             "takes your own as module:factory, torch's as torch.nn:CrossEntropyLoss(label_smoothing=0.1)"
         )
-    Call.parse(place, name)
+    ImportString.parse(place, name)
 
 
-def _with_tensors(call: Call) -> Call:
+def _with_tensors(call: ImportString) -> ImportString:
     """A criterion of torch takes its weights as tensors, which no literal is."""
     if call.module != "torch.nn":
         return call
@@ -169,7 +170,7 @@ def _taken(given: Any, name: str, place: str) -> Task:
     if callable(given) and not isinstance(given, type):
         return Plain(name, given)
     raise FedscopeError(
-        f"{place} {kind(given)}, which is not a task; give a fedscope.Task, a criterion of torch "
+        f"{place} {describe_type(given)}, which is not a task; give a fedscope.Task, a criterion of torch "
         "(nn.HuberLoss()), or a function loss(outputs, y) that gives one number a sample"
     )
 

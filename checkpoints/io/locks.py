@@ -74,7 +74,7 @@ class HeldLock:
 
 
 def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> HeldLock:
-    """The right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
+    """Take the right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
 
     Args:
         what: the file is, for the sentence: "the lock of a run".
@@ -91,7 +91,7 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
     end = time.monotonic() + wait
     while True:
         try:
-            held = _tried(path, what, beside)
+            held = _try_flock(path, what, beside)
         except HeldError:
             if time.monotonic() >= end:
                 raise
@@ -101,8 +101,8 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
             return held
 
 
-def _tried(path: Path, what: str, beside: Path) -> HeldLock | None:
-    """None where whoever had the right has removed the file meanwhile."""
+def _try_flock(path: Path, what: str, beside: Path) -> HeldLock | None:
+    """Take the lock once; None where its last holder has removed the file meanwhile."""
     held = HeldLock(open_own(path, what))
     try:
         try:
@@ -204,7 +204,7 @@ def _refuse_held(path: Path) -> None:
                 f"process {holder.pid} of {holder.host} (the file system has no locks, and {path} says so)",
                 f"wait until it ends or stop it, or, if it does not run any more, remove {path}",
             )
-        if holder is not None and _taken_over(path, content):
+        if holder is not None and _take_over(path, content):
             warnings.warn(
                 f"{path} was left by process {holder.pid}, which has ended; it is taken over",
                 FedscopeWarning,
@@ -221,7 +221,7 @@ def _refuse_held(path: Path) -> None:
             time.sleep(0.02)
 
 
-def _taken_over(path: Path, content: bytes) -> bool:
+def _take_over(path: Path, content: bytes) -> bool:
     """Remove a dead process's file; False where another process of this machine is just doing that."""
     guard = path.with_name(path.name + TAKING)
     try:
@@ -239,7 +239,7 @@ def _taken_over(path: Path, content: bytes) -> bool:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a lock's file says; None where there is none."""
+    """Read a lock's file; None where there is none."""
     try:
         descriptor = open_own(path, _WHAT, os.O_RDONLY)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ _OURS = ("numpy.", "builtins.bytes")
 
 
 class UnreadableObject:
-    """What stands for something of NumPy's that holds no plain numbers (names, dates, objects)."""
+    """A placeholder for an object of NumPy's that holds no plain numbers (names, dates, objects)."""
 
     def __repr__(self) -> str:
         return "something that is no plain number"
@@ -79,7 +79,7 @@ def _no_bytes(*_: Any) -> bytes:
 
 
 @contextmanager
-def numbers_admitted() -> Iterator[None]:
+def admit_numbers() -> Iterator[None]:
     """Within it torch reads NumPy's names, of NumPy 1 and of NumPy 2, as what stands for them here; what its user has
     told torch to be safe besides stays so."""
     import torch
@@ -104,7 +104,7 @@ def _path(known: Any) -> str:
 
 
 def with_numbers(loaded: Any, depth: int = 0) -> Any:
-    """The same with NumPy's arrays and numbers in the place of what stood for them."""
+    """Put NumPy's arrays and numbers in the place of what stood for them."""
     if isinstance(loaded, _Array):
         return loaded.value if isinstance(loaded.value, UnreadableObject) or loaded.value.ndim else loaded.value[()]
     if isinstance(loaded, _Type):

@@ -1,5 +1,5 @@
-"""From the names that a model's tensors have to those that are expected: wrappers' prefixes, tied tensors, constants
-and counters. The same rules hold for files, for what lies in memory and for what is recorded."""
+"""Matching a model's tensors with the expected ones by name: wrappers' prefixes, tied tensors, constants and counters.
+The same rules hold for files, for models in memory and for recorded ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class NameMatch:
-    """How the tensors of a model go with the expected ones.
+    """The tensors of a model matched with the expected ones.
 
     Attributes:
         names: by expected name the name that is given; where ``whole`` is False, every given name by itself.
@@ -48,7 +48,7 @@ class NameMatch:
 
     @property
     def is_same(self) -> bool:
-        """Whether all names are the expected ones, and no more or less is there."""
+        """True if all names are the expected ones, and no more or less is there."""
         return not self.supplied and not self.notes and all(name == given for name, given in self.names.items())
 
 
@@ -83,7 +83,7 @@ def match_names(
 def _attempts(
     given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel
 ) -> Iterator[NameMatch]:
-    """Every way in which all that is expected is found."""
+    """Yield every way in which all that is expected is found."""
     wanted = expected.layout.names
     for own, want in (
         ({name: name for name in given}, {name: name for name in wanted}),
@@ -93,11 +93,11 @@ def _attempts(
             continue
         for prefix in ("", *prefixes(own, [*want])):
             keys = {name: own[f"{prefix}{key}"] for key, name in want.items() if f"{prefix}{key}" in own}
-            if (found := _completed(given, dtypes, expected, keys)) is not None:
+            if (found := _complete(given, dtypes, expected, keys)) is not None:
                 yield found
         for prefix in prefixes(want, [*own]):
             keys = {want[f"{prefix}{key}"]: name for key, name in own.items() if f"{prefix}{key}" in want}
-            if (found := _completed(given, dtypes, expected, keys)) is not None:
+            if (found := _complete(given, dtypes, expected, keys)) is not None:
                 yield found
 
 
@@ -125,7 +125,7 @@ def prefixes(names: Mapping[str, object], wanted: list[str]) -> list[str]:
     return sorted(some, key=lambda prefix: -sum(f"{prefix}{want}" in names for want in wanted))
 
 
-def _completed(
+def _complete(
     given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel, names: dict[str, str]
 ) -> NameMatch | None:
     """With tied names and constants that are not there; None where anything else is missing or too much."""
@@ -174,7 +174,7 @@ def _are(names: list[str]) -> str:
 
 
 def _about_names(names: Mapping[str, str]) -> list[str]:
-    """A clause on how names were changed."""
+    """Return a clause on how names were changed."""
     if all(want == name for want, name in names.items()):
         return []
     want, name = next(iter(names.items()))
@@ -219,7 +219,7 @@ def refuse_untied(
 
 
 def is_constant(entry: TensorEntry) -> bool:
-    """Whether an expected tensor is the same in every model of an architecture, so that a file may lack it.
+    """Check whether an expected tensor is the same in every model of an architecture, so that a file may lack it.
 
     Whole numbers beside the parameters are (``position_ids``, counts of batches), and floating ones by their name. What
     is measured while training is not: running statistics; nor are weights that are stored as whole numbers.
@@ -236,7 +236,7 @@ def is_constant(entry: TensorEntry) -> bool:
 
 
 def is_no_weight(name: str, value: np.ndarray, dtype: str) -> bool:
-    """Whether a tensor that nobody expects can be left out: a counter or a constant, by its type, size and name.
+    """Check whether a tensor that nobody expects can be left out: a counter or a constant, by its type, size and name.
 
     >>> is_no_weight("n_averaged", np.array(2), "int64"), is_no_weight("fc.weight", np.ones((2, 3)), "float64")
     (True, False)

@@ -22,7 +22,7 @@ _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of
 
 
 def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
-    """The arrays by name, of the types that they have.
+    """Read data in any of these forms: the arrays by name, of the types that they have.
 
     Args:
         place: begins sentences.
@@ -60,7 +60,7 @@ def _is_split(given: Any) -> bool:
 
 
 def _is_items(given: Any) -> bool:
-    """A Dataset or a DataLoader: what has a length and items, and is no array, list or text."""
+    """Check for a Dataset or a DataLoader: it has a length and items, and is no array, list or text."""
     sized = hasattr(given, "__len__") and (hasattr(given, "__getitem__") or hasattr(given, "dataset"))
     return sized and not hasattr(given, "shape") and not isinstance(given, tuple | list | str | bytes | Mapping)
 

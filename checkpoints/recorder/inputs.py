@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..io.untrusted import RESULT, expanded, read_text, real_path
+from ..io.untrusted import RESULT, expand_home, read_text, real_path
 from ..runs.info import sha256_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ELSEWHERE = {"method": "method=", "seed": "seed=", "run.seed": "seed=", "label"
 
 
 def named_data(name: str) -> dict[str, str]:
-    """The ``data`` of ``run.json``; of an ``npz:PATH`` that is there the absolute path, and ``file_sha256``.
+    """Return the ``data`` of ``run.json``; of an ``npz:PATH`` that is there the absolute path, and ``file_sha256``.
 
     >>> named_data("digits"), named_data("npz:nowhere.npz")
     ({'name': 'digits'}, {'name': 'npz:nowhere.npz'})
@@ -58,11 +58,11 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
 
 def path_of(name: str) -> Path | None:
     """Where the file of ``npz:PATH`` lies; None of other names."""
-    return expanded(name.removeprefix(_FILE)) if name.startswith(_FILE) else None
+    return expand_home(name.removeprefix(_FILE)) if name.startswith(_FILE) else None
 
 
 def counts_of(given: Any, rounds: Sequence[RoundFiles]) -> list[dict[int, int] | None]:
-    """n_k of each round's clients; None where none were given.
+    """Read n_k of each round's clients; None where none were given.
 
     Args:
         given: numbers in the order of the clients, as a list or as ``10,20,30``; by the client's number; or a ``.csv``
@@ -142,7 +142,7 @@ def _count(place: str, value: Any) -> int:
 
 
 def named_method(method: str | None, seed: Any, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The ``method``, ``seed`` and ``settings`` of ``run.json``, as far as they are given.
+    """Return the ``method``, ``seed`` and ``settings`` of ``run.json``, as far as they are given.
 
     Settings that are mappings are laid flat, ``{"client": {"lr": 0.1}}`` as ``{"client.lr": 0.1}``: as
     ``fedscope train`` calls its own, so that a table has one column of both.
@@ -188,7 +188,7 @@ def _flat(settings: Mapping[Any, Any], section: str = "") -> list[tuple[str, Any
 
 
 def _value(name: str, value: Any) -> Any:
-    """A value as JSON has it."""
+    """Make a value one that JSON has."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple) and not any(isinstance(one, list | tuple) for one in value):

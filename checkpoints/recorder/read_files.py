@@ -26,7 +26,7 @@ _LAST = ("weight", "bias", *STATISTICS)
 
 @dataclass(frozen=True, eq=False)
 class NamedArchitecture:
-    """What models should look like.
+    """The model that files are expected to hold, with a name for sentences.
 
     Attributes:
         name: for sentences.
@@ -38,12 +38,12 @@ class NamedArchitecture:
 
     @cached_property
     def layout(self) -> Layout:
-        """What stands where."""
+        """The layout of the module."""
         return self.module.layout()
 
     @cached_property
     def expected(self) -> ExpectedModel:
-        """What stands where, what is tied, and the constants."""
+        """The expected model: layout, tied tensors and constants."""
         return self.module.expected(self.layout)
 
 
@@ -71,7 +71,7 @@ class FileReader:
         self.adapters = ""
 
     def read(self, path: Path) -> ModelTensors:
-        """One model.
+        """Read one model.
 
         Raises:
             FedscopeError: as :func:`~fedscope.checkpoints.models.files.read_model`; what does not go with the
@@ -102,14 +102,14 @@ class FileReader:
         return model
 
     def in_order(self, model: ModelTensors) -> ModelTensors:
-        """The same with its tensors in the architecture's order, as far as the files that were read say it."""
+        """Put a model's tensors into the architecture's order, as far as the files that were read say it."""
         names = self._names or tuple(model.arrays)
         if not self._ordered:
             names = tuple(sorted(names, key=_by_name))
         return ModelTensors({name: model.arrays[name] for name in names}, model.dtypes, model.parameters)
 
     def sentences(self) -> list[str]:
-        """What was changed, a sentence each, with the first of the files."""
+        """List the changes, a sentence each, with the first of the files."""
         return [f"{listed(paths, 3)}: {note}" for note, paths in self.notes.items()]
 
     def _note(self, path: Path, note: str) -> None:
@@ -134,7 +134,8 @@ class FileReader:
             raise FedscopeError(f"{path}: {error}") from None
 
     def _fitted(self, path: Path, model: ModelTensors, expected: ExpectedModel) -> ModelTensors:
-        """By the expected names. That two tensors of the first file are one there need not hold for the others."""
+        """Rename to the expected names. That two tensors of the first file are one there need not hold for the
+        others."""
         if self.architecture is None and all(name in model.arrays for name in expected.tied):
             expected = replace(expected, tied={})
         fitted, notes = model.fitted(path, expected)
@@ -184,6 +185,6 @@ def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, type
 
 
 def _by_name(name: str) -> tuple[Any, ...]:
-    """A key for the order that most architectures have: by module, weights before biases."""
+    """Return a key for the order that most architectures have: by module, weights before biases."""
     module, _, last = name.rpartition(".")
     return natural(module), _LAST.index(last) if last in _LAST else len(_LAST), natural(last)

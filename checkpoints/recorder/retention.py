@@ -1,4 +1,4 @@
-"""Which of a loop's clients are kept whole, and sketches of all of them."""
+"""Retention of a loop's clients: which are recorded with their models, and sketches of all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .coerce_models import ModelTensors, numbers_of
 
 @dataclass(frozen=True)
 class ClientRetention:
-    """What is kept of a round's clients, beside who they were.
+    """The models and sketches of a round's clients that are recorded.
 
     Attributes:
         keep: ``all``, ``none``, ``every:N`` (all of every N-th round), rounds as ``1,20``, or ``sample:m`` (m clients
@@ -49,8 +49,8 @@ class ClientRetention:
         return RetentionPolicy.parse(self.keep, place="keep")
 
     def places(self, number: int, clients: int) -> np.ndarray:
-        """Whose models of a round are kept, [m], ascending places among its C clients; a sample is drawn as in runs
-        that are trained here with ``data.seed = 0``."""
+        """Choose the clients whose models are recorded, [m], ascending places among the round's C; a sample is drawn as
+        in runs that are trained here with ``data.seed = 0``."""
         policy = self._policy
         if policy.sampled:
             return draw_kept_clients(clients, policy.sampled, seed=0, round=number)
@@ -59,7 +59,7 @@ class ClientRetention:
     def sketches(
         self, layout: Layout, single: Mapping[str, ModelTensors | None], clients: Sequence[ModelTensors], place: str
     ) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-        """Of all clients' updates, [C, k], and of the single models by name, [k]; None where none are asked for.
+        """Sketch all clients' updates, [C, k], and the single models by name, [k]; None where none are asked for.
 
         Args:
             single: ``start`` and ``global``.

@@ -54,17 +54,17 @@ class ColumnChunk:
 
     @property
     def rows(self) -> int:
-        """How many models."""
+        """The number of models."""
         return len(self.places)
 
     @property
     def count(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         count: int = self.where.stop - self.where.start
         return count
 
     def read(self, buffer: np.ndarray | None = None) -> np.ndarray:
-        """The values, [rows, count].
+        """Read the values, [rows, count].
 
         Args:
             buffer: of at least so many numbers of this dtype, flat, that they are written to; a new one by default.
@@ -83,7 +83,7 @@ class ColumnChunk:
 def read_chunks(
     round_: Round, columns: int, layers: Collection[str] | None = None, *, which: str = "clients"
 ) -> Iterator[ColumnChunk]:
-    """The parameters of a round's models, chunk after chunk in the layout's order; nothing is read yet.
+    """Yield the parameters of a round's models, chunk after chunk in the layout's order; nothing is read yet.
 
     Args:
         columns: of a chunk, at most.
@@ -94,7 +94,7 @@ def read_chunks(
         FedscopeError: the models were not recorded; a layer that is no parameter of them (says which are); a file that
             is damaged or belongs to another run.
     """
-    return _announced(_chunks(round_, columns, layers, which))
+    return _prefetch(_chunks(round_, columns, layers, which))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class Columns:
 
 
 def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: int = NUMBERS) -> Iterator[Columns]:
-    """The clients' parameters, a block after the other in the layout's order; each number is read once.
+    """Yield the clients' parameters, a block after the other in the layout's order; each number is read once.
 
     Args:
         layers: only these; all by default.
@@ -152,15 +152,16 @@ def _chunks(round_: Round, columns: int, layers: Collection[str] | None, which: 
             if found[name].unverified:
                 _verify(opened, which, name, file, places)
         else:
-            source, places = _unpacked(round_, which, name)
+            source, places = _unpack(round_, which, name)
         for start in range(0, where.stop - where.start, columns):
             here = slice(where.start + start, min(where.start + start + columns, where.stop))
             begins = tuple(place + start * layout.dtype.itemsize for place in places)
             yield ColumnChunk(name, here, start, layout.dtype, source, begins)
 
 
-def _announced(chunks: Iterator[ColumnChunk]) -> Iterator[ColumnChunk]:
-    """The same, some of them ahead told to the system, which fetches them while others are worked on."""
+def _prefetch(chunks: Iterator[ColumnChunk]) -> Iterator[ColumnChunk]:
+    """Yield the same chunks, some of them announced ahead to the system, which fetches them while others are worked
+    on."""
     if not hasattr(os, "posix_fadvise"):  # not on this system
         yield from chunks
         return
@@ -201,8 +202,8 @@ class _File:
         self.raw.close()
 
 
-def _unpacked(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:
-    """A temporary file with a parameter's rows, read and decoded one by one, and where they begin.
+def _unpack(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:
+    """Write a parameter's rows to a temporary file, read and decoded one by one; returns it and where they begin.
 
     Raises:
         FedscopeError: there is no room for it.
@@ -260,7 +261,7 @@ def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence
     for k, (place, client) in enumerate(zip(places, clients, strict=True)):
         if not file.wants(path, k):
             continue
-        running = checksums.running(path, int(client), dtype, shape)
+        running = checksums.running_checksum(path, int(client), dtype, shape)
         for begin in range(0, size, _BLOCK):
             part = block[: size - begin]
             raw.read(part, place + begin)
@@ -269,7 +270,7 @@ def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence
 
 
 def _rows(stored: ValidatedDataset, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
-    """The byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
+    """Return the byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
     if not prod(stored.shape):
         return None
     count, dataset = stored.shape[0] if stacked else 1, stored.id

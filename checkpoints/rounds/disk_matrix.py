@@ -1,4 +1,5 @@
-"""A matrix [C, P] on the disk, in the place of one in memory: what is asked for is read, the rest stays where it is."""
+"""Matrices [C, P] on disk: temporary ones, and the clients of a recorded round. Rows and columns are read when they are
+asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import DiskFullError, FedscopeError, spoken_size
+from ..errors import DiskFullError, FedscopeError, format_size
 from ..io.atomic import disk_is_full
 from ..models.weights import Weights
 from .columns import read_chunks, read_columns
@@ -23,8 +24,7 @@ NUMBERS = 4 * 2**20
 
 
 class DiskMatrix(ABC):
-    """What a matrix [C, P] answers without being in memory, so that it can be the ``parameters`` of
-    :class:`~fedscope.checkpoints.Weights`.
+    """A matrix [C, P] on disk that can be the ``parameters`` of :class:`~fedscope.checkpoints.Weights`.
 
     ``rows[k]`` is row k [P], read anew; ``rows[[3, 5]]`` are some of them [2, P]; ``rows[:, a:b]`` is the same for some
     columns, of which nothing is read yet. Iterating reads a row at a time. ``np.asarray(rows)`` reads everything, so
@@ -52,7 +52,7 @@ class DiskMatrix(ABC):
         return values
 
     def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
-        """All columns in their order, some at a time: where they lie, and their values [C, n].
+        """Yield all columns in their order, some at a time: where they lie, and their values [C, n].
 
         Args:
             numbers: in a block, at most (at least a column).
@@ -62,7 +62,7 @@ class DiskMatrix(ABC):
 
     @property
     def nbytes(self) -> int:
-        """What it would take in memory."""
+        """The bytes that it would take in memory."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class _Columns(DiskMatrix):
 
 
 class TemporaryMatrix(DiskMatrix):
-    """Rows that are written once, in any order, and read until nobody holds the matrix any more.
+    """A matrix whose rows are written once, in any order, and read until nobody holds it any more.
 
     The file has no name: it is gone when its process ends, in whatever way, so there is nothing to clean up.
 
@@ -144,7 +144,7 @@ class TemporaryMatrix(DiskMatrix):
                     raise
                 raise DiskFullError(
                     f"{self._folder}: the disk is full: the clients of a round, which are put aside there, take "
-                    f"{spoken_size(self.nbytes)}; make room"
+                    f"{format_size(self.nbytes)}; make room"
                 ) from error
             left, place = left[written:], place + written
 
@@ -161,7 +161,7 @@ class TemporaryMatrix(DiskMatrix):
 
 
 class RecordedMatrix(DiskMatrix):
-    """The parameters of a round's clients, in the order of ``client_ids``; whatever is read is verified, once.
+    """The parameters of a recorded round's clients, in the order of ``client_ids``; whatever is read is verified, once.
 
     Raises:
         FedscopeError: on reading, as :meth:`Round.clients` and :func:`read_chunks`.
@@ -191,7 +191,7 @@ class RecordedMatrix(DiskMatrix):
 
 
 def recorded_matrix(round_: Round) -> Weights:
-    """The clients of a round, [C, P]: their parameters stay in the file, their buffers are read.
+    """Open the clients of a round, [C, P]: their parameters stay in the file, their buffers are read.
 
     Raises:
         FedscopeError: they were not recorded.
@@ -212,7 +212,7 @@ def read_at(file: int, left: memoryview, place: int) -> int:
 
 
 def cut(columns: int, width: int) -> Iterator[slice]:
-    """All columns, ``width`` at a time.
+    """Yield all columns, ``width`` at a time.
 
     >>> list(cut(5, 3))
     [slice(0, 3, None), slice(3, 5, None)]
@@ -222,11 +222,11 @@ def cut(columns: int, width: int) -> Iterator[slice]:
 
 
 def as_array(rows: DiskMatrix) -> np.ndarray:
-    """The same object: whoever is given it as an array asks for rows, columns, its shape and its dtype alone."""
+    """Cast a matrix on disk to an array: callers ask it for rows, columns, its shape and its dtype alone."""
     return cast(np.ndarray, rows)
 
 
 def as_disk_matrix(rows: np.ndarray) -> DiskMatrix | None:
-    """The same object where it is on the disk; None of an array in memory."""
+    """Cast an array back to the matrix on disk that it is; None of an array in memory."""
     found: object = rows
     return found if isinstance(found, DiskMatrix) else None

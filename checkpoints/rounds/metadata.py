@@ -51,7 +51,7 @@ class RoundMetadata:
 
 
 def read_names(file: RoundFile, number: int, identity: str | None = None) -> frozenset[str]:
-    """What a round's file holds, by name; nothing of it is read.
+    """List the names in a round's file; nothing of it is read.
 
     Args:
         identity: of the run that wrote it; None where that is not known.
@@ -86,7 +86,7 @@ def read_metadata(file: RoundFile, number: int, population: int | None, identity
         has_mean="average" in states and "clients_mean" in file.names("state/average"),
         client_states=tuple(file.names("client_state")) if "client_state" in there else (),
         all_client_test_error=_errors(file, population) if "all_client_test_error" in there else None,
-        sampled_ids=_sampled(file, columns["client_ids"]) if {SAMPLED, SAMPLED_IDS} & there else None,
+        sampled_ids=_sampled_ids(file, columns["client_ids"]) if {SAMPLED, SAMPLED_IDS} & there else None,
     )
 
 
@@ -108,8 +108,9 @@ def _errors(file: RoundFile, population: int | None) -> np.ndarray:
     return np.asarray(errors, np.float64)
 
 
-def _sampled(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
-    """Whose models were kept, where not all were: ascending ids of clients that took part."""
+def _sampled_ids(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
+    """Read the ids of the clients whose models were recorded, where not all were: ascending, of clients that took
+    part."""
     ids = np.asarray(file.array(SAMPLED_IDS, "iu"))
     known = set() if client_ids is None else set(client_ids.tolist())
     if ids.ndim != 1 or not len(ids) or (ids[1:] <= ids[:-1]).any() or not known.issuperset(ids.tolist()):
@@ -120,7 +121,7 @@ def _sampled(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
 
 
 def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
-    """The sketches of a cohort's updates, [C, k].
+    """Read the sketches of a cohort's updates, [C, k].
 
     Raises:
         FedscopeError: damaged; of another number of clients.
@@ -132,7 +133,7 @@ def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
 
 
 def read_whole_sketch(file: RoundFile, name: str) -> np.ndarray:
-    """The sketch of one of a round's single models, [k].
+    """Read the sketch of one of a round's single models, [k].
 
     Raises:
         FedscopeError: damaged; of another size than those of the clients.

@@ -51,7 +51,7 @@ Metrics = Mapping[str, float | int | None]
 
 
 def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """The columns beside :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
+    """Return the columns beside :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
 
     >>> further([{"lr": 0.1}, {"lr": 0.1, "test_error_photo": 0.2, "note": 1}])
     ('test_error_photo',)
@@ -61,12 +61,13 @@ def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 
 def head_of(more: Sequence[str] = ()) -> str:
-    """The first line of a table with these further columns."""
+    """Return the first line of a table with these further columns."""
     return ",".join((*COLUMNS, *more, CHECK)) + "\n"
 
 
 def to_json(metrics: Metrics) -> str:
-    """One JSON object. What is no number (None, NaN) is null; infinities are 1e999, a number to every JSON reader.
+    """Return one JSON object. What is no number (None, NaN) is null; infinities are 1e999, a number to every JSON
+    reader.
 
     >>> to_json({"test_loss": float("nan"), "train_loss": float("inf"), "participants": 10})
     '{"test_loss": null, "train_loss": 1e999, "participants": 10}'
@@ -75,12 +76,12 @@ def to_json(metrics: Metrics) -> str:
 
 
 def from_json(text: str) -> dict[str, float | int | None]:
-    """The inverse of :func:`to_json`; null is NaN."""
+    """Invert :func:`to_json`; null is NaN."""
     return {name: math.nan if value is None else value for name, value in json.loads(text).items()}
 
 
 def to_row(round: int, metrics: Metrics, more: Sequence[str] = (), identity: str = "") -> str:
-    """One line of ``metrics.csv``; what does not apply, or is no number, is empty.
+    """Write one line of ``metrics.csv``; what does not apply, or is no number, is empty.
 
     Args:
         more: the table's further columns.
@@ -110,7 +111,7 @@ def append_row(path: Path, round: int, metrics: Metrics, more: Sequence[str] = (
 
 
 class MetricRows(NamedTuple):
-    """What lies in a table.
+    """The rows of a table of metrics.
 
     Attributes:
         own: the rows by round that were written for the run, NaN where empty.
@@ -126,12 +127,12 @@ class MetricRows(NamedTuple):
 
 
 def read_table(path: Path, identity: str = "") -> dict[int, dict[str, float]]:
-    """The rows by round, NaN where empty: those that :func:`read_rows` finds to be the run's own."""
+    """Read the rows by round, NaN where empty: those that :func:`read_rows` finds to be the run's own."""
     return read_rows(path, identity).own
 
 
 def read_rows(path: Path, identity: str = "") -> MetricRows:
-    """The rows of a table. No file is no row.
+    """Read the rows of a table. No file is no row.
 
     What is torn, not a row of numbers or another row than was written (its crc32 says so) is none of the run. Tables of
     other programs, and of fedscope before it wrote that column, have no crc32: they are believed where the run has no
@@ -176,7 +177,7 @@ def read_rows(path: Path, identity: str = "") -> MetricRows:
 def to_arrays(
     rounds: Sequence[int], rows: Mapping[int, Metrics], of: Callable[[int], Metrics]
 ) -> dict[str, np.ndarray]:
-    """Each column over ``rounds``, float64, NaN where empty: from the table's rows, else from ``of(round)``."""
+    """Return each column over ``rounds``, float64, NaN where empty: from the table's rows, else from ``of(round)``."""
     known = [rows[t] if t in rows else of(t) for t in rounds]
     names = (*COLUMNS, *further(known))
     arrays = {name: np.array([_float(row.get(name)) for row in known], dtype=np.float64) for name in names}

@@ -18,8 +18,8 @@ from .writer import CLIENTS, SAMPLED, decode, is_encoded
 
 
 def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
-    """The models of a group that has a row a client, [C, P], by the places of their rows; or with None the only one of
-    another group, as ``start``, [P]."""
+    """Read the models of a group that has a row a client, [C, P], by the places of their rows; or with None the only
+    one of another group, as ``start``, [P]."""
     layout, lead = file.layout, () if places is None else (len(places),)
     # all of it is validated before room is made for any of it
     opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
@@ -40,7 +40,7 @@ def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> We
 
 
 def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray]:
-    """The clients' buffers, [C, \\*shape] by name, by the places of their rows."""
+    """Read the clients' buffers, [C, \\*shape] by name, by the places of their rows."""
     buffers: dict[str, np.ndarray] = {}
     for entry in file.layout.buffers:
         stored, code = open_entry(file, "clients", entry, stacked=True)
@@ -51,7 +51,7 @@ def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray
 
 
 def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
-    """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+    """Read a parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
     entry = file.layout.by_name[layer]
     stacked = which == "clients"
     stored, code = open_entry(file, which, entry, stacked=stacked)
@@ -62,7 +62,7 @@ def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
 
 
 def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
-    """Arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
+    """Read arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
     layout, state = file.layout, {}
     for name in file.names(group):
         path = f"{group}/{name}"
@@ -81,7 +81,7 @@ def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
 
 
 def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weights | np.ndarray:
-    """Some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
+    """Read some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
     path = f"client_state/{name}"
     kind = _kind(file, path)
     if not file.validated.is_group(path):
@@ -93,7 +93,7 @@ def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weig
 
 
 def is_packed(file: RoundFile, path: str) -> bool:
-    """Whether a dataset is stored in another form than it has in memory."""
+    """Check whether a dataset is stored in another form than it has in memory."""
     if not file.validated.has(path):
         return False
     stored = file.validated.dataset(path, "biuf")
@@ -110,8 +110,8 @@ class ValueEncoding(NamedTuple):
 def open_entry(
     file: RoundFile, group: str, entry: TensorEntry, *, stacked: bool
 ) -> tuple[ValidatedDataset, ValueEncoding | None]:
-    """An entry of a group of models, and what its rows are where they are no numbers: the bits of bfloat16, or
-    differences from ``start``.
+    """Open an entry of a group of models; returns it and the encoding of its rows where they are no numbers: the bits
+    of bfloat16, or differences from ``start``.
 
     Raises:
         FedscopeError: as :class:`ValidatedFile`; an encoding that is not known.
@@ -153,7 +153,7 @@ def _row(file: RoundFile, stored: ValidatedDataset, code: ValueEncoding | None, 
 
 
 def _kind(file: RoundFile, path: str) -> str:
-    """What a group is said to hold: ``model``, ``vector``, or "" where it holds others."""
+    """Read a group's kind: ``model``, ``vector``, or "" where it holds others."""
     if not file.validated.has(path):
         raise file.validated.damaged(f"it lacks {path}")
     kind = ""

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import FedscopeError
 from ..io import checksums
 from ..io.checksums import KIND, NONE, VERIFIED, ChecksumTable, FileState
-from ..io.hdf5 import attribute, descriptor_of, reading
+from ..io.hdf5 import attribute, descriptor_of, open_hdf5
 from ..io.hdf5_validation import ValidatedDataset, ValidatedFile
 from ..models.weights import Layout
 from .writer import FORMAT, VERSION
@@ -32,7 +32,7 @@ def open_round(path: Path, layout: Layout, *, anew: bool = False) -> Iterator[Ro
     Raises:
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
-    with reading(path, FORMAT, VERSION, _WHAT) as file:
+    with open_hdf5(path, FORMAT, VERSION, _WHAT) as file:
         yield RoundFile(file, path, layout, anew=anew)
 
 
@@ -60,7 +60,7 @@ class RoundFile:
     # --- what there is ---
 
     def names(self, group: str) -> list[str]:
-        """What a group holds, of which nothing may be missing or added since it was written."""
+        """List the names in a group, of which nothing may be missing or added since it was written."""
         found = self.validated.names(group)
         if self.has_table and f"{group}/" not in self._marks:
             known = self.table.below(group)
@@ -113,11 +113,11 @@ class RoundFile:
         return ChecksumTable(records)
 
     def wants(self, path: str, place: int = 0) -> bool:
-        """Whether a dataset, or a row of it, is still to be compared with its checksum."""
+        """Check whether a dataset, or a row of it, is still to be compared with its checksum."""
         return self.has_table and not self._marks.get(path, 0) >> place & 1
 
     def expected(self, path: str, client: int) -> int:
-        """The checksum that a value was written with.
+        """Return the checksum that a value was written with.
 
         Raises:
             FedscopeError: it was not written.
@@ -125,7 +125,7 @@ class RoundFile:
         if path not in self._sums:
             self._sums[path] = self.table.of(path)
         if client not in self._sums[path]:
-            raise self.validated.damaged(f"{_spoken(path, client)} is not in its table of checksums")
+            raise self.validated.damaged(f"{_describe_value(path, client)} is not in its table of checksums")
         return self._sums[path][client]
 
     def compare(self, path: str, place: int, client: int, found: int) -> None:
@@ -135,7 +135,9 @@ class RoundFile:
             FedscopeError: it is not.
         """
         if found != self.expected(path, client):
-            raise self.validated.damaged(f"{_spoken(path, client)} is not what was written (its checksum is another)")
+            raise self.validated.damaged(
+                f"{_describe_value(path, client)} is not what was written (its checksum is another)"
+            )
         self._marks[path] = self._marks.get(path, 0) | 1 << place
 
     def verify(self, stored: ValidatedDataset, place: int | None, value: np.ndarray) -> None:
@@ -169,7 +171,7 @@ class RoundFile:
         self.verify(stored, place, out)
 
     def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
-        """A dataset as an array of its own type, verified."""
+        """Read a dataset as an array of its own type, verified."""
         stored = self.validated.dataset(path, types, shape)
         flat = np.empty(prod(stored.shape), stored.dtype.newbyteorder("="))
         self.read(stored, None, flat)
@@ -203,7 +205,7 @@ def read_row(dataset: Any, k: int | None, out: np.ndarray) -> None:
     dataset.read(h5py.h5s.create_simple(shape or (1,)), space, out)
 
 
-def _spoken(path: str, client: int) -> str:
+def _describe_value(path: str, client: int) -> str:
     if client == NONE:
         owner, at, attribute = path.partition("@")
         return f"{owner or 'the file'}'s {attribute}" if at else path

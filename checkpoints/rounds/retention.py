@@ -1,4 +1,4 @@
-"""Which rounds are kept, and how much room they take."""
+"""Retention: which rounds and which of a round's clients are recorded, and how much room they take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _OWN = 1 << 63
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Which rounds' models are recorded, ``record.clients`` and ``record.globals``, or measured, ``run.evaluate_all``.
+    """A choice of rounds: whose models are recorded, ``record.clients`` and ``record.globals``, or measured,
+    ``run.evaluate_all``.
 
     >>> [t for t in range(1, 11) if RetentionPolicy.parse("every:4").keeps(t, 10)]
     [4, 8]
@@ -71,11 +72,11 @@ class RetentionPolicy:
 
     @property
     def sampled(self) -> int:
-        """m, how many clients of every round are kept; 0 where the policy chooses rounds."""
+        """The number m of clients of every round that are recorded; 0 where the policy chooses rounds."""
         return self.count if self.kind == "sample" else 0
 
     def keeps(self, round: int, rounds_total: int) -> bool:
-        """Whether the policy keeps all of this round of a run of so many."""
+        """Check whether the policy records all of this round of a run of so many."""
         match self.kind:
             case "all":
                 return True
@@ -90,7 +91,7 @@ class RetentionPolicy:
 
 
 def draw_kept_clients(clients: int, count: int, *, seed: int, round: int) -> np.ndarray:
-    """The places of the clients of a round that are kept, ascending: [m], or all of [C] where m is not less.
+    """Draw the clients of a round that are recorded: their places, ascending, [m], or all of [C] where m is not less.
 
     Every client gets a number of 64 bits, drawn from (seed, round), and the m least ones are kept, so that every subset
     of m is equally likely. The stream is its own: whether and how many are kept changes no number of the training, and
@@ -123,8 +124,8 @@ def size_on_disk(
     population: int = 0,
     sketch: int = 0,
 ) -> int:
-    """About how many bytes a run takes, uncompressed: per kept round C clients (or a sample of m), and start, global
-    and averaged.
+    """Estimate the bytes that a run takes, uncompressed: per recorded round C clients (or a sample of m), and start,
+    global and averaged.
 
     20 ResNet-18 clients over 1,000 rounds are 0.9 TB, and their globals 0.13 TB more.
 

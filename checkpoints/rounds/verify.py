@@ -20,7 +20,7 @@ from .writer import CLIENTS, MODELS, SAMPLED
 
 @dataclass(frozen=True)
 class RoundCheck:
-    """What became of a file's check.
+    """The outcome of a file's check.
 
     Attributes:
         checksums: how many were compared; None of a file that was written without.

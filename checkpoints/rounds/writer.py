@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..io.checksums import ChecksumWriter
-from ..io.hdf5 import writing
+from ..io.hdf5 import write_hdf5
 from ..models.weights import Layout, Weights
 from . import run_identity
 from .metrics import Metrics, to_json
@@ -83,7 +83,7 @@ def write_round(
     others = (record.clients, record.sampled)
     layout = layout or next((model.layout for model in (*models, *others) if model is not None), None)
     compress, sums = compression == "delta", ChecksumWriter(np.asarray(record.client_ids))
-    with writing(path) as file:
+    with write_hdf5(path) as file:
         columns = {name: getattr(record, name) for name in _COLUMNS}
         write_metadata(file, record.round, record.metrics, columns, sums, identity)
         if record.all_client_test_error is not None:
@@ -276,7 +276,8 @@ def write_rows(
 
 
 def encode(start: np.ndarray, clients: np.ndarray) -> np.ndarray:
-    """The zigzag code of the difference between bit patterns, int32, for float32; other dtypes stay as they are.
+    """Compute the zigzag code of the difference between bit patterns, int32, for float32; other dtypes stay as they
+    are.
 
     d = bits(client) - bits(start) mod 2^32, stored as (d << 1) ^ (d >> 31): small differences of either sign become
     small codes, whose high bytes are zero, which shuffle + gzip shrinks (1.6 to 2.0 times as measured).
@@ -295,7 +296,7 @@ def encode(start: np.ndarray, clients: np.ndarray) -> np.ndarray:
 
 
 def decode(start: np.ndarray, coded: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`encode`, bit for bit (NaN payloads and the sign of zero included)."""
+    """Invert :func:`encode`, bit for bit (NaN payloads and the sign of zero included)."""
     if not is_encoded(start.dtype):
         return coded
     code = coded.view(np.uint32)
@@ -305,5 +306,5 @@ def decode(start: np.ndarray, coded: np.ndarray) -> np.ndarray:
 
 
 def is_encoded(dtype: np.dtype[np.generic]) -> bool:
-    """Whether values of this dtype are stored as differences."""
+    """Check whether values of this dtype are stored as differences."""
     return dtype == np.dtype(np.float32)

@@ -1,4 +1,5 @@
-"""``recorded-error.json``: whether a recorded run's models have the error that was recorded of them, measured once."""
+"""``recorded-error.json``: the check that a recorded run's models have the error that was recorded of them, made
+once."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ class ErrorCheck:
 
     @property
     def differs(self) -> bool:
-        """Whether the errors differ by more than rounding does, and nothing explains it."""
-        return not self.explained and far(self.recorded_error, self.error, self.samples)
+        """True if the errors differ by more than rounding does, and nothing explains it."""
+        return not self.explained and errors_differ(self.recorded_error, self.error, self.samples)
 
     def sentence(self) -> str:
         """Both numbers.
@@ -62,8 +63,8 @@ class ErrorCheck:
         'test_error of round 12 was recorded as 4.72 %, but global has 6.94 % on all 397 test samples of ...
         """
         if math.isfinite(self.recorded_error) and math.isfinite(self.error):
-            but = "but global has" if far(self.recorded_error, self.error, self.samples) else "and global has"
-            what, numbers = "test_error", (spoken(self.recorded_error), spoken(self.error))
+            but = "but global has" if errors_differ(self.recorded_error, self.error, self.samples) else "and global has"
+            what, numbers = "test_error", (format_error(self.recorded_error), format_error(self.error))
         else:
             but, what, numbers = "and global has", "test_loss", (f"{self.recorded_loss:.4g}", f"{self.loss:.4g}")
         how = "standardised by the training split" if self.standardised else "taken as they are"
@@ -73,27 +74,27 @@ class ErrorCheck:
         )
 
 
-def far(recorded: float, measured: float, samples: int) -> bool:
-    """Whether two errors differ by more than two samples and 0.2 points; not where one is missing.
+def errors_differ(recorded: float, measured: float, samples: int) -> bool:
+    """Check whether two errors differ by more than two samples and 0.2 points; not where one is missing.
 
-    >>> far(0.05, 0.052, 10_000), far(0.05, 0.0521, 10_000), far(0.05, 0.07, 100), far(0.05, 0.08, 100)
-    (False, True, False, True)
+    >>> [errors_differ(0.05, *other) for other in ((0.052, 10_000), (0.0521, 10_000), (0.07, 100), (0.08, 100))]
+    [False, True, False, True]
     """
     away = abs(recorded - measured)  # NaN is never above
     return away * samples > SAMPLES + 1e-6 and away > SHARE + 1e-9
 
 
-def spoken(error: float) -> str:
-    """An error in per cent; of what is no share the number itself.
+def format_error(error: float) -> str:
+    """Format an error in per cent; of what is no share the number itself.
 
-    >>> spoken(0.0472), spoken(4.72)
+    >>> format_error(0.0472), format_error(4.72)
     ('4.72 %', '4.72 (a share is from 0 to 1)')
     """
     return f"{100 * error:.4g} %" if 0 <= error <= 1 else f"{error:.4g} (a share is from 0 to 1)"
 
 
 def stored_checks(run: Path) -> dict[str, ErrorCheck]:
-    """The outcomes that a run's folder keeps, by their keys; what is damaged or of another kind is none."""
+    """Read the checks that a run's folder keeps, by their keys; what is damaged or of another kind is left out."""
     try:
         found = read_json(run / NAME, "a run's outcomes", "remove it")
     except (OSError, FedscopeError):
@@ -115,7 +116,7 @@ def store_check(run: Path, key: str, outcome: ErrorCheck) -> None:
 
 
 def _plain(outcome: ErrorCheck) -> dict[str, Any]:
-    """What strict readers of JSON take: no NaN, no infinities."""
+    """Make values that strict readers of JSON take: no NaN, no infinities."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(outcome).items()

@@ -132,28 +132,28 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
-    from ...checkpoints.recorder.recorder import described
+    from ...checkpoints.recorder.recorder import describe_server
     from ...checkpoints.recorder.stored_data import is_own_code
     from ...checkpoints.rounds.metrics import read_table
     from ...landscape.interchange.import_models import import_models
     from ..progress import progress
-    from ..streams import printed
+    from ..streams import printing
 
     if output.out is None:
         raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
     with progress("reading models") as report:
         run = import_models(files, output.out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out
-    server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv", run.identity))
+    server = "" if models["global_"] is None else describe_server(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
-    with printed(f"the run {run.path} is whole"):
+    with printing(f"the run {run.path} is whole"):
         if output.as_json:
             said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
             say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})
             return
         say(
-            f"{run.path}: {_spoken(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
+            f"{run.path}: {_describe_cohorts(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"
             f"{f'; {server}' if server else ''}"
         )
         named = {"model": run.info.get("model", ""), "data": run.info.get("data", {}).get("name", "")}
@@ -167,7 +167,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
             say(f"  fedscope plane {run.path}@1 --clients{given}")
 
 
-def _spoken(cohorts: Sequence[Sequence[int]]) -> str:
+def _describe_cohorts(cohorts: Sequence[Sequence[int]]) -> str:
     """``3 rounds of 8 to 10 clients``."""
     least, most = min(map(len, cohorts)), max(map(len, cohorts))
     sizes = f"{most}" if least == most else f"{least} to {most}"

@@ -12,7 +12,7 @@ import click
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.errors import spans
 from ...checkpoints.io.visible_text import brief
-from ...checkpoints.recorder.recorder import described
+from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table
 from ...checkpoints.runs.recorded_error import NAME, stored_checks
 from ...training.curves.run_names import both_seeds, settings_of, title_of
@@ -49,7 +49,7 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
         return
     folder = path or Path()
     _refuse_no_folder(folder)
-    rows = [listed(run) for run in find_runs(folder)]
+    rows = [describe_run(run) for run in find_runs(folder)]
     if as_json:
         say_json(rows)
     elif not rows:
@@ -68,7 +68,7 @@ def _cell(column: str, value: object) -> str:
     return brief(value, LONGEST if column in ("run", "method") else LONG)
 
 
-def listed(run: Run) -> dict[str, Any]:
+def describe_run(run: Run) -> dict[str, Any]:
     """A run's row; of a damaged one, what is wrong with it, so that it does not hide the others."""
     try:
         return row_of(run)
@@ -144,7 +144,7 @@ def sampled_words(rounds: Sequence[Round]) -> str:
 def server_of(run: Run, rounds: Sequence[Round]) -> str:
     """How a recorded run's server came to its models, or why that is not known; "" where there is nothing to say."""
     table = run.path / "metrics.csv"
-    if server := described(read_table(table, run.identity) if table.exists() else {}):
+    if server := describe_server(read_table(table, run.identity) if table.exists() else {}):
         return server
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import (
     Count,
     Output,
@@ -80,7 +80,7 @@ class _Plane(click.Command):
 @output_options
 def command(
     models: tuple[str, ...],
-    source: Source,
+    source: EvaluationConfig,
     output: Output,
     launcher: str,
     job: tuple[str, ...],
@@ -112,9 +112,9 @@ def command(
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
     question = plane.prepare(models, **settings, **measured)
     if block is not None:  # in a job of its own
-        from ...training.jobs.blocks import Block
+        from ...training.jobs.blocks import PartBlock
 
-        Block(block[3], *block[:3]).measure(question)
+        PartBlock(block[3], *block[:3]).measure(question)
         return
     drawing = vars(colours)
     if len(question.ends) > 1:
@@ -124,7 +124,7 @@ def command(
     answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]), **drawing)
 
 
-def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, adaptive: bool) -> Any:
+def _blocks(launcher: str, job: tuple[str, ...], count: int, source: EvaluationConfig, *, adaptive: bool) -> Any:
     """How jobs measure surfaces; None where this process does."""
     from ...checkpoints import FedscopeError
     from ...training.jobs.job_settings import read_job

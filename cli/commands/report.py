@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from ...checkpoints import FedscopeError
-from ..options import Base, Count, accept_data_option, colour_scale_option, refuse_given, standardise_option
+from ..options import Count, ResultPath, accept_data_option, colour_scale_option, refuse_given, standardise_option
 from ..printing import say, say_json
 
 
 @click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=Base(), metavar="BASE", help="Write BASE.html (default: RUN/figures/report).")
+@click.option("--out", type=ResultPath(), metavar="BASE", help="Write BASE.html (default: RUN/figures/report).")
 @click.option("--title", help="The page's heading (default: the runs' names).")
 @click.option(
     "--results",
@@ -109,9 +109,13 @@ def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Map
     if not asked:
         return
     took, less = seconds(run, asked, limit, FEWER, given=given)
-    hint = f"; --limit {FEWER} takes about {_spoken(less)}" if limit is None and took > max(LONG, 2 * less) else ""
+    hint = (
+        f"; --limit {FEWER} takes about {_describe_seconds(less)}"
+        if limit is None and took > max(LONG, 2 * less)
+        else ""
+    )
     number = f"{len(asked)} question{'s' if len(asked) > 1 else ''}"
-    say(f"{run.name}: {number}, about {_spoken(took)}{hint}", err=True)
+    say(f"{run.name}: {number}, about {_describe_seconds(took)}{hint}", err=True)
     for one in asked:
         say(f"$ fedscope {one.words}", err=True)
         try:
@@ -122,6 +126,6 @@ def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Map
             say(f"fedscope: not answered: {error}", err=True)
 
 
-def _spoken(seconds: float) -> str:
+def _describe_seconds(seconds: float) -> str:
     """``5 minutes``, ``12 s``."""
     return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{max(1, seconds):.0f} s"

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from ...checkpoints.errors import listed
 from ..options import Share, launcher_options
 from ..printing import say, say_json
 from ..progress import progress
+
+if TYPE_CHECKING:
+    from ...training.sweeps.plan import Plan
 
 
 class _Sweep(click.Command):
@@ -86,13 +89,9 @@ def command(
     jobs that still run.
     """
     from ...checkpoints import FedscopeError
-    from ...training import Setup, Sweep, read_assignments, train_plan
-    from ...training.config.config import SECTIONS
-    from ...training.config.sources import placed, stored_tables
+    from ...training import Sweep, train_plan
     from ...training.jobs.job_settings import read_job
     from ...training.jobs.launchers import chosen_launcher
-    from ...training.sweeps.axes import read_axes, read_seeds
-    from ...training.sweeps.plan import planned
 
     by = chosen_launcher(launcher, read_job(job))
     files = [word for word in keys if "=" not in word]
@@ -101,24 +100,7 @@ def command(
             raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone")
         plan, out = Sweep.open(resume).plan, resume
     else:
-        known = ("method", *SECTIONS)
-        if bare := [word for word in files if word.partition(".")[0] in known and not Path(word).exists()]:
-            raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
-        if files and len(keys) > 1 and not files[0].endswith(".toml") and not Path(files[0]).exists():
-            raise FedscopeError(
-                f"{files[0]} is neither a configuration nor KEY=A,B,C; separate values with commas and no spaces, as "
-                "in method=fma,ima"
-            )
-        if len(files) > 1:
-            raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
-        stored = stored_tables(Path(files[0])) if files else {}
-        axes = read_axes(word for word in keys if "=" in word)
-        chosen = read_seeds(seeds) if seeds else ()
-        setup = Setup(recipe or "", stored, scale)
-        try:
-            plan = planned(setup, axes, chosen, read_assignments(assignments), share=not alone)
-        except FedscopeError as error:
-            raise placed(error, Path(files[0]), stored) if files else error from None
+        plan = _plan_of(keys, recipe or "", scale, seeds, assignments, share=not alone)
         out = out or Path("sweeps") / (recipe or _name(files, keys))
     if seeds and seeds.strip().isdecimal() and int(seeds) > 1:
         say(f"fedscope: --seeds {int(seeds)} is one seed; {int(seeds)} of them are 0..{int(seeds) - 1}", err=True)
@@ -144,6 +126,42 @@ def command(
         say(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
     if failures:
         raise FedscopeError(f"{len(failures)} of {len(plan.runs)} runs failed: {listed(failures)}; see {out / 'logs'}")
+
+
+def _plan_of(
+    keys: Sequence[str], recipe: str, scale: float | None, seeds: str | None, assignments: Sequence[str], *, share: bool
+) -> Plan:
+    """The plan of what was typed.
+
+    Raises:
+        FedscopeError: words that are neither a configuration nor keys with values, and what the plan refuses.
+    """
+    from ...checkpoints import FedscopeError
+    from ...training import Setup, read_assignments
+    from ...training.config.config import SECTIONS
+    from ...training.config.sources import stored_tables, with_place
+    from ...training.sweeps.axes import read_axes, read_seeds
+    from ...training.sweeps.plan import plan_sweep
+
+    files = [word for word in keys if "=" not in word]
+    known = ("method", *SECTIONS)
+    if bare := [word for word in files if word.partition(".")[0] in known and not Path(word).exists()]:
+        raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
+    if files and len(keys) > 1 and not files[0].endswith(".toml") and not Path(files[0]).exists():
+        raise FedscopeError(
+            f"{files[0]} is neither a configuration nor KEY=A,B,C; separate values with commas and no spaces, as "
+            "in method=fma,ima"
+        )
+    if len(files) > 1:
+        raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
+    stored = stored_tables(Path(files[0])) if files else {}
+    axes = read_axes(word for word in keys if "=" in word)
+    chosen = read_seeds(seeds) if seeds else ()
+    setup = Setup(recipe, stored, scale)
+    try:
+        return plan_sweep(setup, axes, chosen, read_assignments(assignments), share=share)
+    except FedscopeError as error:
+        raise with_place(error, Path(files[0]), stored) if files else error from None
 
 
 class _Watcher:
@@ -186,7 +204,7 @@ def _name(files: list[str], keys: tuple[str, ...]) -> str:
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     """The commands that are left, in their order, and an estimate."""
     from ...analysis.execution import spoken
-    from ...checkpoints import spoken_size
+    from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate
     from ...training.sweeps.schedule import commands_of
     from ...training.sweeps.sweep import rounds_there
@@ -204,5 +222,5 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         return
     say(
         f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}: about {spoken(guess.seconds)} on this "
-        f"machine, from a few steps of each kind, and up to {spoken_size(guess.bytes)} on the disk"
+        f"machine, from a few steps of each kind, and up to {format_size(guess.bytes)} on the disk"
     )

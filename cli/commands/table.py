@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..options import Base, Count, Share
+from ..options import Count, ResultPath, Share
 from ..printing import say, say_json, say_lines
 
 
@@ -52,7 +52,7 @@ from ..printing import say, say_json, say_lines
 @click.option("--baseline", metavar="ROW", help="The row to compare the others with.  [default: fma]")
 @click.option("--format", "form", default="text", metavar="FORM", help="Format: text, markdown, csv, latex or typst.")
 @click.option("--commands", is_flag=True, help="Print instead the commands that train the runs of each row.")
-@click.option("--out", type=Base(), help="Write the numbers to BASE.*, and draw them against a setting.")
+@click.option("--out", type=ResultPath(), help="Write the numbers to BASE.*, and draw them against a setting.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..options import Share
 from ..printing import say, say_json, say_lines
+
+if TYPE_CHECKING:
+    from ...checkpoints import Run
+    from ...training.loop.options import TrainOptions
 
 #: what ``run.engine`` takes
 ENGINES = ("auto", "threads", "device", "cohort")
@@ -115,12 +120,9 @@ def command(
     """
     from ...checkpoints import FedscopeError, nearest
     from ...distributed.engines import is_cluster
-    from ...training import Setup, canonical_method, merge, preset, read_assignments
-    from ...training import resume as resume_run
-    from ...training import train as train_run
-    from ...training.config.sources import placed, stored_tables
+    from ...training import canonical_method, merge, preset, read_assignments
     from ...training.import_string import is_call
-    from ..progress import TrainingWatcher, fetch
+    from ...training.loop.options import TrainOptions
 
     method = canonical_method(method) if method else None
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
@@ -132,8 +134,8 @@ def command(
         )
     given += [f"run.engine={engine}"] if engine is not None and cluster is None else []
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
-    how: dict[str, Any] = {"keep_going": keep_going, "engine": cluster, "task": own, "until": until}
-    how["profile"] = _profile_at(profile)
+    times = _profile_at(profile)
+    how = TrainOptions(force, keep_going, engine=cluster, task=own, until=until, profile=times)
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
@@ -142,38 +144,69 @@ def command(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
                 "--engine ray, --until or --profile"
             )
-        with TrainingWatcher(str(resume)) as watcher, _resumable(resume), _profiled(how["profile"], profile):
-            run = resume_run(resume, watcher=watcher, **how)
-        _say(run, as_json, how["profile"])
-        return
-    how["force"] = force
-    if from_ is not None:
+        run = _resumed(resume, how, profile)
+    elif from_ is not None:
         if other := config or (recipe and f"--recipe {recipe}") or (scale and f"--scale {scale:g}"):
             raise FedscopeError(
                 f"--from {from_} takes the settings of that run; leave {other} out, and use flags or --set"
             )
         if download:
             raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
-        layers = (preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
-        with _profiled(how["profile"], profile):
-            run = _branched(from_, method, merge(*layers), out, how)
-        _say(run, as_json, how["profile"])
-        return
-    stored = stored_tables(config) if config else {}
-    setup = Setup(recipe or "", stored, scale)
-    flags_given = read_assignments(given), read_assignments(assignments)
+        changes = merge(preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
+        with _profiled(times, profile):
+            run = _branched(from_, method, changes, out, how)
+    else:
+        typed = Typed(config, method, recipe or "", scale, (given, assignments))
+        run = _started(typed, out, how, profile, download=download)
+    _say(run, as_json, times)
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A new run as it was typed.
+
+    Attributes:
+        assignments: ``section.key=value``, of which later ones count more.
+    """
+
+    config: Path | None
+    method: str | None
+    recipe: str
+    scale: float | None
+    assignments: tuple[Sequence[str], Sequence[str]]
+
+
+def _started(typed: Typed, out: Path | None, how: TrainOptions, trace: Path | None, *, download: bool) -> Run:
+    """A new run."""
+    from ...checkpoints import FedscopeError
+    from ...training import Setup, read_assignments
+    from ...training.config.sources import stored_tables, with_place
+    from ...training.loop.train import train_with
+    from ..progress import TrainingWatcher, fetch
+
+    stored = stored_tables(typed.config) if typed.config else {}
+    setup = Setup(typed.recipe, stored, typed.scale)
+    layers = [read_assignments(texts) for texts in typed.assignments]
     try:
-        resolved = setup.config(method, *flags_given)
+        resolved = setup.config(typed.method, *layers)
     except FedscopeError as error:
-        raise placed(error, config, stored) if config else error from None
-    if note := setup.note(setup.notes(resolved, method, *flags_given)):
+        raise with_place(error, typed.config, stored) if typed.config else error from None
+    if note := setup.note(setup.notes(resolved, typed.method, *layers)):
         say(f"fedscope: {note}", err=True)
     if download:
         fetch(resolved.data.name)
-    out = out or Path("runs") / (recipe or "") / (method or resolved.title())
-    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _profiled(how["profile"], profile):
-        run = train_run(resolved, out, watcher=watcher, **how)
-    _say(run, as_json, how["profile"])
+    out = out or Path("runs") / typed.recipe / (typed.method or resolved.title())
+    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _profiled(how.profile, trace):
+        return train_with(resolved, out, replace(how, watcher=watcher))
+
+
+def _resumed(path: Path, how: TrainOptions, trace: Path | None) -> Run:
+    """A run that goes on."""
+    from ...training.loop.train import resume_with
+    from ..progress import TrainingWatcher
+
+    with TrainingWatcher(str(path)) as watcher, _resumable(path), _profiled(how.profile, trace):
+        return resume_with(path, replace(how, watcher=watcher))
 
 
 def _setting(config: Any) -> str:
@@ -182,11 +215,12 @@ def _setting(config: Any) -> str:
 
 
 def _branched(
-    address: str, method: str | None, changes: dict[str, dict[str, Any]], out: Path | None, how: dict[str, Any]
-) -> Any:
+    address: str, method: str | None, changes: Mapping[str, Mapping[str, Any]], out: Path | None, how: TrainOptions
+) -> Run:
     """A run that goes on from a round of another one."""
     from ...checkpoints import FedscopeError, Run, parse_address, real_path
-    from ...training import branch, branch_notes, branched_config
+    from ...training import branch_notes, branched_config
+    from ...training.loop.branch import branch_with
     from ..progress import TrainingWatcher
 
     found = parse_address(address)
@@ -200,7 +234,7 @@ def _branched(
     for note in branch_notes(run, number, config):
         say(f"fedscope: {note}", err=True)
     with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target):
-        return branch(run, number, changes, target, watcher=watcher, **how)
+        return branch_with(run, number, changes, target, replace(how, watcher=watcher))
 
 
 @contextmanager
@@ -248,7 +282,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
 
     from ...results import plain
     from ...training import Curves
-    from ..streams import printed
+    from ..streams import printing
 
     measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
@@ -256,7 +290,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     mean, deviation, count = measured.tail(name)
     last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
-    whole = printed(f"the run {run.path} is whole, with {last} of {of} rounds")
+    whole = printing(f"the run {run.path} is whole, with {last} of {of} rounds")
     if as_json:
         said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         said |= {"profile": profile.findings()} if profile is not None else {}

@@ -13,7 +13,7 @@ from ..results.base import versions
 from ..results.resume import ResumeStore
 
 if TYPE_CHECKING:
-    from ..evaluation.resumable import Elsewhere
+    from ..evaluation.resumable import OtherStore
 
 #: called with (done, of)
 Report = Callable[[int, int], None]
@@ -36,7 +36,7 @@ def silent(label: str) -> Iterator[Report]:
 
 
 @dataclass(frozen=True)
-class Work:
+class Execution:
     """One computation at work.
 
     Attributes:
@@ -56,7 +56,7 @@ class Work:
     tell: Callable[[str], None] = untold
     before: Sequence[Any] = ()
     block: tuple[int, int] | None = None
-    elsewhere: Sequence[Elsewhere] = ()
+    elsewhere: Sequence[OtherStore] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> ResumeStore:
@@ -64,7 +64,7 @@ class Work:
         question = {key: value for key, value in settings.items() if key not in loose}
         return ResumeStore(self.keep, {**question, "versions": versions()})
 
-    def each(self, label: str, tasks: Iterable[Task[T]], store: ResumeStore) -> list[T]:
+    def each(self, label: str, tasks: Iterable[WorkUnit[T]], store: ResumeStore) -> list[T]:
         """Every task's answer: from the store where it is there, else computed and kept."""
         tasks = list(tasks)
         whole, before = sum(task.size for task in tasks), 0
@@ -82,7 +82,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Task(Generic[T]):
+class WorkUnit(Generic[T]):
     """A part of the work, a round mostly.
 
     Attributes:

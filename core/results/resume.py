@@ -1,5 +1,5 @@
-"""What an interrupted analysis had computed, from which the same command goes on: the store of finished parts, its
-values, and the right to write a result, one command at a time."""
+"""The resume store of an interrupted analysis, the values that it holds, and the lock of a result, which one command at
+a time may write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_orig
 import xxhash
 
 from ..checkpoints.errors import FedscopeError, FedscopeWarning
-from ..checkpoints.io.atomic import shortened, write_durably
+from ..checkpoints.io.atomic import shorten_name, write_durably
 from ..checkpoints.io.locks import HeldError, HeldLock, hold
 from ..checkpoints.io.safe_write import open_own, refuse_strange
 from ..checkpoints.io.untrusted import regular
@@ -164,7 +164,7 @@ class ResumeStore:
 
 
 def sum_of(key: str, value: Any) -> str:
-    """Of a part, as JSON."""
+    """Compute the checksum of a part, as JSON."""
     return xxhash.xxh3_64_hexdigest(json.dumps([key, value]).encode())
 
 
@@ -180,7 +180,7 @@ def _value_of(part: Any) -> Any:
 
 
 def stored_fingerprint(path: Path) -> dict[str, Any] | None:
-    """Which question a store answers; None where there is no store, or nothing in it.
+    """Read which question a store answers; None where there is no store, or nothing in it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -198,7 +198,7 @@ def stored_fingerprint(path: Path) -> dict[str, Any] | None:
 
 
 class Serializable:
-    """A dataclass of plain values, arrays and such dataclasses, as what JSON holds; floats survive exactly.
+    """A dataclass of plain values, arrays and such dataclasses that JSON can hold; floats survive exactly.
 
     A field that is not said has its default.
 
@@ -247,7 +247,7 @@ def _converter() -> Converter:
 
 @dataclass
 class ResultLock:
-    """The right, while it is held; ``saving`` says that files of the result have been touched."""
+    """The lock of a result; ``saving`` says that files of the result have been touched."""
 
     saving: bool = False
 
@@ -269,7 +269,7 @@ def lock_result(partial: Path, files: Sequence[Path]) -> Iterator[ResultLock]:
         FedscopeError: another command writes this result; the folder cannot be written to.
     """
     missing = [folder for folder in partial.parents if not folder.exists()]
-    held = _locked(partial)
+    held = _lock(partial)
     claim = ResultLock()
     try:
         sweep(files)
@@ -292,13 +292,13 @@ def lock_result(partial: Path, files: Sequence[Path]) -> Iterator[ResultLock]:
 def sweep(files: Sequence[Path]) -> None:
     """Remove temporaries of these names."""
     for folder in {file.parent for file in files}:
-        names = {shortened(file.name) for file in files if file.parent == folder}
+        names = {shorten_name(file.name) for file in files if file.parent == folder}
         for path in folder.glob(".*.tmp"):
             if path.name[1:-4].rpartition(".")[0] in names:
                 path.unlink(missing_ok=True)
 
 
-def _locked(partial: Path) -> HeldLock:
+def _lock(partial: Path) -> HeldLock:
     while True:
         partial.parent.mkdir(parents=True, exist_ok=True)
         try:

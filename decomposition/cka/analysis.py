@@ -9,13 +9,13 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Part, Question, Ready, place_of, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
-from ...analysis.settings import Measured, Source, at_least, chosen
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.models.files import is_model_folder
-from ...training.inputs.models import ModelLike, Posed, expanded, names_of, pose, several
+from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand_all, names_of, resolve_models
 from ...training.inputs.samples import read_as
 from .model_result import ModelCKA, ModelCKAs
 from .result import ClientCKA, ClientCKAs, LayersCKA, layer_ends
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Similarity = ClientCKA | ClientCKAs | ModelCKA | ModelCKAs
 
 
-@question
+@analysis
 def cka(
     models: ModelLike | Sequence[ModelLike],
     *,
@@ -34,8 +34,8 @@ def cka(
     layer: str | Sequence[str] = "output",
     estimator: Estimator = "unbiased",
     batch: int | None = None,
-    **measured: Unpack[Measured],
-) -> Question[Similarity]:
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Similarity]:
     """Measure how alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a
     scale.
 
@@ -50,8 +50,8 @@ def cka(
         estimator: of HSIC on a minibatch, ``unbiased`` or ``biased``, which is high for any features that outnumber the
             samples.
         batch: samples of a minibatch, at most; by default 256, or an eighth of the samples where that is less.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``seed`` also shuffles
-            the samples before they are cut into minibatches.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``seed`` also
+            shuffles the samples before they are cut into minibatches.
 
     Raises:
         FedscopeError: runs and models together; one model alone; rounds without clients, or with one; a layer that
@@ -66,12 +66,12 @@ def cka(
 
     Source: Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.
     """
-    source = Source.of("test", measured)
+    source = EvaluationConfig.of("test", measured)
     chosen("estimator", estimator, ("unbiased", "biased"))
     if batch is not None:
         at_least("batch", batch, 4)
     asked = SimilaritySettings((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
-    given, names = several(models), names_of(several(models))
+    given, names = as_list(models), names_of(as_list(models))
     whole = [name for model, name in zip(given, names, strict=True) if isinstance(model, str) and _is_run(model)]
     others = [name for name in names if name not in whole]
     if whole and others:
@@ -92,7 +92,7 @@ class SimilaritySettings:
     layers: tuple[str, ...]
     estimator: Estimator
     batch: int | None
-    source: Source
+    source: EvaluationConfig
 
     @property
     def variant(self) -> str:
@@ -100,7 +100,7 @@ class SimilaritySettings:
         layer = "" if len(self.layers) > 1 or self.layers == ("output",) else f"-{self.layers[0].replace('/', '-')}"
         return layer + ("-biased" if self.estimator == "biased" else "")
 
-    def settings(self, posed: Posed) -> dict[str, Any]:
+    def settings(self, posed: ResolvedModels) -> dict[str, Any]:
         """The provenance of a result, but for its layer.
 
         Raises:
@@ -130,7 +130,7 @@ def _is_run(given: str) -> bool:
     return Path(given).is_dir() or ("@" not in given and not Path(given).suffix)
 
 
-def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings) -> Question[Similarity]:
+def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
     """The clients of whole runs over rounds: a result a run and layer."""
     runs = open_runs(paths)
     numbers = [client_rounds(run, rounds) for run in runs]
@@ -139,10 +139,10 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
             recorded_pair(run, number)
 
     @cache
-    def posed() -> Posed:
+    def posed() -> ResolvedModels:
         firsts = [run.round(own[0]) for run, own in zip(runs, numbers, strict=True)]
         named = zip(runs, firsts, strict=True)
-        return pose(
+        return resolve_models(
             [f"{run.path}@{first.number}/client-{first.client_ids[0]}" for run, first in named],
             asked.source,
             together=False,
@@ -151,8 +151,8 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
     layers = layer_ends(asked.layers)
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
 
-    def part(run: Run, own: list[int], ends: tuple[str, ...]) -> Part[ClientCKA]:
-        return Part(ClientCKA, lambda: _ready(run, own, posed(), asked), ends)
+    def part(run: Run, own: list[int], ends: tuple[str, ...]) -> Step[ClientCKA]:
+        return Step(ClientCKA, lambda: _ready(run, own, posed(), asked), ends)
 
     def join(results: list[ClientCKA]) -> Similarity:
         every = [end for ends in each for end in ends]
@@ -160,16 +160,18 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
 
     what = "-".join([asked.source.split, *(run.name for run in runs[1:]), slug(rounds or "1,last")])
     parts = tuple(part(*one) for one in zip(runs, numbers, each, strict=True))
-    return Question(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
+    return PreparedAnalysis(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
 
 
-def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: SimilaritySettings) -> Ready[ClientCKA]:
+def _ready(
+    run: Run, numbers: Sequence[int], posed: ResolvedModels, asked: SimilaritySettings
+) -> PreparedStep[ClientCKA]:
     """One run's results, one a layer."""
     read_as(posed.module, run)
     settings = {**asked.settings(posed), "run": [identity(run)], "rounds": list(numbers)}
     settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
 
-    def task(number: int) -> Task[LayersCKA]:
+    def task(number: int) -> WorkUnit[LayersCKA]:
         round_ = run.round(number)
         has_global = "global" in round_.models
 
@@ -188,9 +190,9 @@ def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: SimilaritySett
             )
             return LayersCKA(found)
 
-        return Task(str(number), LayersCKA, measure, settings["batches"] * (len(round_.client_ids) + has_global))
+        return WorkUnit(str(number), LayersCKA, measure, settings["batches"] * (len(round_.client_ids) + has_global))
 
-    def compute(attrs: list[dict[str, Any]], work: Work) -> list[ClientCKA]:
+    def compute(attrs: list[dict[str, Any]], work: Execution) -> list[ClientCKA]:
         errors = _test_errors(run)
         with work.store({**settings, "layers": asked.layers}, *ROUNDS) as store:
             rounds = work.each(f"cka of {run.name}", map(task, numbers), store)
@@ -200,12 +202,12 @@ def _ready(run: Run, numbers: Sequence[int], posed: Posed, asked: SimilaritySett
             for layer, own in zip(by_layer, attrs, strict=True)
         ]
 
-    return Ready([{**settings, "layer": layer} for layer in asked.layers], compute)
+    return PreparedStep([{**settings, "layer": layer} for layer in asked.layers], compute)
 
 
-def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Question[Similarity]:
+def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
     """Any models: a matrix a layer."""
-    models = expanded(given)
+    models = expand_all(given)
     if len(models) < 2:
         (name,) = names_of(models)
         address = parse_address(name) if isinstance(models[0], str) else None
@@ -214,18 +216,18 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Questio
             hint = f" (a round's clients are compared by fedscope cka {address.path} --rounds {address.round})"
         raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")
 
-    def prepare() -> Ready[ModelCKA]:
-        posed = pose(models, asked.source, together=False)
+    def prepare() -> PreparedStep[ModelCKA]:
+        posed = resolve_models(models, asked.source, together=False)
         settings = asked.settings(posed)
 
-        def compute(attrs: list[dict[str, Any]], work: Work) -> Sequence[ModelCKA]:
+        def compute(attrs: list[dict[str, Any]], work: Execution) -> Sequence[ModelCKA]:
             from .pairs import model_similarity
 
             with work.progress("cka") as report:
                 how = {**asked.of(settings), "progress": report, "provenance": attrs}
                 return model_similarity(posed.module, posed.samples, posed.models, **how)
 
-        return Ready([{**settings, "layer": layer} for layer in asked.layers], compute)
+        return PreparedStep([{**settings, "layer": layer} for layer in asked.layers], compute)
 
     ends = tuple(layer_ends(asked.layers))
 
@@ -233,7 +235,7 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Questio
         return results[0] if len(results) == 1 else ModelCKAs(dict(zip(ends, results, strict=True)))
 
     folder, name = place_of("cka", names_of(given))
-    return Question(folder, f"{name}{asked.variant}", (Part(ModelCKA, prepare, ends),), join, drawn=ends)
+    return PreparedAnalysis(folder, f"{name}{asked.variant}", (Step(ModelCKA, prepare, ends),), join, drawn=ends)
 
 
 def _test_errors(run: Run) -> dict[int, float]:

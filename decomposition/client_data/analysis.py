@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import Work
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import Execution
 from ...analysis.runs import identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 COLOURS = (1, 3)
 
 
-@question
+@analysis
 def data(
     federation: Run | str | Path | Mapping[str, Mapping[str, Any]] | None = None,
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     shown: int = 3,
     samples: int = 8,
-) -> Question[ClientData]:
+) -> PreparedAnalysis[ClientData]:
     """Show a federation before anything is trained: who holds how many samples of which class and domain.
 
     Args:
@@ -60,7 +60,7 @@ def data(
     tables = {} if run is not None else _tables(federation, settings or {})
     told: Mapping[str, Any] = (run.config or {}).get("data", {}) if run is not None else tables.get("data", {})
 
-    def prepare() -> Prepared[ClientData]:
+    def prepare() -> SettingsAndCompute[ClientData]:
         dataset, split, how = _of_recorded_run(run) if run is not None else _of_config(tables)
         known: dict[str, Any] = {
             **({"run": identity(run)} if run is not None else {}),
@@ -69,7 +69,7 @@ def data(
             **{"shown": shown, "of_each": samples},
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> ClientData:
+        def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
             return client_data(dataset, split, shown, samples, attrs)
 
         return known, compute
@@ -118,12 +118,12 @@ def _of_recorded_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:
 
 def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import Config
-    from ...training.build import data_to_train_on, laid_out
-    from ...training.tasks import learning
+    from ...training.build import data_to_train_on, split_dataset
+    from ...training.tasks import resolve_task
 
-    config, task = learning(Config.read(tables), None)
+    config, task = resolve_task(Config.read(tables), None)
     dataset = data_to_train_on(config.data.name, task)
-    return *laid_out(config, dataset), config.data.resolved()
+    return *split_dataset(config, dataset), config.data.resolved()
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:

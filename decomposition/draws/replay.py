@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
 from ...evaluation.compute import CPU, Compute
 from ...evaluation.standard_tasks import CLASSIFICATION
-from ...training.build import config_of, data_of, facts_of, learnt_by, module_of, partition_of
+from ...training.build import config_of, data_of, learnt_by, model_info, module_of, partition_of
 from ...training.data.dataset import Dataset
 from ...training.local.engine import Engine
 from ...training.loop.federation import Federation
@@ -48,7 +48,7 @@ class Replayer:
     def federation_at(self, round: int) -> Federation:
         """The federation that played a round: another one than the run's in the history of a branch."""
         config = config_at(self.run, round)
-        facts = facts_of(
+        facts = model_info(
             config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
         )
         engine = self.federation.engine

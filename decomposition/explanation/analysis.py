@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Part, Question, Ready, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, parse_rounds
-from ...analysis.settings import Measured, Source, at_least
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...training.inputs.samples import common_samples, dataset_of, module_for
 from .. import Decomposition
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from .context_measures import RoundMeasures
 
 
-@question
+@analysis
 def explain(
     runs: RunLike | Sequence[RunLike],
     *,
     rounds: Rounds = None,
     early: int | None = None,
     draws: str = "local:4",
-    **measured: Unpack[Measured],
-) -> Question[Explanation]:
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Explanation]:
     """Explain what makes up the loss of the averaged model in each phase, on one page, and what the data do not decide.
 
     The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
@@ -44,8 +44,8 @@ def explain(
         early: the last round of early training; by default a tenth of the rounds, at least 5 and at most a third.
         draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
             more, independent, or ``none``, with intervals over samples alone.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, which takes all clients'
-            training data.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
+            clients' training data.
 
     Raises:
         FedscopeError: rounds or draws that cannot be had; runs with other data.
@@ -53,7 +53,7 @@ def explain(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Section 5.3, says what is called "Paper:", of its own runs; the verdicts are ours.
     """
-    source, drawn = Source.of("train", measured), parse_draws(draws)
+    source, drawn = EvaluationConfig.of("train", measured), parse_draws(draws)
     if early is not None:
         at_least("early", early, 1)
     opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
@@ -66,7 +66,7 @@ def explain(
     # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
     ready = cache(DecompositionRequest(opened, numbers, drawn, groups, source).ready)
 
-    def decomposed(attrs: list[dict[str, Any]], work: Work) -> list[Decomposition]:
+    def decomposed(attrs: list[dict[str, Any]], work: Execution) -> list[Decomposition]:
         from ...evaluation.tasks import require_classes
 
         require_classes(dataset_of(opened, source).samples("test"), "explain")
@@ -74,7 +74,7 @@ def explain(
             common_samples(opened, dataset_of(opened, source), source)  # refuses those with other data
         return [ready()[1](attrs[0], work)]
 
-    def judged(attrs: list[dict[str, Any]], work: Work) -> list[Explanation]:
+    def judged(attrs: list[dict[str, Any]], work: Execution) -> list[Explanation]:
         from .explain import explain
 
         dataset, (settings, _) = dataset_of(opened, source), ready()
@@ -94,11 +94,11 @@ def explain(
         )
         return [page]
 
-    parts: tuple[Part[Any], ...] = (
-        Part(Decomposition, lambda: Ready([ready()[0]], decomposed)),
-        Part(
+    parts: tuple[Step[Any], ...] = (
+        Step(Decomposition, lambda: PreparedStep([ready()[0]], decomposed)),
+        Step(
             Explanation,
-            lambda: Ready([ready()[0]], judged),
+            lambda: PreparedStep([ready()[0]], judged),
             read_back=lambda base, before, again: Explanation.beside(base, before[0], lasts, again=again),
         ),
     )
@@ -106,12 +106,14 @@ def explain(
     names = [run.name for run in opened[1:]]
     what = "-".join([source.split, *special, *names, *([slug(asked_rounds[0])] if asked_rounds[0] else [])])
     folder = opened[0].path / "figures"
-    return Question(folder, f"explain-{what}", parts, lambda results: results[-1], paged=tuple(Explanation.paged))
+    return PreparedAnalysis(
+        folder, f"explain-{what}", parts, lambda results: results[-1], paged=tuple(Explanation.paged)
+    )
 
 
 def measures(
-    run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
-) -> Iterator[Task[RoundMeasures]]:
+    run: Run, rounds: Sequence[int], dataset: Dataset, source: EvaluationConfig, settings: Mapping[str, Any]
+) -> Iterator[WorkUnit[RoundMeasures]]:
     """Measures of a run's rounds besides their factors: on the factors' samples, and on test data."""
     from .context_measures import RoundMeasures, measure_round
 
@@ -120,11 +122,11 @@ def measures(
     # of the minibatches; what is not in the settings must not change the page
     how: dict[str, Any] = {"seed": settings["seed"] or 0, "compute": source.compute}
 
-    def task(number: int) -> Task[RoundMeasures]:
+    def task(number: int) -> WorkUnit[RoundMeasures]:
         def measure(report: Report) -> RoundMeasures:
             return measure_round(module, samples, tested, run.round(number), progress=report, **how)
 
-        return Task(f"{run.path}@{number}", RoundMeasures, measure, len(tested))
+        return WorkUnit(f"{run.path}@{number}", RoundMeasures, measure, len(tested))
 
     return map(task, rounds)
 

@@ -20,7 +20,7 @@ from ...evaluation.compute import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Regression, is_own
 from ...evaluation.validation import with_outputs
-from ...training.data.membership import Members, held_by, members_of
+from ...training.data.membership import Members, indices_held, members_of
 from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import client_biases, corollary_rows, factor_rows
 from .cross_entropy import decompose_loss
@@ -175,7 +175,7 @@ def round_factors(
         factors = decompose_loss(module, samples, cohort, loss=loss, **settings)
     if partition is None:
         return factors
-    missing = 1.0 - len(held_by(partition, cohort.client_ids)) / len(held_by(partition))
+    missing = 1.0 - len(indices_held(partition, cohort.client_ids)) / len(indices_held(partition))
     return replace(factors, rows=(*factors.rows, FactorRow("missing_share", "measured", missing)))
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.execution import ROUNDS, Report, Task, Work, within
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
-from ...analysis.settings import Source
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
+from ...analysis.runs import Rounds, RunLike, identity, refuse_other_data, refuse_replays, resolve_runs
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, recorded_clients
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -49,13 +49,13 @@ class DecompositionRequest:
     rounds: Sequence[Sequence[int]]
     draws: Draws
     groups: Sequence[Sequence[Run]]
-    source: Source
+    source: EvaluationConfig
     of: str = "global"
     loss: Loss = "squared"
     outputs: Outputs = "probabilities"
     on: str = "all"
 
-    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Decomposition]]:
+    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Execution], Decomposition]]:
         """Prepare the provenance and the function that decomposes every group's rounds, of each model asked for.
 
         Raises:
@@ -85,7 +85,7 @@ class DecompositionRequest:
         return settings, partial(self._answer, groups, settings)
 
     def _answer(
-        self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Work
+        self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Execution
     ) -> Decomposition:
         from ...training import error_curves
         from .. import Decomposition, RunFactors
@@ -94,7 +94,7 @@ class DecompositionRequest:
         modules = [module_for(group.run, self.source, dataset) for group in groups]
         cohorts = Cohorts(self.draws, dataset, self.source.compute)
         with work.store(settings, *ROUNDS) as store:
-            tasks: list[Task[RoundFactors]] = []
+            tasks: list[WorkUnit[RoundFactors]] = []
             for group, module in zip(groups, modules, strict=True):
                 replays = None
                 if self.draws.kind == "local":
@@ -116,7 +116,7 @@ class DecompositionRequest:
 
     def _task(
         self, group: Group, number: int, model: str, module: nn.Module, cohorts: Cohorts, replays: Replays | None
-    ) -> Task[RoundFactors]:
+    ) -> WorkUnit[RoundFactors]:
         """A round: the draws of the cohorts that its model averages, then what they answer."""
         from .. import RoundFactors
 
@@ -149,18 +149,18 @@ class DecompositionRequest:
                 progress=lambda done, of: report(before + clients * done // of, whole),
             )
 
-        return Task(group.key(number, model), RoundFactors, measure, whole)
+        return WorkUnit(group.key(number, model), RoundFactors, measure, whole)
 
 
 def runs_of(
-    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: Source
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: EvaluationConfig
 ) -> tuple[list[Run], list[str | None], list[list[Run]]]:
     """Open runs, with the rounds asked for of each, and group those that are decomposed together.
 
     Raises:
         FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other.
     """
-    opened, asked = asked_of(runs, rounds)
+    opened, asked = resolve_runs(runs, rounds)
     refuse_nameless(opened, source)
     if draws.kind == "local":
         refuse_replays(opened, source.split)

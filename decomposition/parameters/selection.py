@@ -129,8 +129,8 @@ def sample_columns(layout: Layout, count: int, seed: int = 0, least: int = LEAST
     replacement with a generator of (seed, layer), so that a layer's draw depends on no other layer.
 
     >>> from fedscope.checkpoints import TensorEntry
-    >>> sizes = {"w": (2, 3), "b": (2,)}
-    >>> layout = Layout(tuple(TensorEntry(name, size, "float32", "parameter") for name, size in sizes.items()))
+    >>> w, b = TensorEntry("w", (2, 3), "float32", "parameter"), TensorEntry("b", (2,), "float32", "parameter")
+    >>> layout = Layout((w, b))
     >>> sample_columns(layout, 8).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]
     """

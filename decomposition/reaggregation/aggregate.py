@@ -22,7 +22,7 @@ from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.run_history import began, config_at
-from ...training.loop.server import judge_of, step
+from ...training.loop.server import step_server, validator_of
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
@@ -115,7 +115,7 @@ def reaggregate(
     (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
 
     Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
-    :func:`fedscope.training.loop.server.step`, and one that holds a layer of all says how much that is.
+    :func:`fedscope.training.loop.server.step_server`, and one that holds a layer of all says how much that is.
 
     Args:
         configs: see :func:`reaggregating_config`.
@@ -153,13 +153,13 @@ def reaggregate(
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):
         cohort = recorded_cohort(run, round_, config)
-        if config.server.judges_on is not None:
+        if config.server.validates_on is not None:
             measuring = measuring or EvaluationData.of(run)
             seed = 0 if run.config is None else config_of(run).run.seed
             at = (measuring.module, run.partition, seed, measuring.compute)
-            cohort = replace(cohort, judge=judge_of(config.server, measuring.dataset, *at))
+            cohort = replace(cohort, validator=validator_of(config.server, measuring.dataset, *at))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
-            served = step(config.server, state, start, clients, cohort)
+            served = step_server(config.server, state, start, clients, cohort)
             weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         table = config.tables()["server"]
         members = None if served.p is None else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))

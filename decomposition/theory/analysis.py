@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
-from ...analysis.settings import Measured, Source, at_least, chosen
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, said
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.compute import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
-from ...training.inputs.models import Posed, pose
+from ...training.inputs.models import ResolvedModels, resolve_models
 from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as
 from ..draws.sources import Replays, parse_draws, replays_of
 from .lemma1 import Gaps
@@ -31,7 +31,7 @@ COMPARED = ("standardised", "data_accepted", "recorded_numbers")
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 
 
-@question
+@analysis
 def theory(
     run: RunLike,
     *,
@@ -42,8 +42,8 @@ def theory(
     dimension: int = 1024,
     draws: str | int = "local:4",
     outputs: Literal["probabilities", "logits"] = "probabilities",
-    **measured: Unpack[Measured],
-) -> Question[Theory]:
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Theory]:
     """Test whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
 
     Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
@@ -62,14 +62,14 @@ def theory(
         dimension: to which gradients are projected.
         draws: replays whose variance is compared with Theorem 2's, ``local:R`` or R, or ``none``.
         outputs: which outputs f(x) of a client are averaged and compared.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is of Lemma 1 and ``train``; ``seed``
-            draws the subsets and the projection; ``precision`` is ``float32``.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is of Lemma 1 and ``train``;
+            ``seed`` draws the subsets and the projection; ``precision`` is ``float32``.
 
     Raises:
         FedscopeError: rounds without clients; a run without a partition, or one whose training cannot be replayed;
             data that the run was not trained on; a client without a sample in the kernel.
     """
-    source = Source.of("train", measured)
+    source = EvaluationConfig.of("train", measured)
     if source.precision != "float32":
         raise FedscopeError(
             f"--precision {source.precision} cannot see a gap that falls to nothing, which is measured in float64; "
@@ -78,16 +78,16 @@ def theory(
     at_least("kernel-samples", kernel_samples, 1)
     at_least("dimension", dimension, 1)
     chosen("outputs", outputs, ("probabilities", "logits"))
-    (opened,), (asked,) = asked_of(run, rounds)
+    (opened,), (asked,) = resolve_runs(run, rounds)
     words = asked or "all"
     numbers, shrunk, kernels = rounds_of(opened, words, said(shrink), said(kernel))
     count = replays(draws) if kernels else 0
     refuse_unfit(opened, source.split, kernels, count)
     held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
 
-    def prepare() -> Prepared[Theory]:
+    def prepare() -> SettingsAndCompute[Theory]:
         first = opened.round(numbers[0])
-        posed = pose([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
+        posed = resolve_models([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
         read_as(posed.module, opened)
         samples = samples_of(posed, opened, source, kernels)
         settings: dict[str, Any] = {
@@ -101,7 +101,7 @@ def theory(
         }
         tasks = Tasks(opened, posed, samples, held, settings, source.compute, source.seed)
 
-        def compute(attrs: dict[str, Any], work: Work) -> Theory:
+        def compute(attrs: dict[str, Any], work: Execution) -> Theory:
             with work.store({**settings, "prediction": "equation 3"}, "rounds", "shrink", "kernel") as store:
                 asked = [tasks.gaps(t, way) for t in numbers for way in SHRINK if way == "recorded" or t in shrunk]
                 gaps = work.each("gaps of Lemma 1", asked, store)
@@ -131,7 +131,7 @@ class Tasks:
     """
 
     run: Run
-    posed: Posed
+    posed: ResolvedModels
     samples: Samples
     held: Mapping[int, tuple[np.ndarray, np.ndarray]]
     settings: Mapping[str, Any]
@@ -148,7 +148,7 @@ class Tasks:
         train, rows = self.posed.dataset.samples("train"), self.held[number][0]
         return replace(train, x=train.x[rows], y=train.y[rows], indices=rows)
 
-    def gaps(self, number: int, way: str) -> Task[Gaps]:
+    def gaps(self, number: int, way: str) -> WorkUnit[Gaps]:
         """The gap of a round as recorded, or those of its shrunk clients."""
 
         def measure(report: Report) -> Gaps:
@@ -158,9 +158,9 @@ class Tasks:
             asked = {"round": number, "shrink": SHRINK[way], **self.how, "progress": report}
             return Gaps(locality_gaps(self.posed.module, self.samples, cohort.clients(), cohort.weights, **asked))
 
-        return Task(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))
+        return WorkUnit(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))
 
-    def bounds(self, number: int) -> Task[Bounds]:
+    def bounds(self, number: int) -> WorkUnit[Bounds]:
         """The clients of a round in Theorem 2, of the model they were sent."""
         how = {"dimension": self.settings["dimension"], "seed": self.seed, "compute": self.compute}
         rows, members = self.held[number]
@@ -173,9 +173,9 @@ class Tasks:
             kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
             return Bounds(client_bounds(kernel, members, round_.client_ids, round=number))
 
-        return Task(f"{number} kernel", Bounds, measure, len(rows))
+        return WorkUnit(f"{number} kernel", Bounds, measure, len(rows))
 
-    def replays(self, number: int, count: int, cost: Replays) -> Task[Spread]:
+    def replays(self, number: int, count: int, cost: Replays) -> WorkUnit[Spread]:
         """The variances of a round's clients over replays of their local training."""
 
         def measure(report: Report) -> Spread:
@@ -186,7 +186,7 @@ class Tasks:
             cohort = replayer.local_draws(number, count, cost.watch(number, report))
             return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
 
-        return Task(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
+        return WorkUnit(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
 
 
 def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> No
         )
 
 
-def samples_of(posed: Posed, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
+def samples_of(posed: ResolvedModels, run: Run, source: EvaluationConfig, kernels: Sequence[int]) -> Samples:
     """The samples of Lemma 1.
 
     Raises:

@@ -15,7 +15,7 @@ from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.compute import CPU, Compute, run_in_workers
 from ...evaluation.evaluator import default_batch
 from ...evaluation.model_replica import Replica
-from ...evaluation.module_copy import copied
+from ...evaluation.module_copy import copy_module
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...evaluation.validation import refuse_shapeless, try_out
@@ -77,7 +77,7 @@ def locality_gaps(
     _refuse_unfit(module, clients, p, round)
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
-    make = partial(Replica, copied(module).double(), compute)
+    make = partial(Replica, copy_module(module).double(), compute)
     first = make()
     x = first.prepare(samples.x)
     try_out(first, [(samples, x, samples.y.to(first.device))])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
-from ...analysis.settings import Measured, Source, chosen
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, chosen
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .result import RoundMeans, WindowMeans
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 WINDOWS = (5, 10, 50, 100, 200)
 
 
-@question
+@analysis
 def wima(
     runs: RunLike | Sequence[RunLike],
     *,
     windows: str | Sequence[int] | None = None,
     rounds: Rounds = None,
     parts: str = "all",
-    **measured: Unpack[Measured],
-) -> Question[WindowMeans]:
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[WindowMeans]:
     """Measure how many rounds an average needs: the error of the mean of the last W global models, for several windows
     W.
 
@@ -49,7 +49,7 @@ def wima(
             round has behind it by default. Of a window longer than the run so far all globals are averaged.
         rounds: which, ``last:100`` the last hundred; the last ten by default.
         parts: which parameters are averaged: ``all``, ``features`` (those before the head) or ``classifier``.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``.
 
     Raises:
         FedscopeError: rounds that there are not; globals that were not recorded (says from which round on they are); a
@@ -60,9 +60,9 @@ def wima(
     """
     from .sliding_mean import refuse_missing
 
-    source = Source.of("test", measured)
+    source = EvaluationConfig.of("test", measured)
     chosen("parts", parts, ("all", "features", "classifier"))
-    opened, asked_rounds = asked_of(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds)
     numbers = [
         parse_rounds(own or "last:10", run.rounds, str(run.path)) for run, own in zip(opened, asked_rounds, strict=True)
     ]
@@ -72,7 +72,7 @@ def wima(
             run.require("config.toml")
         refuse_missing(run, own, lengths[-1])
 
-    def prepare() -> Prepared[WindowMeans]:
+    def prepare() -> SettingsAndCompute[WindowMeans]:
         dataset = dataset_of(opened, source)
         samples = common_samples(opened, dataset, source)
         modules = [module_for(run, source, dataset) for run in opened]
@@ -92,7 +92,7 @@ def wima(
             "precision": source.precision,
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> WindowMeans:
+        def compute(attrs: dict[str, Any], work: Execution) -> WindowMeans:
             from ...evaluation.evaluator import Evaluator
 
             tasks = []
@@ -114,7 +114,7 @@ def wima(
 
 def task_of(
     run: Run, number: int, means: SlidingMeans, evaluator: Evaluator, windows: tuple[int, ...], size: int, *, last: bool
-) -> Task[RoundMeans]:
+) -> WorkUnit[RoundMeans]:
     """The measuring of a round's windows, and of the steps that lead to them in the last one; ``size`` is how many
     models it reads without these."""
     size += min(number, windows[-1]) if last else 0
@@ -127,7 +127,7 @@ def task_of(
         return round_means(means, evaluator, **where, progress=lambda read: report(read, size))
 
     # with which rounds a question ends is no part of it where it is kept
-    return Task(f"{run.path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
+    return WorkUnit(f"{run.path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
 
 
 def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...]:
@@ -165,18 +165,18 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
         FedscopeError: parts of a model in which no head is known.
     """
     from ...training import config_at
-    from ...training.build import Facts, facts_of
+    from ...training.build import ModelInfo, model_info
     from ...training.methods.averages.wima import WIMA
     from .sliding_mean import SlidingMeans
 
     methods: list[Any] = [WIMA(window=window, parts=parts) for window in windows]  # type: ignore[arg-type]
     if parts == "all":
-        return SlidingMeans(run, methods, Facts(run.layout), rounds)
+        return SlidingMeans(run, methods, ModelInfo(run.layout), rounds)
     from dataclasses import replace
 
     config = replace(config_at(run, rounds[-1]), average=methods[0])
-    config.average.settle(config)
-    return SlidingMeans(run, methods, facts_of(config, module, 0), rounds)
+    config.average.resolve(config)
+    return SlidingMeans(run, methods, model_info(config, module, 0), rounds)
 
 
 def average_of(run: Run, round: int) -> str:

@@ -15,7 +15,7 @@ from .result import Decayed, RoundMeans, WindowMean
 
 if TYPE_CHECKING:
     from ...evaluation.evaluator import Evaluator
-    from ...training.build import Facts
+    from ...training.build import ModelInfo
     from ...training.methods.averages.wima import WIMA
     from ...training.methods.base import State
 
@@ -37,7 +37,7 @@ class SlidingMeans:
         rounds: all that will be asked for, ascending; every global in their windows is there.
     """
 
-    def __init__(self, run: Run, methods: Sequence[WIMA], facts: Facts, rounds: Sequence[int]) -> None:
+    def __init__(self, run: Run, methods: Sequence[WIMA], facts: ModelInfo, rounds: Sequence[int]) -> None:
         self._run, self._methods, self._last = run, methods, rounds[-1]
         from ...training.loop.state import RunMemory
         from ...training.methods.base import History

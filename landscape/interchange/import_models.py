@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regular
 from .. import Plane
 
@@ -137,8 +137,8 @@ def _architecture(model: Any, data: str | None, first: Path) -> NamedArchitectur
     return NamedArchitecture(f"--model {model}", coerce_model(settings.build((), 0))) if own else None
 
 
-@question
-def import_surface(file: Path | str, *, split: str | None = None) -> Question[Plane]:
+@analysis
+def import_surface(file: Path | str, *, split: str | None = None) -> PreparedAnalysis[Plane]:
     """A surface that another program has computed, as a plane; points that were not computed (-1) become holes.
 
     Args:
@@ -151,7 +151,7 @@ def import_surface(file: Path | str, *, split: str | None = None) -> Question[Pl
     """
     file = Path(file)
 
-    def prepare() -> Prepared[Plane]:
+    def prepare() -> SettingsAndCompute[Plane]:
         plane = _read(file, split)
         # the content, for a file that was moved holds the same surface
         content = regular(file, "a surface").read_bytes()

@@ -18,7 +18,7 @@ from ...evaluation.model_replica import Replica
 from ...evaluation.normalization import Normalization, Points
 from ...evaluation.resumable import (
     Progress,
-    Visits,
+    ResumableEvaluation,
     coarse_to_fine,
     fingerprint,
     precision_errors,
@@ -144,9 +144,9 @@ class _Segments:
         if point in self.at:
             points.load(ends[self.at.index(point)], replica)
         else:
-            points.form(point, replica)
+            points.interpolate_into(point, replica)
 
-    def visits(self, module: nn.Module, progress: Progress | None, partial: Path | None) -> Visits:
+    def visits(self, module: nn.Module, progress: Progress | None, partial: Path | None) -> ResumableEvaluation:
         """All that is to be measured, with what is kept of it."""
         identity = fingerprint(
             "line",
@@ -158,9 +158,13 @@ class _Segments:
             **({"models_last": len(self.own)} if self.own else {}),
         )
         count = len(self.order) + len(self.own)
-        return Visits(self.evaluator, self.form, count, progress=progress, partial=partial, fingerprint=identity)
+        return ResumableEvaluation(
+            self.evaluator, self.form, count, progress=progress, partial=partial, fingerprint=identity
+        )
 
-    def result(self, visits: Visits, module: nn.Module, samples: Samples, provenance: Mapping[str, Any] | None) -> Line:
+    def result(
+        self, visits: ResumableEvaluation, module: nn.Module, samples: Samples, provenance: Mapping[str, Any] | None
+    ) -> Line:
         """The curves of measured visits, with their barriers."""
         count = len(self.order)
         loss, error = curves = [values[0, :count].reshape(self.shape) for values in (visits.loss, visits.error)]

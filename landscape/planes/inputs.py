@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import open_run, parse_rounds
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Model, Run, parse_address, recorded_clients
 from ...checkpoints.rounds.round import few_of
-from ...training.inputs.models import ModelLike, Posed, clients_of, names_of, runs_of
-from ...training.inputs.samples import describe_samples, limited
+from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of, runs_of
+from ...training.inputs.samples import describe_samples, limit_samples
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
@@ -133,7 +133,7 @@ class SampleSet:
     split: str
     client: int | None = None
 
-    def read(self, posed: Posed, source: Source) -> tuple[Samples, dict[str, Any]]:
+    def read(self, posed: ResolvedModels, source: EvaluationConfig) -> tuple[Samples, dict[str, Any]]:
         """The samples, and what a result's provenance says of them.
 
         Raises:
@@ -141,7 +141,7 @@ class SampleSet:
         """
         seed = source.seed if source.limit else None
         if self.client is None:
-            samples = limited(posed.dataset, replace(source, split=self.split))
+            samples = limit_samples(posed.dataset, replace(source, split=self.split))
             return samples, describe_samples(samples, seed)
         run, k = posed.runs[0], self.client
         if posed.dataset.sha256 != run.info.get("data", {}).get("sha256"):
@@ -160,7 +160,7 @@ class SampleSet:
         return samples, {**describe_samples(samples, seed), "client": k, "data_run": run.name}
 
 
-def sample_sets(models: Sequence[ModelLike], source: Source, data_of: str | None) -> list[SampleSet]:
+def sample_sets(models: Sequence[ModelLike], source: EvaluationConfig, data_of: str | None) -> list[SampleSet]:
     """The sets that --split and --data-of ask for.
 
     Args:

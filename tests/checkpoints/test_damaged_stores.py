@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.analysis.execution import Report, Task, Work
+from fedscope.analysis.execution import Execution, Report, WorkUnit
 from fedscope.checkpoints import FedscopeWarning
 from fedscope.results import Serializable
 from fedscope.results.resume import ResumeStore, stored_fingerprint
@@ -137,14 +137,14 @@ class Pair(Serializable):
 def test_a_value_of_no_such_kind_is_computed_again(tmp_path: Path, value: Any) -> None:
     path, computed = tmp_path / "x.partial", []
 
-    def task(key: str) -> Task[Pair]:
+    def task(key: str) -> WorkUnit[Pair]:
         def compute(report: Report) -> Pair:
             computed.append(key)
             return Pair(key, (1.0, 2.0))
 
-        return Task(key, Pair, compute)
+        return WorkUnit(key, Pair, compute)
 
-    work = Work(path)
+    work = Execution(path)
     with work.store({}) as store:
         store.add("a", value)
         store.add("b", Pair("b", (3.0, 4.0)).to_json())
@@ -155,7 +155,7 @@ def test_a_value_of_no_such_kind_is_computed_again(tmp_path: Path, value: Any) -
 
 
 class Evaluated:
-    """What :class:`Visits` asks of an evaluator."""
+    """What :class:`ResumableEvaluation` asks of an evaluator."""
 
     parts = (None, None)
 
@@ -167,10 +167,10 @@ class Evaluated:
 @pytest.mark.parametrize("key", ["0", "2", "-1", "x", "1.5", "99", "१"])
 @pytest.mark.parametrize("value", [*VALUES, [[1.0, 2.0], [3.0]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
 def test_points_that_are_none_are_measured_again(tmp_path: Path, key: str, value: Any) -> None:
-    from fedscope.evaluation.resumable import Visits
+    from fedscope.evaluation.resumable import ResumableEvaluation
 
-    def visits(path: Path | None) -> Visits:
-        measured = Visits(Evaluated(), lambda i, replica: None, 3, fingerprint=QUESTION, partial=path)  # type: ignore[arg-type]
+    def visits(path: Path | None) -> ResumableEvaluation:
+        measured = ResumableEvaluation(Evaluated(), lambda i, replica: None, 3, fingerprint=QUESTION, partial=path)  # type: ignore[arg-type]
         measured.measure([0, 1, 2])
         return measured
 

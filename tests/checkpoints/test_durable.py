@@ -279,7 +279,7 @@ def test_ctrl_c_while_hdf5_writes_comes_through(tmp_path, monkeypatch):
         opened.append(self)
 
     def write():
-        with hdf5_files.writing(tmp_path / "a.h5") as file:
+        with hdf5_files.write_hdf5(tmp_path / "a.h5") as file:
             for i in range(9):
                 file[f"x{i}"] = np.zeros(100_000)
 

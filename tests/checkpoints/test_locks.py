@@ -169,14 +169,14 @@ def test_of_two_that_find_a_dead_process_the_second_does_not_remove_the_firsts_f
 ) -> None:
     """The first has taken over between the second's look and its removing."""
     stale = left_by(replace(Process.here(), pid=ended()), tmp_path).encode()
-    real, taken = locks._taken_over, []
+    real, taken = locks._take_over, []
 
     def late(path: Path, content: bytes) -> bool:
         if not taken:
             taken.append(left_by(replace(Process.here(), pid=os.getppid(), began=0), tmp_path))
         return real(path, content)
 
-    monkeypatch.setattr(locks, "_taken_over", late)
+    monkeypatch.setattr(locks, "_take_over", late)
     with pytest.raises(FedscopeError, match=f"is being written by process {os.getppid()} of {HOST}"):
         WriterLock(tmp_path)
     assert (tmp_path / LOCK).read_text() == taken[0] != stale.decode()

@@ -189,9 +189,9 @@ def _figure(path: Path) -> None:
 
 
 def _job(path: Path) -> None:
-    from fedscope.training.jobs.records import Record
+    from fedscope.training.jobs.records import JobRecord
 
-    Record.new("slurm", "batch", 0).write(path.parent, path.name.removesuffix(".job.json"))
+    JobRecord.new("slurm", "batch", 0).write(path.parent, path.name.removesuffix(".job.json"))
 
 
 def _failures(path: Path) -> None:
@@ -293,9 +293,9 @@ def test_what_is_no_folder_is_refused_as_one(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.jobs", "a.jobs/0123", "a.jobs/0123/0-1-of-2"])
 def test_blocks_of_a_surface_are_measured_in_folders_of_their_own(tmp_path: Path, name: str) -> None:
-    from fedscope.training.jobs.blocks import Block
+    from fedscope.training.jobs.blocks import PartBlock
 
-    block = Block(tmp_path / "a.jobs" / "0123", 0, 0, 2)
+    block = PartBlock(tmp_path / "a.jobs" / "0123", 0, 0, 2)
     (tmp_path / "other").mkdir()
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).symlink_to(tmp_path / "other")

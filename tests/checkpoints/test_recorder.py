@@ -22,7 +22,7 @@ from torch import nn
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, load_model
 from fedscope.checkpoints.recorder.identify_server import Rule, ServerStep
-from fedscope.checkpoints.recorder.recorder import described
+from fedscope.checkpoints.recorder.recorder import describe_server
 from fedscope.checkpoints.rounds.verify import check_round
 
 Arrays = dict[str, np.ndarray]
@@ -101,7 +101,7 @@ def test_a_loop_that_reuses_its_tensors_is_recorded_rightly(tmp_path: Path) -> N
         "norm.running_mean": "buffer",
         "norm.num_batches_tracked": "buffer",
     }
-    assert described({t: run.round(t).metrics for t in run.rounds}) == (
+    assert describe_server({t: run.round(t).metrics for t in run.rounds}) == (
         "global is the weighted mean of the clients (in all 3 rounds)"
     )
 
@@ -295,12 +295,12 @@ def test_rounds_of_one_server_are_one_sentence_whatever_is_left() -> None:
         return {t: step.metrics() for t, step in enumerate(steps, start=1)}
 
     unknown = [ServerStep(Rule.UNKNOWN, rate=0.1 * t, left=0.1 + t / 10) for t in range(3)]
-    assert described(rows(*unknown)).endswith("(in all 3 rounds)")
+    assert describe_server(rows(*unknown)).endswith("(in all 3 rounds)")
     turned = [ServerStep(Rule.RATE, rate=0.5), ServerStep(Rule.RATE, rate=0.501), ServerStep(Rule.RATE, rate=-0.5)]
-    assert described(rows(*turned)).endswith("the sign of the server is wrong (in round 3, unlike before)")
-    assert described(rows(*turned[:2])).endswith("(in all 2 rounds)")
+    assert describe_server(rows(*turned)).endswith("the sign of the server is wrong (in round 3, unlike before)")
+    assert describe_server(rows(*turned[:2])).endswith("(in all 2 rounds)")
     momentum = [ServerStep(Rule.MOMENTUM, 1.0, beta) for beta in (0.5, 0.9, 0.9)]
-    assert described(rows(*momentum)).endswith("(from round 2 on)")
+    assert describe_server(rows(*momentum)).endswith("(from round 2 on)")
 
 
 def test_a_users_numbers_do_not_number_the_round(tmp_path: Path) -> None:

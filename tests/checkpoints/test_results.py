@@ -332,7 +332,7 @@ def test_a_torn_last_line_is_left_out_and_written_over(tmp_path: Path, torn: int
 
 def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from fedscope.checkpoints import ResumeStore; s = ResumeStore(sys.argv[1], {'q': 1}); "
+        "import os, sys; from fedscope.results.resume import ResumeStore; s = ResumeStore(sys.argv[1], {'q': 1}); "
         "s.add('1', [0.1, 0.2]); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "p")], check=False)

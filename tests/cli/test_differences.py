@@ -19,22 +19,22 @@ ALL = {"samples": 360, "seed": None}
     ("kept", "asked", "said"),
     [
         # nobody touched the seed
-        (SUBSET, ALL, "100 samples (without --limit there are 360)"),
-        (ALL, SUBSET, "360 samples (without --limit there are 100)"),
+        (SUBSET, ALL, "samples 100 (not 360)"),
+        (ALL, SUBSET, "samples 360 (not 100)"),
         ({**SUBSET, "batches": 2, "batch": 50}, {**ALL, "batches": 7, "batch": 51},
-         "100 samples (without --limit there are 360)"),
-        ({"limit": None, "seed": None}, {"limit": 500, "seed": 0}, "all samples (--limit asks for 500)"),
-        ({"limit": 500, "seed": 0}, {"limit": None, "seed": None}, "--limit 500 (all samples now)"),
+         "samples 100 (not 360)"),
+        ({"limit": None, "seed": None}, {"limit": 500, "seed": 0}, "--limit none (not 500)"),
+        ({"limit": 500, "seed": 0}, {"limit": None, "seed": None}, "--limit 500 (not none)"),
         ({"limit": 500, "samples": 500}, {"limit": 50, "samples": 50}, "--limit 500 (not 50)"),
-        ({**ALL, "seed": 0}, ALL, "--limit (not asked for now)"),  # a limit that takes them all
+        ({**ALL, "seed": 0}, ALL, "--seed 0 (not none)"),  # a limit that takes them all
         # but where it was, it is said
         (SUBSET, {**SUBSET, "seed": 1}, "--seed 0 (not 1)"),
         ({"directions_seed": 0, "seed": None}, {"directions_seed": 1, "seed": None}, "--seed 0 (not 1)"),
-        (SUBSET, {"samples": 50, "seed": 1}, "100 samples (without --limit there are 50) and --seed 0 (not 1)"),
+        (SUBSET, {"samples": 50, "seed": 1}, "samples 100 (not 50) and --seed 0 (not 1)"),
         # what follows from another setting is not said besides
         ({"split": "test", **ALL}, {"split": "train", "samples": 1437, "seed": None}, "--split test (not train)"),
         ({"addresses": ["a.pt", "b.pt"], "models_sha256": ["1"]}, {"addresses": ["c.pt"], "models_sha256": ["2"]},
-         "the models a.pt, b.pt"),
+         "models a.pt,b.pt (not c.pt)"),
         ({"models_sha256": ["1"]}, {"models_sha256": ["2"]}, "weights that have changed since"),
         # runs
         ({"run": RUN}, {"run": {**RUN, "created": "2026-02-02"}}, "runs/ima before it was made again"),
@@ -43,13 +43,13 @@ ALL = {"samples": 360, "seed": None}
         ({"run": [RUN]}, {"run": [RUN, RUN]}, "the run runs/ima"),
         ({"run": {**RUN, "files": "1"}}, {"run": {**RUN, "files": "2"}}, "runs/ima as it was before"),
         # any other setting, of whatever kind, by its option where the command has one
-        ({"range": None}, {"range": [0.0, 1.0]}, "no --range"),
-        ({"adaptive": None}, {"adaptive": 0.15}, "no --adaptive"),
-        ({"adaptive": 0.15}, {"adaptive": None}, "--adaptive (not asked for now)"),
+        ({"range": None}, {"range": [0.0, 1.0]}, "--range none (not 0,1)"),
+        ({"adaptive": None}, {"adaptive": 0.15}, "--adaptive none (not 0.15)"),
+        ({"adaptive": 0.15}, {"adaptive": None}, "--adaptive 0.15 (not none)"),
         ({"rounds": [[1, 20]]}, {"rounds": [[1, 2, 3]]}, "--rounds 1, 20 (not 1-3)"),
         ({"rounds": [["ima", 1]]}, {"rounds": [["ima", 2]]}, "--rounds 1 (not 2)"),
-        ({"margin": 0.3}, {"margin": None}, "--margin (not asked for now)"),
-        ({"kernel_samples": None}, {"kernel_samples": 50}, "no kernel samples"),
+        ({"margin": 0.3}, {"margin": None}, "--margin 0.3 (not none)"),
+        ({"kernel_samples": None}, {"kernel_samples": 50}, "kernel samples none (not 50)"),
         ({"asked": {"classes": 4, "quantile": None}}, {"asked": {"classes": 5, "quantile": None}},
          "classes 4 (not 5)"),
         ({"settings": [{"lr": 1}]}, {"settings": [{"lr": 2}]}, "another settings"),

@@ -257,13 +257,13 @@ def test_a_clients_own_data_are_its_rows_of_the_training_data(here: Path, capsys
 @pytest.mark.parametrize(
     ("option", "name"),
     [
-        (["--adaptive"], "no --adaptive"),
-        (["--range", "-1", "1", "-1", "1"], "no --range"),
+        (["--adaptive"], "--adaptive none (not 0.15)"),
+        (["--range", "-1", "1", "-1", "1"], "--range none (not -1,1,-1,1)"),
         (["--normalization", "keep"], "--normalization interpolate (not keep)"),
         (["--split", "train"], "--split test (not train)"),
-        (["--limit", "50"], "60 samples (--limit asks for 50)"),
-        (["--limit", "50", "--seed", "1"], "60 samples (--limit asks for 50) and --seed 0 (not 1)"),
-        (["--limit", "2000"], "60 samples (--limit asks for 72)"),
+        (["--limit", "50"], "samples 60 (not 50)"),
+        (["--limit", "50", "--seed", "1"], "samples 60 (not 50) and --seed 0 (not 1)"),
+        (["--limit", "2000"], "samples 60 (not 72)"),
     ],
 )
 def test_a_result_is_not_taken_for_that_of_another_question(

@@ -14,7 +14,7 @@ from fedscope.cli.main import run
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.landscape import Plane
 from fedscope.results.resume import ResumeStore, stored_fingerprint, sum_of
-from fedscope.training.jobs.blocks import Block
+from fedscope.training.jobs.blocks import PartBlock
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -25,10 +25,10 @@ JOBS = ("--launcher", "processes", "--job", "array_parallelism=2")
 ENDS = (".client-0.nc", ".client-1.nc")
 
 
-def blocks(count: int, folder: str = "blocks") -> list[Block]:
+def blocks(count: int, folder: str = "blocks") -> list[PartBlock]:
     """The blocks of the plane, measured by their commands."""
     Path(folder).mkdir(exist_ok=True)
-    made = [Block(Path(folder).absolute(), 0, i, count) for i in range(count)]
+    made = [PartBlock(Path(folder).absolute(), 0, i, count) for i in range(count)]
     for block in made:
         assert run([*WORDS, "--block", "0", str(block.index), str(count), folder]) == 0
         assert block.is_complete()

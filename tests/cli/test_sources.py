@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from fedscope import Line
-from fedscope.analysis.settings import Source
+from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeWarning, read_file
 from fedscope.cli.main import run
-from fedscope.training.inputs.models import Posed, pose
+from fedscope.training.inputs.models import ResolvedModels, resolve_models
 
 CODE = """
 import numpy as np
@@ -50,10 +50,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("code_of_mine", None)
 
 
-def asked(*addresses: str, **changes: Any) -> Posed:
+def asked(*addresses: str, **changes: Any) -> ResolvedModels:
     """What the command line makes of models and data, without the drawing that follows."""
-    source = Source("test", None, 0, "cpu", "float32", "code_of_mine:net(5)", "code_of_mine:data")
-    return pose(addresses, replace(source, **changes))
+    source = EvaluationConfig("test", None, 0, "cpu", "float32", "code_of_mine:net(5)", "code_of_mine:data")
+    return resolve_models(addresses, replace(source, **changes))
 
 
 def test_what_was_changed_in_reading_a_model_is_said_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from local_loops import followed
 
 from fedscope.checkpoints import Layout, TensorEntry, Weights
-from fedscope.training.build import Facts
-from fedscope.training.methods.base import Cohort, Exchange, Pace
+from fedscope.training.build import ModelInfo
+from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.adabest import AdaBest
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.methods.servers.adabest import AdaBest as AdaBestServer
@@ -26,7 +26,7 @@ def test_steps_leave_the_drift_out_and_the_drift_fades(
     h = np.random.default_rng(4).normal(size=53)
     sent = {"samples_a_step": np.array([5.5]), "participations": np.array([7.0])}
     # Last seen in round 3, back in round 8, for 2 epochs over 11 samples.
-    settings = {"round": 8, "last": 3, "state": {"drift": h}, "sent": sent, "pace": Pace(0.1, 2)}
+    settings = {"round": 8, "last": 3, "state": {"drift": h}, "sent": sent, "pace": LocalSchedule(0.1, 2)}
     update = method.train(small.task(**settings))
     expected, _ = followed(small.task(**settings), method, lambda _, g: g - 0.3 * 2 * 5.5 / 11 * h)
     close(update.weights.parameters, expected, 1e-11)
@@ -52,7 +52,7 @@ def test_a_client_with_more_samples_is_corrected_less(small: Any, close: Any) ->
     # One full batch and one step each, so that the correction is all that differs from SGD: η μ E m̄/n_i h.
     sent = {"samples_a_step": np.array([4.0]), "participations": np.array([1.0])}
     for n in (1, 2, 10):
-        settings = {"indices": np.arange(n), "pace": Pace(0.1, 1)}
+        settings = {"indices": np.arange(n), "pace": LocalSchedule(0.1, 1)}
         ours = AdaBest(mu=0.5).train(small.task(**settings, sent=sent, state={"drift": np.ones(53)}, last=1))
         plain = SGD().train(small.task(**settings))
         difference = ours.weights.parameters - plain.weights.parameters
@@ -62,7 +62,7 @@ def test_a_client_with_more_samples_is_corrected_less(small: Any, close: Any) ->
 @given(st.lists(st.lists(st.floats(0.5, 500), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_what_is_sent_is_the_mean_over_all_participations_so_far(rounds: list[list[float]]) -> None:
     layout = Layout((TensorEntry("w", (2,), "float32", "parameter"),))
-    w, facts, method = Weights(layout, np.zeros(2, np.float32), {}), Facts(layout, clients=5), AdaBest()
+    w, facts, method = Weights(layout, np.zeros(2, np.float32), {}), ModelInfo(layout, clients=5), AdaBest()
     sent = method.begin(w, facts)
     assert method.message_weighting == "uniform"
     for t, steps in enumerate(rounds, start=1):

@@ -13,17 +13,17 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.evaluation.compute import Compute
 from fedscope.training import Config
-from fedscope.training.build import Facts, facts_of, find_head, initial_model
+from fedscope.training.build import ModelInfo, find_head, initial_model, model_info
 from fedscope.training.local.engine import Engine
 from fedscope.training.local.local_training import batches, full_gradient, local_sgd
-from fedscope.training.local.worker_model import Workbench, features_and_logits
+from fedscope.training.local.worker_model import TrainableModel, features_and_logits
 from fedscope.training.methods.clients.sgd import SGD
 
 
 def on(small: Any, module: nn.Module, **changes: Any) -> Any:
     """The small task with another module."""
-    facts = Facts(Layout.of(module), classes=3, head=find_head(module))
-    task = small.task(start=initial_model(module), bench=Workbench(module), facts=facts, x=small.x.float())
+    facts = ModelInfo(Layout.of(module), classes=3, head=find_head(module))
+    task = small.task(start=initial_model(module), bench=TrainableModel(module), facts=facts, x=small.x.float())
     return replace(task, **changes)
 
 
@@ -48,7 +48,7 @@ def test_dropout_masks_depend_on_the_address_alone(small: Any, workers: int) -> 
 def test_addressed_dropout_drops_its_share_and_keeps_the_mean(
     small: Any, layer: nn.Module, shape: tuple[int, ...]
 ) -> None:
-    bench = Workbench(nn.Sequential(layer, nn.Linear(4, 1)))
+    bench = TrainableModel(nn.Sequential(layer, nn.Linear(4, 1)))
     bench._draws.generator = torch.Generator().manual_seed(0)
     out = bench.module[0](torch.ones(shape))  # type: ignore[index]
     dropped = (out == 0).float()
@@ -102,7 +102,7 @@ def test_reach_is_how_far_a_constant_gradient_carries(small: Any, momentum: floa
 
 
 def test_companions_are_frozen_copies_that_hold_what_they_are_given(small: Any) -> None:
-    bench = Workbench(small.module)
+    bench = TrainableModel(small.module)
     other = small.model(1)
     first = bench.companion(other, "global")
     assert bench.companion(small.start, "previous") is not first
@@ -152,10 +152,10 @@ def test_a_method_that_needs_the_head_says_how_to_name_it() -> None:
         match=r"client\.method = 'fedbabu' needs to know which layer of the model is its head, and mlp has no linear "
         r"layer; name the layer: --set model\.head=NAME",
     ):
-        facts_of(config, headless, 10)
-    assert facts_of(Config.read({}), headless, 10).head is None
+        model_info(config, headless, 10)
+    assert model_info(Config.read({}), headless, 10).head is None
     named = Config.read({"client": {"method": "fedbabu"}, "model": {"head": "answers"}})
-    facts = facts_of(named, Inside(), 3)
+    facts = model_info(named, Inside(), 3)
     assert facts.head_parameters == ("answers.weight", "answers.bias")
     assert facts.width == 4
     assert facts.head_mask().sum() == 15

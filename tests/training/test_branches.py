@@ -16,7 +16,7 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.decomposition.draws.replay import Replayer
 from fedscope.training import Config, branch, branched_config, merge, preset, resume, train
-from fedscope.training.build import Facts
+from fedscope.training.build import ModelInfo
 from fedscope.training.methods.averages.ima import IMA
 from fedscope.training.methods.base import History
 from fedscope.training.methods.clients.fedbabu import FedBABU
@@ -199,7 +199,7 @@ def test_counts_of_batches_are_the_newest_models_in_an_average(tmp_path: Path) -
         buffers = {entry.name: np.full(entry.shape, t, entry.dtype) for entry in layout.buffers}
         return Weights(layout, np.full(layout.size, t, np.float32), buffers)
 
-    averaged = IMA(start=1, window=3).average({}, 5, row(5), History(row, Facts(layout))).weights
+    averaged = IMA(start=1, window=3).average({}, 5, row(5), History(row, ModelInfo(layout))).weights
     assert averaged is not None
     assert averaged.buffers["1.num_batches_tracked"] == 5
     assert averaged.buffers["1.running_mean"].tolist() == [4, 4]

@@ -18,13 +18,13 @@ import torch
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.cli.main import run
 from fedscope.evaluation import uint8_images as pixels
-from fedscope.evaluation.uint8_images import Pixels, in_batches
+from fedscope.evaluation.uint8_images import Uint8Images, in_batches
 from fedscope.landscape import Plane
 from fedscope.training.build import load_data
 from fedscope.training.data import standardize as making
 from fedscope.training.data.dataset import Dataset
 from fedscope.training.data.formats import cache, idx
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 SHAPES = {"images": (9, 7), "colours": (6, 5, 3), "channels first": (3, 9, 9), "one channel": (9, 9, 1), "rows": (12,)}
 
@@ -50,9 +50,9 @@ def at_once(data: Dataset, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_bytes_read_in_any_order_are_the_same_bits(shape: tuple[int, ...]) -> None:
     arrays = raw(shape)
-    data = standardised("toy", "", arrays)
+    data = standardize("toy", "", arrays)
     for split, x in (("train", data.x_train), ("test", data.x_test)):
-        assert isinstance(x, Pixels)
+        assert isinstance(x, Uint8Images)
         expected = at_once(data, arrays[f"x_{split}"])
         assert x.shape == expected.shape
         assert x.dim() == expected.ndim
@@ -69,7 +69,7 @@ def test_moments_of_bytes_are_those_of_floats() -> None:
     """5,000 samples are two blocks. Sums in another order differ in float64's last digits; float32 has 7 of them."""
     arrays = raw((6, 5, 3))
     in_float = {name: values / np.float32(255) if name[0] == "x" else values for name, values in arrays.items()}
-    bytes_, floats = standardised("toy", "", arrays), standardised("toy", "", in_float)
+    bytes_, floats = standardize("toy", "", arrays), standardize("toy", "", in_float)
     assert isinstance(floats.x_train, np.ndarray)
     assert bytes_.means == pytest.approx(floats.means, rel=1e-11)
     assert bytes_.deviations == pytest.approx(floats.deviations, rel=1e-11)

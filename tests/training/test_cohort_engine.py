@@ -23,12 +23,12 @@ from fedscope.evaluation.samples import Samples
 from fedscope.evaluation.standard_tasks import TASKS
 from fedscope.training import Config, branch, build_module, load_data, resume, train
 from fedscope.training.build import initial_model
-from fedscope.training.local.engine import TOGETHER, grouped
+from fedscope.training.local.engine import TOGETHER, group_by_samples
 from fedscope.training.local.engine_choice import engine_of
 from fedscope.training.local.local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
-from fedscope.training.local.vectorized_model import CohortBench, why_not_vectorised
-from fedscope.training.local.vectorized_training import CohortTask
-from fedscope.training.local.worker_model import MeanLoss, Workbench
+from fedscope.training.local.vectorized_model import VectorizedModel, why_not_vectorised
+from fedscope.training.local.vectorized_training import VectorizedTask
+from fedscope.training.local.worker_model import MeanLoss, TrainableModel
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.settings.registry import find, names
 
@@ -116,8 +116,8 @@ class Ragged:
         ]
 
     def together(self, work: Callable[[Any], Any], **changes: Any) -> Any:
-        task = CohortTask.of(self.tasks(**changes))
-        return work(replace(task, bench=CohortBench(self.small.module, len(self.sizes))))
+        task = VectorizedTask.of(self.tasks(**changes))
+        return work(replace(task, bench=VectorizedModel(self.small.module, len(self.sizes))))
 
     def alone(self, work: Callable[[Any], Any], **changes: Any) -> list[Any]:
         return [work(task) for task in self.tasks(**changes)]
@@ -168,7 +168,7 @@ def test_augmentation_and_other_losses_are_each_clients_own(small: Any) -> None:
             def work(task: Any, objective: Any = objective) -> Any:
                 return local_sgd(task, method, objective=objective).weights.parameters
 
-            bench = Workbench(module)
+            bench = TrainableModel(module)
             found = ragged.together(work, augment=augment)
             expected = ragged.alone(work, augment=augment, bench=bench)
             np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
@@ -276,8 +276,8 @@ def test_without_memory_for_several_clients_they_are_trained_one_by_one(
     def full(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    alone = CohortBench.loss
-    monkeypatch.setattr(CohortBench, "loss", lambda own, *args: (full if len(own.w) > 2 else alone)(own, *args))
+    alone = VectorizedModel.loss
+    monkeypatch.setattr(VectorizedModel, "loss", lambda own, *args: (full if len(own.w) > 2 else alone)(own, *args))
     with pytest.warns(
         FedscopeWarning, match=r"cpu ran out of memory with 6 clients at a time; they are trained"
     ) as told:
@@ -285,7 +285,7 @@ def test_without_memory_for_several_clients_they_are_trained_one_by_one(
     assert len(told) == 1, "said once, not each round"
     for t in made.rounds:
         assert contents(made.path / f"rounds/{t:05d}.h5") == contents(expected.path / f"rounds/{t:05d}.h5")
-    monkeypatch.setattr(Workbench, "loss", full)
+    monkeypatch.setattr(TrainableModel, "loss", full)
     with pytest.raises(FedscopeError, match=r"cpu has no memory left to train client \d+ in round 1; give a smaller"):
         train(one_by_one(config()), tmp_path / "none")
 
@@ -359,7 +359,7 @@ def test_a_method_with_functions_of_its_own_says_itself_whether_it_can() -> None
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=80))
 def test_groups_hold_every_client_once_and_waste_less_than_half(samples: list[int]) -> None:
-    groups = grouped(samples)
+    groups = group_by_samples(samples)
     assert sorted(k for group in groups for k in group) == list(range(len(samples)))
     for group in groups:
         own = [samples[k] for k in group]

@@ -15,7 +15,7 @@ from PIL import Image
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training import Config, load_data, train
 from fedscope.training.data.arrays import blocks
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 RNG = np.random.default_rng(0)
 Y = {"y_train": np.arange(20) % 4, "y_test": np.arange(8) % 4}
@@ -38,7 +38,7 @@ def test_every_documented_shape_is_read_and_standardised(
     shape: tuple[int, ...], becomes: tuple[int, ...], dtype: str
 ) -> None:
     raw = images(shape, dtype)
-    data = standardised("toy", "", raw)
+    data = standardize("toy", "", raw)
     assert data.shape == becomes
     assert (data.classes, len(data.y_train), len(data.y_test)) == (4, 20, 8)
     # By hand, in float64: channels last, scaled, standardised by the training split.
@@ -66,16 +66,16 @@ def test_blocks_of_large_samples_are_small_and_together_all_samples() -> None:
 def test_a_constant_channel_stays_finite() -> None:
     raw = images((4, 4, 3))
     raw["x_train"][..., 1] = 7
-    assert np.isfinite(standardised("toy", "", raw).x_train).all()
+    assert np.isfinite(standardize("toy", "", raw).x_train).all()
 
 
 @given(st.integers(0, 19), st.integers(0, 8))
 def test_the_hash_notices_one_changed_value(row: int, column: int) -> None:
     raw = images((9, 9))
-    before = standardised("toy", "", raw).sha256
+    before = standardize("toy", "", raw).sha256
     raw["x_train"] = raw["x_train"].copy()
     raw["x_train"][row, column, 0] ^= 1
-    assert standardised("toy", "", raw).sha256 != before
+    assert standardize("toy", "", raw).sha256 != before
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_hash_notices_one_changed_value(row: int, column: int) -> None:
 def test_unreadable_arrays_are_refused(change: dict[str, np.ndarray | None], message: str) -> None:
     raw = {key: value for key, value in {**images((9, 9)), **change}.items() if value is not None}
     with pytest.raises(FedscopeError, match=message):
-        standardised("toy", "", raw)
+        standardize("toy", "", raw)
 
 
 def test_digits_are_split_stratified_and_always_alike() -> None:
@@ -126,7 +126,7 @@ def test_npz_is_read_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     data = load_data("npz:toy.npz")
     assert data.name == f"npz:{tmp_path / 'toy.npz'}"
-    assert data.sha256 == standardised("other", "", raw).sha256
+    assert data.sha256 == standardize("other", "", raw).sha256
 
 
 def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from local_loops import followed
 
-from fedscope.training.methods.base import Pace
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.ditto import Ditto
 from fedscope.training.methods.clients.sgd import SGD
 
 
 def by_hand(task: Any, method: Any, v: Any, epochs: int = 2) -> np.ndarray:
     """v after its epochs: g with weight decay, clipped, then pulled towards the model sent."""
-    w, own = task.start.parameters, replace(task, start=v, pace=Pace(0.1, epochs), draw=task.draw + 1_000_000_000)
+    w, own = (
+        task.start.parameters,
+        replace(task, start=v, pace=LocalSchedule(0.1, epochs), draw=task.draw + 1_000_000_000),
+    )
     return followed(own, method, lambda theta, g: g + method.pull * (theta - w))[0]
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
 from fedscope.checkpoints import Weights
-from fedscope.training.methods.base import Pace
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.fedacg import FedACG
 from fedscope.training.methods.clients.fedprox import FedProx
 from fedscope.training.methods.clients.sgd import SGD
@@ -29,7 +29,7 @@ def test_steps_follow_the_gradient_of_the_whole_penalised_loss_about_what_was_se
 ) -> None:
     # The look-ahead model is sent, not the last global one.
     ahead = small.model(3)
-    task, method = small.task(pace=Pace(0.3, 4), start=ahead), FedACG(beta=beta, **PLAIN)
+    task, method = small.task(pace=LocalSchedule(0.3, 4), start=ahead), FedACG(beta=beta, **PLAIN)
     start = torch.from_numpy(ahead.parameters)
 
     def loss(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

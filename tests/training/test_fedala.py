@@ -153,17 +153,19 @@ def test_a_never_leaves_its_interval(lr: float, a: float, seed: int) -> None:
 
 
 def random_mixture(lr: float, a: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    from fedscope.training.build import Facts
+    from fedscope.training.build import ModelInfo
     from fedscope.training.local.local_training import LocalTask
-    from fedscope.training.local.worker_model import Workbench
-    from fedscope.training.methods.base import Pace
+    from fedscope.training.local.worker_model import TrainableModel
+    from fedscope.training.methods.base import LocalSchedule
 
     draw = np.random.default_rng(seed)
     module = torch.nn.Sequential(torch.nn.Linear(2, 2)).double()
     layout = Layout.of(module)
     sent, own = (Weights(layout, draw.normal(size=6), {}) for _ in range(2))
     x, y = torch.from_numpy(draw.normal(size=(7, 2))), torch.from_numpy(draw.integers(0, 2, 7))
-    task = LocalTask(1, 0, x, y, np.arange(7), sent, Pace(0.1, 1), seed, Facts(layout), bench=Workbench(module))
+    task = LocalTask(
+        1, 0, x, y, np.arange(7), sent, LocalSchedule(0.1, 1), seed, ModelInfo(layout), bench=TrainableModel(module)
+    )
     weights, mixture = FedALA(batch=3, mixing_lr=lr, window=2, most_epochs=4).learn(
         task, own, np.full(6, a), first=True
     )
@@ -188,11 +190,11 @@ def test_replays_draw_other_samples(small: Any) -> None:
 
 
 def test_running_statistics_start_as_sent(small: Any) -> None:
-    from fedscope.training.local.worker_model import Workbench
+    from fedscope.training.local.worker_model import TrainableModel
 
     module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)).double()
     start = initial_model(module)
-    task = small.task(start=start, facts=replace(small.facts, layout=start.layout), bench=Workbench(module))
+    task = small.task(start=start, facts=replace(small.facts, layout=start.layout), bench=TrainableModel(module))
     own = Weights(start.layout, start.parameters + 0.1, start.buffers)
     _, mixture = FedALA(batch=4).learn(task, own, np.full(15, 0.5), first=False)
     for name, values in start.buffers.items():

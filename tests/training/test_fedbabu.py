@@ -12,7 +12,7 @@ from local_loops import followed
 
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.training.build import initial_model
-from fedscope.training.methods.base import Pace
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.fedbabu import FedBABU
 from fedscope.training.methods.clients.sgd import SGD
 
@@ -53,7 +53,7 @@ def test_a_clients_own_model_is_fine_tuned_from_the_global_one(
     task = small.task(start=global_)
     own = method.personalise(task, {}).parameters
     # orders of its own, a billion draws after the federated training's
-    reference = replace(task, pace=Pace(0.1, 3), draw=1_000_000_001)
+    reference = replace(task, pace=LocalSchedule(0.1, 3), draw=1_000_000_001)
     close(own, by_hand(reference, method, trained), 1e-11)
     changed = own != global_.parameters
     assert changed[BODY].any() == (part != "head")
@@ -70,8 +70,8 @@ def test_fine_tuning_does_not_repeat_the_federated_orders(small: Any) -> None:
 
 
 def test_ten_epochs_of_the_head_at_the_rounds_rate_by_default(small: Any, close: Any) -> None:
-    method, task = FedBABU(batch=4, lr=3.0), small.task(pace=Pace(0.02, 1))
-    reference = replace(task, pace=Pace(0.02, 10), draw=1_000_000_001)
+    method, task = FedBABU(batch=4, lr=3.0), small.task(pace=LocalSchedule(0.02, 1))
+    reference = replace(task, pace=LocalSchedule(0.02, 10), draw=1_000_000_001)
     own = method.personalise(task, {}).parameters
     close(own, by_hand(reference, method, HEAD), 1e-11)
     assert own[BODY].tobytes() == task.start.parameters[BODY].tobytes()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Layout, TensorEntry, Weights, stack
-from fedscope.training.build import Facts
-from fedscope.training.methods.base import Cohort, Exchange, Pace
+from fedscope.training.build import ModelInfo
+from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.fedcm import FedCM
 from fedscope.training.methods.clients.sgd import SGD
 
@@ -42,7 +42,7 @@ def test_the_first_round_steps_by_a_times_the_gradient(small: Any, close: Any) -
     method = FedCM(alpha=0.3)
     sent = method.begin(small.start, small.facts)
     assert not sent["momentum"].any()
-    slower = SGD().train(small.task(pace=Pace(0.03, 2)))
+    slower = SGD().train(small.task(pace=LocalSchedule(0.03, 2)))
     trained = method.train(small.task(sent=sent))
     close(trained.weights.parameters, slower.weights.parameters, 1e-13)
 
@@ -57,7 +57,7 @@ def test_clients_that_follow_one_direction_give_it_back_however_far_they_go(
     clients = Weights(layout, w - reach[:, None] * direction, {})
     cohort = Cohort(1, np.arange(len(parts)), samples, samples, samples / samples.sum(), reach=reach)
     start = Weights(layout, w, {})
-    shared = FedCM().share({"momentum": 9 * w}, Exchange(start, clients, start, cohort, Facts(layout)))
+    shared = FedCM().share({"momentum": 9 * w}, Exchange(start, clients, start, cohort, ModelInfo(layout)))
     close(shared["momentum"], direction, 1e-11)
 
 

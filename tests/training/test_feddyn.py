@@ -16,9 +16,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.training import Config
-from fedscope.training.build import Facts, initial_model
-from fedscope.training.local.worker_model import Workbench
-from fedscope.training.methods.base import Pace
+from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.feddyn import FedDyn
 from fedscope.training.methods.clients.fedprox import FedProx
 from fedscope.training.methods.servers.feddyn import FedDyn as FedDynServer
@@ -36,7 +36,7 @@ def test_steps_follow_the_gradient_of_the_whole_regularised_loss(
     small: Any, by_hand: Callable[..., np.ndarray], alpha: float, close: Any
 ) -> None:
     h = some(small, 1)
-    task = small.task(pace=Pace(0.3, 4), state={"gradient": h}, last=2)
+    task = small.task(pace=LocalSchedule(0.3, 4), state={"gradient": h}, last=2)
     method = FedDyn(alpha=alpha, batch=4, momentum=0.0, weight_decay=0.0)
     start = torch.from_numpy(small.start.parameters)
 
@@ -67,7 +67,7 @@ def test_before_its_first_participation_a_client_is_fedproxs(small: Any) -> None
 def test_where_training_has_come_to_rest_the_clients_gradient_is_what_it_keeps(small: Any, close: Any) -> None:
     h = some(small, 2)
     method = FedDyn(alpha=0.5, batch=11, weight_decay=0.1)
-    update = method.train(small.task(state={"gradient": h}, last=1, pace=Pace(0.1, 600)))
+    update = method.train(small.task(state={"gradient": h}, last=1, pace=LocalSchedule(0.1, 600)))
     module, theta = small.task().bench.module, torch.from_numpy(update.weights.parameters)
     vector_to_parameters(theta, module.parameters())
     loss = functional.cross_entropy(module(small.x[5:16]), small.y[5:16])
@@ -88,10 +88,10 @@ def test_the_regulariser_comes_after_the_clip_and_before_momentum(small: Any, cl
 
 def test_a_federations_states_are_those_worked_out_in_numpy_client_by_client(small: Any, close: Any) -> None:
     module = torch.nn.Linear(6, 3, bias=False).double()
-    facts, model = Facts(Layout.of(module), classes=3, clients=4), initial_model(module)
+    facts, model = ModelInfo(Layout.of(module), classes=3, clients=4), initial_model(module)
     parts = [np.arange(0, 4), np.arange(4, 15), np.arange(15, 35), np.array([36])]
     method = FedDyn(alpha=ALPHA, batch=20, momentum=0.0, weight_decay=DECAY)
-    bench, states = Workbench(module), dict[int, Any]()
+    bench, states = TrainableModel(module), dict[int, Any]()
     W, h = model.parameters.reshape(3, 6).copy(), np.zeros((4, 3, 6))
     # Client 2 is second, then first, then third of its cohort.
     for t, cohort in enumerate([[0, 2], [2, 3], [0, 1, 2], [3]], start=1):
@@ -101,7 +101,7 @@ def test_a_federations_states_are_those_worked_out_in_numpy_client_by_client(sma
                     facts=facts,
                     bench=bench,
                     start=model,
-                    pace=Pace(ETA, 3),
+                    pace=LocalSchedule(ETA, 3),
                     round=t,
                     client=i,
                     indices=parts[i],

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import Layout
 from fedscope.checkpoints.models.weights import TensorEntry
-from fedscope.training.build import Facts
-from fedscope.training.methods.base import Exchange, Pace
+from fedscope.training.build import ModelInfo
+from fedscope.training.methods.base import Exchange, LocalSchedule
 from fedscope.training.methods.clients.fedfa import FedFA
 from fedscope.training.methods.clients.sgd import SGD
 
@@ -68,7 +68,7 @@ def test_fedfa_follows_its_formula(
 
 def test_distances_reach_the_features_and_anchors_the_head(small: Any) -> None:
     settings, head = {**PLAIN, "batch": 20}, small.facts.head_mask()
-    once = {"pace": Pace(0.1, 1)}
+    once = {"pace": LocalSchedule(0.1, 1)}
     plain = sgd(small.task(**once), batch=20)
     aligned = FedFA(**settings, anchor_weight=5.0, calibrate_from=4).train(taking_part(small, **once))
     calibrated = FedFA(**settings, anchor_weight=5.0, calibrate_from=3).train(taking_part(small, **once))
@@ -91,7 +91,7 @@ def test_only_the_classes_that_a_client_has_move_its_anchors(small: Any) -> None
 
 
 def test_a_momentum_of_one_never_moves_an_anchor_and_of_zero_forgets_it(small: Any, close: Any) -> None:
-    task = taking_part(small, pace=Pace(0.1, 1))
+    task = taking_part(small, pace=LocalSchedule(0.1, 1))
     kept = FedFA(**PLAIN, anchor_momentum=1.0).train(task).message["anchors"]
     close(kept, ANCHORS, 1e-14)
     # One batch: every feature is that of the model that was sent.
@@ -130,7 +130,7 @@ def test_anchors_begin_as_unit_vectors_of_the_feature_space(small: Any) -> None:
 
 def test_more_classes_than_features_begin_in_drawn_directions(small: Any) -> None:
     def begun(seed: int) -> np.ndarray:
-        facts = Facts(layout(9, 4), classes=9, seed=seed, head="head")
+        facts = ModelInfo(layout(9, 4), classes=9, seed=seed, head="head")
         anchors: np.ndarray = FedFA().begin(small.start, facts)["anchors"]
         return anchors
 
@@ -145,5 +145,5 @@ def test_more_classes_than_features_begin_in_drawn_directions(small: Any) -> Non
 @pytest.mark.parametrize(("rounds", "first"), [(1, 1), (4, 1), (5, 2), (60, 15), (61, 16)])
 def test_calibration_begins_after_a_quarter_of_the_rounds(rounds: int, first: int) -> None:
     config: Any = SimpleNamespace(run=SimpleNamespace(rounds=rounds))
-    assert FedFA().settle(config).calibrate_from == first
-    assert FedFA(calibrate_from=99).settle(config).calibrate_from == 99
+    assert FedFA().resolve(config).calibrate_from == first
+    assert FedFA(calibrate_from=99).resolve(config).calibrate_from == 99

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, stack, write_round
 from fedscope.training.build import initial_model
-from fedscope.training.local.local_training import Workbench
-from fedscope.training.methods.base import Exchange, Pace
+from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.base import Exchange, LocalSchedule
 from fedscope.training.methods.clients.fedgen import FedGen
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.rng import torch_generator
@@ -94,7 +94,7 @@ def test_before_the_generator_is_trained_clients_train_as_sgd_bit_for_bit(small:
 def test_generated_samples_reach_the_head_alone(small: Any) -> None:
     settings, head = {**PLAIN, "batch": 20}, small.facts.head_mask()
     method = FedGen(**settings, **SIZES, beta=0.0)
-    once = {"pace": Pace(0.1, 1)}
+    once = {"pace": LocalSchedule(0.1, 1)}
     trained = method.train(small.task(sent=sent_by(small, method), **once)).weights.parameters
     plain = SGD(**settings).train(small.task(**once)).weights.parameters
     np.testing.assert_array_equal(trained[~head], plain[~head])
@@ -244,7 +244,7 @@ def test_heads_without_a_bias_in_single_precision_and_a_cohort_of_one(small: Any
     assert {value.dtype for name, value in sent.items() if name != "norm.batches"} == {np.dtype(np.float32)}
     assert sum(value.size for value in sent.values()) == 6 * (4 + 3) + 6 + 4 * 6 + 5 * 6 + 5 + 1
     assert all(np.isfinite(value).all() for value in sent.values())
-    task = small.task(x=small.x.float(), start=start, facts=facts, sent=sent, bench=Workbench(module))
+    task = small.task(x=small.x.float(), start=start, facts=facts, sent=sent, bench=TrainableModel(module))
     for indices in ([7], [3, 30]):
         update = method.train(replace(task, indices=np.array(indices)))
         assert np.isfinite(update.weights.parameters).all()
@@ -253,6 +253,6 @@ def test_heads_without_a_bias_in_single_precision_and_a_cohort_of_one(small: Any
 
 def test_fedgen_refuses_to_leave_its_generator_unused(small: Any) -> None:
     config: Any = None
-    assert FedGen(alpha=0.0).settle(config).beta == 10
+    assert FedGen(alpha=0.0).resolve(config).beta == 10
     with pytest.raises(FedscopeError, match=r"client.alpha = 0 and client.beta = 0 together .* or --client sgd"):
-        FedGen(alpha=0.0, beta=0.0).settle(config)
+        FedGen(alpha=0.0, beta=0.0).resolve(config)

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import Layout
 from fedscope.training.build import initial_model
-from fedscope.training.local.local_training import Workbench
-from fedscope.training.methods.base import Pace
+from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.fedntd import FedNTD
 from fedscope.training.methods.clients.sgd import SGD
 
@@ -56,7 +56,7 @@ def test_fedntd_follows_its_formula(
 
 
 def test_the_first_step_is_that_of_sgd_because_teacher_and_client_are_equal(small: Any, close: Any) -> None:
-    once = {"pace": Pace(0.1, 1)}
+    once = {"pace": LocalSchedule(0.1, 1)}
     trained = FedNTD(**{**PLAIN, "batch": 20}, beta=50.0).train(small.task(**once)).weights.parameters
     close(trained, sgd(small.task(**once), batch=20), 1e-14)
     again = FedNTD(**{**PLAIN, "batch": 20}, beta=50.0).train(small.task()).weights.parameters
@@ -64,7 +64,7 @@ def test_the_first_step_is_that_of_sgd_because_teacher_and_client_are_equal(smal
 
 
 def test_the_teacher_is_the_model_that_was_sent_in_this_round(small: Any) -> None:
-    method, bench, other = FedNTD(**PLAIN), Workbench(small.module), small.model(4)
+    method, bench, other = FedNTD(**PLAIN), TrainableModel(small.module), small.model(4)
     before = other.parameters.copy()
     method.train(small.task(bench=bench))
     used = method.train(small.task(bench=bench, start=other)).weights.parameters
@@ -74,7 +74,7 @@ def test_the_teacher_is_the_model_that_was_sent_in_this_round(small: Any) -> Non
 
 
 def test_a_strong_teacher_keeps_the_answers_on_other_classes(small: Any) -> None:
-    task = small.task(pace=Pace(0.1, 8))
+    task = small.task(pace=LocalSchedule(0.1, 8))
 
     def distance(parameters: np.ndarray) -> float:
         """Mean KL of the not-true answers to those of the model that was sent."""
@@ -101,7 +101,7 @@ def test_with_two_classes_it_is_sgd(small: Any, close: Any) -> None:
     task = small.task(y=small.y % 2, start=initial_model(module), facts=facts)
 
     def trained(method: Any) -> np.ndarray:
-        parameters: np.ndarray = method.train(replace(task, bench=Workbench(module))).weights.parameters
+        parameters: np.ndarray = method.train(replace(task, bench=TrainableModel(module))).weights.parameters
         return parameters
 
     close(trained(FedNTD(**PLAIN, beta=9.0)), trained(SGD(**PLAIN)), 1e-14)

@@ -16,8 +16,8 @@ from local_loops import followed_uphill
 from fedscope.decomposition.draws.replay import Replayer
 from fedscope.training import Config, branch, config_of, resume, train
 from fedscope.training.build import initial_model
-from fedscope.training.local.worker_model import Workbench, mean_loss
-from fedscope.training.methods.base import Pace
+from fedscope.training.local.worker_model import TrainableModel, mean_loss
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.fedsam import FedSAM
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.methods.shared.sharpness_aware import adaptive_ascent, ascent, sharp_gradient
@@ -49,7 +49,7 @@ def test_steps_follow_the_gradient_uphill(
 
 def test_weight_decay_has_no_part_in_how_far_uphill_the_gradient_is_taken(small: Any, close: Any) -> None:
     """One step: what decay adds is −η λ θ, whatever λ is, and clipping leaves it alone."""
-    task = small.task(pace=Pace(0.1, 1), indices=np.arange(5, 9))
+    task = small.task(pace=LocalSchedule(0.1, 1), indices=np.arange(5, 9))
     for clip in (0.0, 0.2):
         one, other = (
             FedSAM(sam_rho=0.5, clip=clip, weight_decay=decay, batch=4).train(task).weights.parameters
@@ -66,7 +66,7 @@ def test_as_rho_goes_to_0_it_is_sgd(small: Any, close: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_model_comes_back_bit_for_bit_and_g_is_the_second_gradient_alone(small: Any, dtype: torch.dtype) -> None:
     module = small.module.to(dtype)
-    bench, x, y = Workbench(module), small.x.to(dtype), small.y
+    bench, x, y = TrainableModel(module), small.x.to(dtype), small.y
     bench.load(small.start.parameters, {})
     # A step that float rounding would not undo by subtraction.
     gradient = sharp_gradient(bench, mean_loss(small.facts.task), 0.01, ascent(3.7))
@@ -80,7 +80,7 @@ def test_the_model_comes_back_bit_for_bit_and_g_is_the_second_gradient_alone(sma
 
 
 def test_a_gradient_of_0_moves_nothing_and_gives_no_nan(small: Any) -> None:
-    bench = Workbench(small.module)
+    bench = TrainableModel(small.module)
     bench.load(small.start.parameters, {})
     for epsilon in (ascent(0.05), adaptive_ascent(0.7, 0.2, torch.ones(bench.w.numel(), dtype=torch.bool))):
         loss = sharp_gradient(bench, lambda module, x, y: 0 * module(x).sum(), 0.0, epsilon)(small.x, small.y)
@@ -91,7 +91,7 @@ def test_a_gradient_of_0_moves_nothing_and_gives_no_nan(small: Any) -> None:
 def test_running_statistics_take_in_the_pass_at_theta_alone(small: Any, close: Any) -> None:
     layers = torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3)
     module = torch.nn.Sequential(*layers).double()
-    task = small.task(start=initial_model(module), bench=Workbench(module), pace=Pace(0.1, 1))
+    task = small.task(start=initial_model(module), bench=TrainableModel(module), pace=LocalSchedule(0.1, 1))
     buffers = {
         type(method): method.train(task).weights.buffers for method in (SGD(batch=11), FedSAM(sam_rho=2.0, batch=11))
     }

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.evaluation.standard_tasks import CLASSIFICATION
-from fedscope.evaluation.uint8_images import Pixels
+from fedscope.evaluation.uint8_images import Uint8Images
 from fedscope.training.data.custom import taken_data
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 from fedscope.training.inputs.given_scale import as_given, data_in_scale, standardised_as_given
 
 
@@ -30,8 +30,8 @@ def arrays(x: np.ndarray) -> dict[str, np.ndarray]:
 def test_what_was_standardised_comes_back(shape: tuple[int, ...], dtype: type, seed: int) -> None:
     draw = np.random.default_rng(seed)
     x = draw.integers(0, 256, shape).astype(dtype)
-    made = standardised("data", "", arrays(x))
-    plain = standardised("data", "", arrays(x), scale=False)
+    made = standardize("data", "", arrays(x))
+    plain = standardize("data", "", arrays(x), scale=False)
     back = as_given(made)
     assert made.means
     assert back.means == plain.means == plain.deviations == ()
@@ -44,7 +44,7 @@ def test_what_was_standardised_comes_back(shape: tuple[int, ...], dtype: type, s
         # of floats up to the rounding of what was standardised
         np.testing.assert_allclose(found, moved, rtol=1e-5, atol=1e-5 * np.abs(moved).max())
         if dtype is np.uint8:
-            assert isinstance(getattr(back, split), Pixels)
+            assert isinstance(getattr(back, split), Uint8Images)
             np.testing.assert_array_equal(found, kept)
 
 
@@ -52,7 +52,7 @@ def test_what_was_standardised_comes_back(shape: tuple[int, ...], dtype: type, s
 def test_arrays_are_standardised_as_a_files_are(shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).normal(5, 3, shape).astype(np.float32)
     own = arrays(x)
-    made, from_file = standardised_as_given(taken_data(own)), standardised("data", "", own)
+    made, from_file = standardised_as_given(taken_data(own)), standardize("data", "", own)
     np.testing.assert_allclose(np.asarray(made.x_test), np.asarray(from_file.x_test), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(made.means, from_file.means, rtol=1e-6)
     np.testing.assert_allclose(made.deviations, from_file.deviations, rtol=1e-6)
@@ -73,6 +73,6 @@ def test_a_constant_feature_is_not_divided_and_rows_of_images_are_one() -> None:
 
 def test_whole_numbers_that_are_no_pixels_have_no_scale() -> None:
     with pytest.raises(FedscopeError, match=r"or uint8 pixels .*, or have them standardised \(--standar"):
-        standardised("data", "", arrays(np.arange(36).reshape(9, 4)), scale=False)
+        standardize("data", "", arrays(np.arange(36).reshape(9, 4)), scale=False)
     with pytest.raises(FedscopeError, match="has no training samples to standardise by"):
         data_in_scale((np.ones((2, 3), np.float32), [0, 1]), CLASSIFICATION, True)

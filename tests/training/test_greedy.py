@@ -30,7 +30,7 @@ def models(rows: Any) -> Weights:
 
 def cohort(judge: Any, p: Any) -> Cohort:
     n = len(p)
-    return Cohort(1, np.arange(n) + 3, np.arange(n) + 1, np.ones(n, np.int64), np.asarray(p, float), judge=judge)
+    return Cohort(1, np.arange(n) + 3, np.arange(n) + 1, np.ones(n, np.int64), np.asarray(p, float), validator=judge)
 
 
 def step(rows: Any, judge: Any, p: Any = None) -> Any:
@@ -158,14 +158,14 @@ def test_samples_that_clients_test_on_are_no_training_samples(run: Any) -> None:
     from fedscope.evaluation.compute import CPU
     from fedscope.training import data_of
     from fedscope.training.build import config_of
-    from fedscope.training.loop.server import judge_of
+    from fedscope.training.loop.server import validator_of
 
     config, data, round_ = config_of(run), data_of(run), run.round(2)
     held = np.concatenate(run.partition.clients)
     own = data.samples("train")
     kept = np.isin(own.indices, held)
     assert 300 < kept.sum() < len(own)
-    judge = judge_of(config.server, data, module_of(run), run.partition, 5, CPU)
+    judge = validator_of(config.server, data, module_of(run), run.partition, 5, CPU)
     assert judge is not None
     losses, errors = judge(round_.clients())
     # the same by torch, on the stratified subset of the held samples
@@ -197,14 +197,14 @@ def test_a_split_without_samples_is_named(tmp_path: Path) -> None:
     from fedscope.evaluation.compute import CPU
     from fedscope.training.build import load_data
     from fedscope.training.data.dataset import Dataset
-    from fedscope.training.loop.server import judge_of
+    from fedscope.training.loop.server import validator_of
 
     x = np.zeros((3, 4), np.float32)
     np.savez(tmp_path / "tests.npz", x_test=x, y_test=np.arange(3))
     data: Dataset = load_data(f"npz:{tmp_path}/tests.npz")
     nobody: Partition | None = None
     with pytest.raises(FedscopeError) as raised:
-        judge_of(Greedy(), data, torch.nn.Linear(4, 3), nobody, 0, CPU)
+        validator_of(Greedy(), data, torch.nn.Linear(4, 3), nobody, 0, CPU)
     assert "--server greedy compares models on the train split, but" in str(raised.value)
     assert "has no train samples; give --set server.split=test" in str(raised.value)
 

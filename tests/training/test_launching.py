@@ -13,12 +13,12 @@ import pytest
 import torch  # so that jobs in this process know it
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.jobs.environment import Origin
-from fedscope.training.jobs.job import Do, Job
+from fedscope.training.jobs.environment import Environment
+from fedscope.training.jobs.job import Do, SentJob
 from fedscope.training.jobs.job_settings import JobSettings, job_settings, read_job
-from fedscope.training.jobs.launchers import Pace, Processes, Slurm, UnknownError, launcher
-from fedscope.training.jobs.records import Outcome, Record
-from fedscope.training.jobs.wait import await_jobs, refuse_live_jobs
+from fedscope.training.jobs.launchers import PollIntervals, Processes, Slurm, UnknownError, launcher
+from fedscope.training.jobs.records import JobOutcome, JobRecord
+from fedscope.training.jobs.wait import refuse_live_jobs, wait_for_jobs
 
 # --- what a job is given ---
 
@@ -81,7 +81,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_script_for_slurm_is_an_array_of_jobs_that_are_queued_again(cluster: Path) -> None:
     settings = JobSettings(90, 4, 1, 1.5, "gpu", 2, 3, account="me", qos="long", signal_delay_s=45)
     folder = cluster / "jobs"
-    jobs = [Job(Piece(f"{i}", cluster), cluster, "token", Origin({}, "")) for i in range(3)]
+    jobs = [SentJob(Piece(f"{i}", cluster), cluster, "token", Environment({}, "")) for i in range(3)]
     by = launcher("slurm", settings)
     assert by.send(jobs, "fedscope-1", folder) == ["42_0", "42_1", "42_2"]
     script = (cluster / "script.sh").read_text()
@@ -116,14 +116,14 @@ srun --unbuffered --output {out} --error {err} --cpus-per-task=4 {python} -P -u 
     from submitit.core.utils import DelayedSubmission
 
     sent = [DelayedSubmission.load(folder / f"42_{i}_submitted.pkl") for i in range(3)]
-    assert [one.function.errand.name for one in sent] == ["0", "1", "2"]
+    assert [one.function.spec.name for one in sent] == ["0", "1", "2"]
     assert {(one._timeout_min, one._timeout_countdown) for one in sent} == {(90, 3)}
     assert by.send(jobs[:1], "fedscope-2", folder) == ["42"]
     assert "--array" not in (cluster / "script.sh").read_text()
 
 
 def test_the_script_says_nothing_of_what_is_left_to_the_cluster(cluster: Path) -> None:
-    job = Job(Piece("0", cluster), cluster, "token", Origin({}, ""))
+    job = SentJob(Piece("0", cluster), cluster, "token", Environment({}, ""))
     launcher("slurm").send([job], "b", cluster / "jobs")
     script = (cluster / "script.sh").read_text()
     for word in ("partition", "account", "qos", "mem", "gpus", "wckey"):
@@ -137,8 +137,8 @@ def test_what_squeue_says_of_jobs(cluster: Path) -> None:
         "9_1|fedscope-c|RUNNING\n9_0|fedscope-c|OUT_OF_MEMORY\n70|fedscope-d|RUNNING\nCLUSTER: odd\n"
     )
 
-    def record(batch: str, index: int, id: str = "") -> Record:
-        return Record("token", "slurm", batch, index, id)
+    def record(batch: str, index: int, id: str = "") -> JobRecord:
+        return JobRecord("token", "slurm", batch, index, id)
 
     asked = {
         "runs": record("fedscope-a", 0, "7_0"),
@@ -187,7 +187,7 @@ def test_what_is_lacking_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch
 
 def test_a_scheduler_that_refuses_is_quoted(cluster: Path) -> None:
     (cluster / "bin" / "sbatch").write_text("#!/bin/sh\necho sbatch: error: invalid partition: gpu >&2\nexit 1\n")
-    job = Job(Piece("0", cluster), cluster, "token", Origin({}, ""))
+    job = SentJob(Piece("0", cluster), cluster, "token", Environment({}, ""))
     with pytest.raises(
         FedscopeError, match=r"^the scheduler refuses the jobs \(.*invalid partition: gpu\); change --job"
     ):
@@ -197,7 +197,7 @@ def test_a_scheduler_that_refuses_is_quoted(cluster: Path) -> None:
 def test_a_process_is_known_by_its_number_and_when_it_began() -> None:
     by = Processes(JobSettings())
     began = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    record = Record.new("processes", "b", 0)
+    record = JobRecord.new("processes", "b", 0)
     asked = {
         "this": replace(record, id=f"{os.getpid()}:{began}"),
         "an earlier one of its number": replace(record, id=f"{os.getpid()}:{int(began) - 1}"),
@@ -214,7 +214,7 @@ def test_a_process_is_known_by_its_number_and_when_it_began() -> None:
 
 @dataclass(frozen=True)
 class Piece:
-    """An errand that writes a file; the file ``NAME.fails`` holds the sentence with which it fails."""
+    """A job spec that writes a file; the file ``NAME.fails`` holds the sentence with which it fails."""
 
     name: str
     folder: Path
@@ -251,21 +251,21 @@ class Queue:
     folder: Path
     name: str = "slurm"
     at_once: int | None = None
-    pace: Pace = field(default=Pace(0.0, 0.0, 0.0))
-    waiting: dict[str, Job] = field(default_factory=dict)
+    pace: PollIntervals = field(default=PollIntervals(0.0, 0.0, 0.0))
+    waiting: dict[str, SentJob] = field(default_factory=dict)
     batches: list[list[str]] = field(default_factory=list)
     lost: tuple[str, ...] = ()
     silent: int = 0
     at_send: Callable[[], None] = lambda: None
 
-    def send(self, jobs: Sequence[Job], batch: str, folder: Path) -> list[str]:
-        self.batches.append([job.errand.name for job in jobs])
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
+        self.batches.append([job.spec.name for job in jobs])
         ids = [f"{len(self.batches)}_{i}" for i in range(len(jobs))]
-        self.waiting |= {id: job for id, job in zip(ids, jobs, strict=True) if job.errand.name not in self.lost}
+        self.waiting |= {id: job for id, job in zip(ids, jobs, strict=True) if job.spec.name not in self.lost}
         self.at_send()
         return ids
 
-    def states(self, records: Mapping[str, Record]) -> dict[str, tuple[str, str | None]]:
+    def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         if self.silent:
             self.silent -= 1
             raise UnknownError("squeue does not answer (down)")
@@ -313,15 +313,15 @@ def stop() -> None:
 def test_every_errand_has_one_job_and_one_that_waits_is_sent_when_the_other_has_ended(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     told = Told(queue.run)
-    errands = [Piece("c", tmp_path, after="b"), Piece("a", tmp_path), Piece("b", tmp_path)]
-    assert await_jobs(errands, queue, tmp_path / "jobs", told) == {"a": None, "b": None, "c": None}
+    specs = [Piece("c", tmp_path, after="b"), Piece("a", tmp_path), Piece("b", tmp_path)]
+    assert wait_for_jobs(specs, queue, tmp_path / "jobs", told) == {"a": None, "b": None, "c": None}
     assert queue.batches == [["a", "b"], ["c"]]
     assert told.over == {"a": None, "b": None, "c": None}
     assert {path.name: path.read_text() for path in tmp_path.glob("*.done")} == dict.fromkeys(
         ("a.done", "b.done", "c.done"), "once "
     )
     again = Told()
-    await_jobs(errands, queue, tmp_path / "jobs", again)
+    wait_for_jobs(specs, queue, tmp_path / "jobs", again)
     assert len(queue.batches) == 2, "nothing is lacking"
     assert again.over == {}
 
@@ -330,13 +330,13 @@ def test_jobs_of_a_command_that_died_are_found_and_no_second_one_is_sent(tmp_pat
     queue = Queue(tmp_path)
     told = Told(stop)
     with pytest.raises(KeyboardInterrupt):
-        await_jobs(pieces(tmp_path), queue, tmp_path / "jobs", told)
+        wait_for_jobs(pieces(tmp_path), queue, tmp_path / "jobs", told)
     assert told.notes == [
         "3 jobs go on by themselves; the same command collects what they do, and this ends them: scancel 1_0 1_1 1_2"
     ]
     queue.run("1_1")  # while nobody waits
     told = Told(queue.run)
-    assert await_jobs(pieces(tmp_path), queue, tmp_path / "jobs", told) == {"a": None, "b": None, "c": None}
+    assert wait_for_jobs(pieces(tmp_path), queue, tmp_path / "jobs", told) == {"a": None, "b": None, "c": None}
     assert told.notes == ["2 jobs of an earlier command still run"]
     assert queue.batches == [["a", "b", "c"]]
 
@@ -344,38 +344,38 @@ def test_jobs_of_a_command_that_died_are_found_and_no_second_one_is_sent(tmp_pat
 def test_jobs_whose_ids_were_never_written_down_are_found_too(tmp_path: Path) -> None:
     queue = Queue(tmp_path, at_send=stop)  # they are in the queue, and the command is gone
     with pytest.raises(KeyboardInterrupt):
-        await_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told())
-    assert [record.id for name in "abc" if (record := Record.read(tmp_path / "jobs", name))] == ["", "", ""]
+        wait_for_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told())
+    assert [record.id for name in "abc" if (record := JobRecord.read(tmp_path / "jobs", name))] == ["", "", ""]
     with pytest.raises(KeyboardInterrupt):
-        await_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(stop))
-    assert [record.id for name in "abc" if (record := Record.read(tmp_path / "jobs", name))] == ["1_0", "1_1", "1_2"]
-    await_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(queue.run))
+        wait_for_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(stop))
+    assert [record.id for name in "abc" if (record := JobRecord.read(tmp_path / "jobs", name))] == ["1_0", "1_1", "1_2"]
+    wait_for_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(queue.run))
     assert queue.batches == [["a", "b", "c"]]
 
 
 def test_a_job_that_was_replaced_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     queue = Queue(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(stop))
+        wait_for_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(stop))
     old = queue.waiting.pop("1_0")  # no scheduler knows it any more
     with pytest.raises(KeyboardInterrupt):
-        await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(stop))
+        wait_for_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(stop))
     assert queue.batches == [["a"], ["a"]]
     assert old() is None
     assert "a is another job's by now; nothing done" in capsys.readouterr().out
     assert not (tmp_path / "a.done").exists()
-    await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(queue.run))
+    wait_for_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(queue.run))
     assert (tmp_path / "a.done").read_text() == "once "
 
 
 def test_a_job_that_is_ended_from_outside_is_named_and_the_next_command_sends_another(tmp_path: Path) -> None:
     queue = Queue(tmp_path, lost=("b",))
-    ended = await_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(queue.run))
+    ended = wait_for_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(queue.run))
     assert ended["a"] is None
     log = tmp_path / "b.log"
     assert ended["b"] == f"its job 1_1 was ended from outside (CANCELLED); the same command sends another, see {log}"
     queue.lost = ()
-    assert await_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(queue.run))["b"] is None
+    assert wait_for_jobs(pieces(tmp_path), queue, tmp_path / "jobs", Told(queue.run))["b"] is None
     assert queue.batches == [["a", "b", "c"], ["b"]]
 
 
@@ -383,11 +383,11 @@ def test_a_job_that_fails_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     (tmp_path / "a.fails").write_text("client 3 is not a number, see a.log")
     queue = Queue(tmp_path)
     told = Told(queue.run)
-    errands = [*pieces(tmp_path), Piece("d", tmp_path, after="a")]
-    ended = await_jobs(errands, queue, tmp_path / "jobs", told)
+    specs = [*pieces(tmp_path), Piece("d", tmp_path, after="a")]
+    ended = wait_for_jobs(specs, queue, tmp_path / "jobs", told)
     assert ended == {"a": "client 3 is not a number, see a.log", "b": None, "c": None, "d": None}
     assert told.over == ended
-    outcome = Outcome.read(tmp_path / "jobs", "b")
+    outcome = JobOutcome.read(tmp_path / "jobs", "b")
     assert outcome is not None
     assert outcome.capability == torch.backends.cpu.get_cpu_capability()
 
@@ -401,7 +401,7 @@ def test_one_whose_time_is_over_too_often_says_what_to_change(tmp_path: Path) ->
             with pytest.raises(RuntimeError, match="timed-out"):
                 queue.run()
 
-    ended = await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(run))
+    ended = wait_for_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(run))
     assert ended["a"] is not None
     assert (
         "it ran out of time too often; what is complete is kept, and the same command continues: give a larger --job"
@@ -412,32 +412,32 @@ def test_one_whose_time_is_over_too_often_says_what_to_change(tmp_path: Path) ->
 def test_a_scheduler_that_does_not_answer_is_waited_for_but_not_at_first(tmp_path: Path) -> None:
     queue = Queue(tmp_path)
     told = Told(lambda: setattr(queue, "silent", 2) if not told.notes and queue.waiting else queue.run())
-    assert await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", told) == {"a": None}
+    assert wait_for_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", told) == {"a": None}
     assert told.notes == ["squeue does not answer (down); waiting for it"]
     with pytest.raises(KeyboardInterrupt):
-        await_jobs(pieces(tmp_path, "b"), queue, tmp_path / "jobs", Told(stop))
+        wait_for_jobs(pieces(tmp_path, "b"), queue, tmp_path / "jobs", Told(stop))
     queue.silent = 1
     with pytest.raises(FedscopeError, match=r"^squeue does not answer \(down\), so it is not known whether jobs of an"):
-        await_jobs(pieces(tmp_path, "b"), queue, tmp_path / "jobs", Told())
+        wait_for_jobs(pieces(tmp_path, "b"), queue, tmp_path / "jobs", Told())
     assert queue.batches == [["a"], ["b"]]
 
 
 def test_jobs_of_another_launcher_are_not_doubled(tmp_path: Path, cluster: Path) -> None:
     queue = Queue(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(stop))
+        wait_for_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", Told(stop))
     other = Queue(tmp_path, name="processes")
     (cluster / "queue").write_text("1_0|fedscope-x|PENDING\n")
     sentence = (
         r"1 job of --launcher slurm still works here, on a for one; give --launcher slurm again, or end them: scancel"
     )
     with pytest.raises(FedscopeError, match=sentence):
-        await_jobs(pieces(tmp_path, "a"), other, tmp_path / "jobs", Told(other.run))
+        wait_for_jobs(pieces(tmp_path, "a"), other, tmp_path / "jobs", Told(other.run))
     with pytest.raises(FedscopeError, match=r"wait for them, or end them: scancel 1_0$"):
         refuse_live_jobs(["a", "b"], tmp_path / "jobs", "wait for them")
     (cluster / "queue").write_text("1_0|fedscope-x|CANCELLED\n")
     refuse_live_jobs(["a", "b"], tmp_path / "jobs", "wait for them")
-    assert await_jobs(pieces(tmp_path, "a"), other, tmp_path / "jobs", Told(other.run)) == {"a": None}
+    assert wait_for_jobs(pieces(tmp_path, "a"), other, tmp_path / "jobs", Told(other.run)) == {"a": None}
 
 
 def test_no_more_are_sent_than_may_be_at_work(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_no_more_are_sent_than_may_be_at_work(tmp_path: Path) -> None:
         most.append(len(queue.waiting))
         queue.run(*list(queue.waiting)[:1])
 
-    await_jobs(pieces(tmp_path, "abcde"), queue, tmp_path / "jobs", Told(one))
+    wait_for_jobs(pieces(tmp_path, "abcde"), queue, tmp_path / "jobs", Told(one))
     assert max(most) == 2
     assert [name for batch in queue.batches for name in batch] == list("abcde")
 
@@ -457,19 +457,19 @@ def test_no_more_are_sent_than_may_be_at_work(tmp_path: Path) -> None:
 
 
 def test_a_job_computes_with_the_versions_it_was_sent_with_or_not_at_all(tmp_path: Path) -> None:
-    here = Origin.here()
+    here = Environment.here()
     assert here.refusal(here) is None
     assert here.refusal(replace(here, versions={**here.versions, "python": "3.99"})) is None
     for name in ("fedscope", "torch", "numpy"):
         other = replace(here, versions={**here.versions, name: "0.0.7"})
-        record = Record.new("slurm", "b", 0)
+        record = JobRecord.new("slurm", "b", 0)
         record.write(tmp_path, "a")
-        said = Job(Piece("a", tmp_path), tmp_path, record.token, other)()
+        said = SentJob(Piece("a", tmp_path), tmp_path, record.token, other)()
         assert said == (
             f"the job was sent by {name} 0.0.7 but finds {name} {here.versions[name]}; give the same command again "
             "where both are the same"
         )
-        outcome = Outcome.read(tmp_path, "a")
+        outcome = JobOutcome.read(tmp_path, "a")
         assert outcome is not None
         assert outcome.failure == said
     assert not (tmp_path / "a.done").exists()
@@ -481,12 +481,12 @@ def test_another_kind_of_processor_is_said(tmp_path: Path) -> None:
 
     def elsewhere() -> None:
         queue.run()
-        outcome = Outcome.read(tmp_path / "jobs", "a")
+        outcome = JobOutcome.read(tmp_path / "jobs", "a")
         assert outcome is not None
         replace(outcome, capability="QUBITS").write(tmp_path / "jobs", "a")
 
     told.each_look = elsewhere
-    await_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", told)
+    wait_for_jobs(pieces(tmp_path, "a"), queue, tmp_path / "jobs", told)
     capability = torch.backends.cpu.get_cpu_capability()
     assert told.notes == [
         f"a was computed with QUBITS, and here is {capability}: its last bits may differ from those that this machine "

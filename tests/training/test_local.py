@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
-from fedscope.training.build import Facts, initial_model
+from fedscope.training.build import ModelInfo, initial_model
 from fedscope.training.local.local_training import LocalTask, Stopped, batches, crop_and_flip, local_sgd
-from fedscope.training.local.worker_model import Workbench
-from fedscope.training.methods.base import Pace
+from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.sgd import SGD
 
 
@@ -30,7 +30,7 @@ def test_local_sgd_steps_as_torch_does(
     small: Any, momentum: float, weight_decay: float, clip: float, close: Any
 ) -> None:
     method = SGD(momentum=momentum, weight_decay=weight_decay, clip=clip, batch=4)
-    task = small.task(pace=Pace(0.1, 3))
+    task = small.task(pace=LocalSchedule(0.1, 3))
     update = local_sgd(task, method)
 
     reference = deepcopy(small.module)
@@ -76,7 +76,7 @@ def test_orders_depend_on_seed_round_client_and_draw(small: Any, change: dict[st
 
 def test_a_workbench_forgets_what_it_trained_before(small: Any) -> None:
     fresh = local_sgd(small.task(), SGD(momentum=0.9)).weights.parameters
-    used = Workbench(small.module)
+    used = TrainableModel(small.module)
     local_sgd(small.task(bench=used, client=1), SGD(momentum=0.9))
     after = local_sgd(small.task(bench=used), SGD(momentum=0.9)).weights.parameters
     assert fresh.tobytes() == after.tobytes()
@@ -151,8 +151,10 @@ def test_augmentation_depends_on_seed_round_client_draw_and_epoch(small: Any, ch
 def test_batch_statistics_are_trained_and_returned(close: Any) -> None:
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
     x, y = torch.randn(40, 4) * 3 + 1, torch.randint(0, 2, (40,))
-    task = LocalTask(1, 0, x, y, np.arange(40), initial_model(module), Pace(0.1, 1), 0, Facts(Layout.of(module)))
-    task = replace(task, bench=Workbench(module))
+    task = LocalTask(
+        1, 0, x, y, np.arange(40), initial_model(module), LocalSchedule(0.1, 1), 0, ModelInfo(Layout.of(module))
+    )
+    task = replace(task, bench=TrainableModel(module))
     update = local_sgd(task, SGD(batch=40))
     close(update.weights.buffers["1.running_mean"], 0.1 * x.mean(0), 1e-5)
     assert update.weights.buffers["1.num_batches_tracked"] == 1

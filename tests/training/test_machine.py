@@ -13,7 +13,7 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
-from fedscope.training import Machine, bench
+from fedscope.training import BenchmarkResult, bench
 from fedscope.training.benchmark import IMAGE, Rate, _work
 
 
@@ -43,11 +43,11 @@ def one_core() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkResult:
     return bench("mlp", "cpu", folder=tmp_path_factory.mktemp("disk") / "new", seconds=0.01, disk=2**22)
 
 
-def test_shares_are_of_the_products_in_the_same_arithmetic(measured: Machine) -> None:
+def test_shares_are_of_the_products_in_the_same_arithmetic(measured: BenchmarkResult) -> None:
     assert list(measured.products) == list(measured.training) == list(measured.evaluation) == ["float32", "bf16"]
     assert (measured.model, measured.engine) == ("mlp", "threads")
     sizes = 3 * 32 * 32, 128, 64, 10
@@ -60,16 +60,20 @@ def test_shares_are_of_the_products_in_the_same_arithmetic(measured: Machine) ->
     assert measured.written > 0
 
 
-def test_what_follows_is_said(measured: Machine) -> None:
+def test_what_follows_is_said(measured: BenchmarkResult) -> None:
     fast = {"float32": Rate(2_500, 50, 0.5), "bf16": Rate(5_000, 100, 0.25)}
-    made = Machine("cnn", "cpu", "threads", 1, {"float32": 100, "bf16": 400}, fast, fast, 3e8, None, {"torch": "2"})
+    made = BenchmarkResult(
+        "cnn", "cpu", "threads", 1, {"float32": 100, "bf16": 400}, fast, fast, 3e8, None, {"torch": "2"}
+    )
     lines = made.summary().splitlines()
     assert "engine threads, 1 worker; model cnn, 3x32x32, batches of 50" in lines
     assert " ".join(lines[4].split()) == "float32 100 GFLOP/s 2,500 samples/s, 50 % 2,500 samples/s, 50 %"
     assert "a round of 10 clients x 500 samples x 5 epochs trains for about 10 s in float32, 5 s in bf16" in lines
     assert "bf16 trains 2 times as fast as float32: --set run.precision=bf16" in lines
     assert lines[-1] == "disk: written 300 MB/s"
-    slow = Machine("cnn", "cpu", "threads", 2, made.products, {**fast, "bf16": Rate(9, 9, 0)}, fast, 3e8, 2e9, {})
+    slow = BenchmarkResult(
+        "cnn", "cpu", "threads", 2, made.products, {**fast, "bf16": Rate(9, 9, 0)}, fast, 3e8, 2e9, {}
+    )
     assert "--set" not in slow.summary()
     assert slow.summary().endswith("disk: written 300 MB/s, read 2,000 MB/s")
 

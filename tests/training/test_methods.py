@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.training import Config
-from fedscope.training.build import Facts
+from fedscope.training.build import ModelInfo
 from fedscope.training.methods.averages.ima import IMA
 from fedscope.training.methods.averages.none import NoAverage
 from fedscope.training.methods.base import Cohort, History
@@ -26,7 +26,7 @@ def model(*values: float) -> Weights:
     return Weights(LAYOUT, np.array(values, dtype=np.float32), {})
 
 
-FACTS = Facts(LAYOUT)
+FACTS = ModelInfo(LAYOUT)
 
 
 def history(past: list[Weights]) -> History:

@@ -15,8 +15,8 @@ from fedscope.evaluation.standard_tasks import CLASSIFICATION
 from fedscope.training.build import initial_model
 from fedscope.training.config.config import Config
 from fedscope.training.local.local_training import batches
-from fedscope.training.local.worker_model import Workbench, mean_loss
-from fedscope.training.methods.base import Exchange, Pace
+from fedscope.training.local.worker_model import TrainableModel, mean_loss
+from fedscope.training.methods.base import Exchange, LocalSchedule
 from fedscope.training.methods.clients.mime import MIME
 from fedscope.training.methods.clients.mimelite import MIMELite
 from fedscope.training.methods.clients.sgd import SGD
@@ -77,8 +77,10 @@ def test_before_any_statistics_adam_divides_by_one(small: Any) -> None:
 def test_the_first_step_is_along_c_whatever_the_batch(small: Any, clip: float, close: Any) -> None:
     c, m, _ = vectors(small)
     method = MIME(beta=0, batch=3, clip=clip)
-    task = small.task(indices=np.array([7, 8, 30]), pace=Pace(0.1, 1), sent={"momentum": m}, surveyed={"gradient": c})
-    other = replace(task, indices=np.array([1, 2, 39]), bench=Workbench(small.module))
+    task = small.task(
+        indices=np.array([7, 8, 30]), pace=LocalSchedule(0.1, 1), sent={"momentum": m}, surveyed={"gradient": c}
+    )
+    other = replace(task, indices=np.array([1, 2, 39]), bench=TrainableModel(small.module))
     got = method.train(task).weights.parameters
     close(got, small.start.parameters - 0.1 * c, 1e-14)
     assert got.tobytes() == method.train(other).weights.parameters.tobytes()
@@ -88,7 +90,7 @@ def test_alone_and_in_full_batches_the_correction_cancels(small: Any, close: Any
     """g(θ) − g(w) + c is g(θ) where c = g(w): plain steps with a frozen momentum, MIMELite's."""
     _, m, _ = vectors(small)
     method = MIME(batch=11, weight_decay=0.05)
-    task = small.task(sent={"momentum": m}, pace=Pace(0.1, 5))
+    task = small.task(sent={"momentum": m}, pace=LocalSchedule(0.1, 5))
     c = method.survey(task)["gradient"]
     got = method.train(replace(task, surveyed={"gradient": c})).weights.parameters
     theta = small.start.parameters.copy()
@@ -142,7 +144,7 @@ def noisy(small: Any) -> tuple[Any, Any]:
     """A module whose passes leave traces: running statistics, and dropout masks that are drawn."""
     layers = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)
     module = torch.nn.Sequential(*layers).double()
-    bench = Workbench(module)
+    bench = TrainableModel(module)
     bench.begin(small.task(start=initial_model(module), bench=bench))
     return module, bench
 
@@ -175,7 +177,7 @@ def test_a_momentum_of_the_steps_own_is_refused() -> None:
     config = Config.read({})
     assert MIME().momentum == 0
     assert SGD().momentum != 0
-    assert MIME().settle(config) == MIME()
+    assert MIME().resolve(config) == MIME()
     with pytest.raises(FedscopeError, match=r"client.momentum = 0.9 does not go with MIME, .*set client.beta"):
-        MIME(momentum=0.9).settle(config)
+        MIME(momentum=0.9).resolve(config)
     assert MIME.surveys

@@ -70,10 +70,10 @@ def test_as_beta_goes_to_nothing_it_is_sgd_without_momentum(small: Any, close: A
 
 def test_what_would_be_sgd_or_step_twice_along_a_momentum_is_refused() -> None:
     config = Config.read({})
-    assert MIMELite().settle(config) == MIMELite()
+    assert MIMELite().resolve(config) == MIMELite()
     # Adam without a mean gradient is RMSProp, which is no SGD
-    assert MIMELite(optimiser="adam", beta=0).settle(config).beta == 0
+    assert MIMELite(optimiser="adam", beta=0).resolve(config).beta == 0
     with pytest.raises(FedscopeError, match=r"client.beta = 0 would switch the method off; .* --client sgd"):
-        MIMELite(beta=0).settle(config)
+        MIMELite(beta=0).resolve(config)
     with pytest.raises(FedscopeError, match=r"client.momentum = 0.5 does not go with MIMELite"):
-        MIMELite(momentum=0.5).settle(config)
+        MIMELite(momentum=0.5).resolve(config)

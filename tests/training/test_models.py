@@ -17,10 +17,10 @@ from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.distributed.torchvision_import import torchvision_part
 from fedscope.evaluation.model_replica import Replica
 from fedscope.training import Config, build_module, load_data, model_settings, resume, train
-from fedscope.training.build import Facts, find_head, initial_model
+from fedscope.training.build import ModelInfo, find_head, initial_model
 from fedscope.training.local.local_training import LocalTask, batches
-from fedscope.training.local.worker_model import Workbench, features_and_logits
-from fedscope.training.methods.base import Pace
+from fedscope.training.local.worker_model import TrainableModel, features_and_logits
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.settings.registry import find, names
 
@@ -412,7 +412,7 @@ def test_methods_that_look_at_the_head_train_them(
     run = train(settings(images, model, client, **own), tmp_path / "run")
     last = run.round("last")
     assert np.isfinite(last.read("global").parameters).all()
-    facts = Facts(run.layout, head=HEADS.get(model, "head"))
+    facts = ModelInfo(run.layout, head=HEADS.get(model, "head"))
     frozen = np.array_equal(
         last.clients().parameters[:, facts.head_mask()],
         last.read("start").parameters[None, facts.head_mask()].repeat(3, 0),
@@ -428,9 +428,9 @@ def local(name: str, samples: int, **changes: Any) -> LocalTask:
     module = build_module(find("models", name)(**settings), shape, 5)
     draw = torch.Generator().manual_seed(5)
     x, y = torch.randn(samples, *shape, generator=draw), torch.randint(0, 5, (samples,), generator=draw)
-    start, facts = initial_model(module), Facts(Layout.of(module), classes=5, head=find_head(module))
-    task = LocalTask(1, 2, x, y, np.arange(samples), start, Pace(0.01, 1), seed=0, facts=facts)
-    return replace(task, bench=Workbench(module), **changes)
+    start, facts = initial_model(module), ModelInfo(Layout.of(module), classes=5, head=find_head(module))
+    task = LocalTask(1, 2, x, y, np.arange(samples), start, LocalSchedule(0.01, 1), seed=0, facts=facts)
+    return replace(task, bench=TrainableModel(module), **changes)
 
 
 def test_a_last_batch_of_one_joins_the_one_before_with_batch_norm() -> None:

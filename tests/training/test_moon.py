@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.training.build import initial_model
-from fedscope.training.local.local_training import Workbench
-from fedscope.training.methods.base import Pace
+from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.moon import MOON
 from fedscope.training.methods.clients.sgd import SGD
 
@@ -87,7 +87,7 @@ def test_the_features_turn_towards_the_global_models_and_away_from_the_previous(
 
 
 def test_the_term_reaches_the_features_and_not_the_head(small: Any) -> None:
-    once = {"pace": Pace(0.1, 1)}
+    once = {"pace": LocalSchedule(0.1, 1)}
     settings = {**PLAIN, "batch": 20}
     trained = MOON(**settings, mu=5.0).train(returning(small, **once)).weights.parameters
     plain = SGD(**settings).train(small.task(**once)).weights.parameters
@@ -106,7 +106,7 @@ def test_the_models_it_compares_with_stay_as_they_are(small: Any) -> None:
 
 
 def test_a_worker_forgets_the_previous_model_of_another_client(small: Any) -> None:
-    method, bench = MOON(**PLAIN), Workbench(small.module)
+    method, bench = MOON(**PLAIN), TrainableModel(small.module)
     method.train(returning(small, bench=bench, client=1))
     used = method.train(small.task(bench=bench)).weights.parameters
     assert used.tobytes() == method.train(small.task()).weights.parameters.tobytes()
@@ -125,7 +125,7 @@ def test_buffers_are_kept_and_dead_features_have_no_direction(small: Any, dead: 
     if dead:
         torch.nn.init.constant_(module[1].bias, -50.0)  # type: ignore[arg-type]
     facts = replace(small.facts, layout=Layout.of(module), head="3")
-    task = small.task(start=initial_model(module), facts=facts, bench=Workbench(module))
+    task = small.task(start=initial_model(module), facts=facts, bench=TrainableModel(module))
     first = MOON(batch=4).train(task)
     kept = first.state["previous"]
     assert isinstance(kept, Weights)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.training import Config, build_module, data_of, load_data, model_settings, train
-from fedscope.training.import_string import Call
+from fedscope.training.import_string import ImportString
 from fedscope.training.models.custom import Factory
 
 CODE = """
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 X = np.linspace(-2, 2, 8 * 5, dtype=np.float32).reshape(8, 5)
 Y = np.arange(8) % 3
@@ -51,7 +51,7 @@ def two():
     return items(), loader()
 
 def whole():
-    return standardised("x", "", {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y})
+    return standardize("x", "", {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y})
 
 def pixels():
     return (255 * np.ones((8, 2, 2), np.uint8), Y)
@@ -237,12 +237,14 @@ LITERALS = st.recursive(
 )
 def test_every_literal_arrives_as_it_was_written(args: list[object], keywords: dict[str, object]) -> None:
     words = [*map(repr, args), *(f"{name}={value!r}" for name, value in keywords.items())]
-    call = Call.parse("--model", f"models:Net({', '.join(words)})")
+    call = ImportString.parse("--model", f"models:Net({', '.join(words)})")
     assert (call.module, call.name, list(call.args), dict(call.keywords)) == ("models", "Net", args, keywords)
-    assert Call.parse("--model", f"models:{call.spoken}") == Call("--model", f"models:{call.spoken}", *_rest(call))
+    assert ImportString.parse("--model", f"models:{call.spoken}") == ImportString(
+        "--model", f"models:{call.spoken}", *_rest(call)
+    )
 
 
-def _rest(call: Call) -> tuple[object, ...]:
+def _rest(call: ImportString) -> tuple[object, ...]:
     return call.module, call.name, call.args, call.keywords
 
 

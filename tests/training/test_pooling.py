@@ -13,12 +13,12 @@ from in_memory import contents
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.evaluation.uint8_images import Pixels
+from fedscope.evaluation.uint8_images import Uint8Images
 from fedscope.training import Config, branch, data_of, load_data, merge, module_of, partition, preset, resume, train
-from fedscope.training.build import laid_out
+from fedscope.training.build import split_dataset
 from fedscope.training.data import split as pooling
 from fedscope.training.data.dataset import Dataset, Groups
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -41,7 +41,7 @@ def images(count: int = 60) -> Dataset:
     for split, n in (("train", count), ("test", count // 3)):
         arrays[f"x_{split}"] = random.integers(0, 256, (n, 6, 6, 3), np.uint8)
         arrays[f"y_{split}"] = np.arange(n) % 5
-    made = standardised("images", "", arrays)
+    made = standardize("images", "", arrays)
     groups = Groups(("a", "b"), np.arange(count) % 2, np.arange(count // 3) % 2)
     return replace(made, groups={"domain": groups})
 
@@ -49,15 +49,15 @@ def images(count: int = 60) -> Dataset:
 @pytest.mark.parametrize("kind", ["floats", "bytes"])
 def test_the_training_split_is_both_splits_one_behind_the_other(kind: str) -> None:
     data = load_data("digits") if kind == "floats" else images()
-    assert isinstance(data.x_train, Pixels) == (kind == "bytes")
-    whole = pooling.pooled(data)
+    assert isinstance(data.x_train, Uint8Images) == (kind == "bytes")
+    whole = pooling.pool_splits(data)
     n = len(data.y_train)
     x = np.asarray(whole.x_train)
     assert x[:n].tobytes() == np.asarray(data.x_train).tobytes(), "standardised as the training split is"
     assert x[n:].tobytes() == np.asarray(data.x_test).tobytes()
     assert whole.y_train.tolist() == [*data.y_train.tolist(), *data.y_test.tolist()]
     assert len(whole.y_test) == len(data.y_test)
-    assert isinstance(whole.x_train, Pixels) == (kind == "bytes")
+    assert isinstance(whole.x_train, Uint8Images) == (kind == "bytes")
     for name, groups in whole.groups.items():
         before = data.groups[name]
         assert groups.train.tolist() == [*before.train.tolist(), *before.test.tolist()]
@@ -66,17 +66,17 @@ def test_the_training_split_is_both_splits_one_behind_the_other(kind: str) -> No
 def test_what_is_not_known_of_every_test_sample_is_not_known_of_the_whole() -> None:
     data = images()
     unknown = replace(data.groups["domain"], test=np.full(20, -1))
-    assert set(pooling.pooled(replace(data, groups={"domain": data.groups["domain"], "user": unknown})).groups) == {
-        "domain"
-    }
+    assert set(
+        pooling.pool_splits(replace(data, groups={"domain": data.groups["domain"], "user": unknown})).groups
+    ) == {"domain"}
 
 
 @pytest.mark.parametrize("kind", ["floats", "bytes"])
 def test_the_test_split_is_what_the_clients_set_aside(kind: str) -> None:
-    whole = pooling.pooled(load_data("digits") if kind == "floats" else images())
+    whole = pooling.pool_splits(load_data("digits") if kind == "floats" else images())
     split = partition("iid", whole.y_train, whole.classes, 5, seed=1, client_test=0.2)
     assert split.test is not None
-    tested = pooling.tested_on_parts(whole, split)
+    tested = pooling.with_client_test_parts(whole, split)
     rows = sorted(int(row) for part in split.test for row in part)
     assert not set(rows) & {int(row) for part in split.clients for row in part}, "tested on what is trained on"
     assert len(set(rows)) == len(tested.y_test)
@@ -93,7 +93,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, few_digits: None) -> Run:
 
 
 def test_a_runs_data_are_those_that_it_was_trained_on(run: Run) -> None:
-    data, split = laid_out(config(), load_data("digits"))
+    data, split = split_dataset(config(), load_data("digits"))
     found = data_of(run)
     assert run.partition is not None
     assert [part.tolist() for part in run.partition.clients] == [part.tolist() for part in split.clients]

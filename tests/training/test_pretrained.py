@@ -16,7 +16,7 @@ from torch import Tensor
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, build_module, load_data, resume, train
-from fedscope.training.build import Facts, find_head, initial_model
+from fedscope.training.build import ModelInfo, find_head, initial_model
 from fedscope.training.loop.initial_model import first_model
 from fedscope.training.settings.registry import find
 
@@ -122,10 +122,10 @@ def test_the_head_is_the_layer_that_the_configuration_names(here: Path) -> None:
     starts_from(run, {**other(hidden=[6, 5]), **{name: drawn[name] for name in ("fc2.weight", "fc2.bias")}})
 
 
-def facts_for(module: Any, head: str | None = None) -> Facts:
+def facts_for(module: Any, head: str | None = None) -> ModelInfo:
     from fedscope.checkpoints import Layout
 
-    return Facts(Layout.of(module), classes=10, head=find_head(module, head))
+    return ModelInfo(Layout.of(module), classes=10, head=find_head(module, head))
 
 
 # --- files of other times and places ---

@@ -12,7 +12,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.training import Config, Profile, resume, train
-from fedscope.training.profile import PARTS, ROUND, Span
+from fedscope.training.profile import PARTS, ROUND, TimeSpan
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -64,9 +64,9 @@ def test_a_worker_is_busy_while_it_trains() -> None:
     profile = Profile()
     # two workers in a training of 10 s: one works for 8 s of it, one for 4; what a worker does later is none of it
     spans = [("training", None, 0, 1, 10), ("train", 3, 1, 1, 8), ("train", 4, 2, 1, 4), ("train", 3, 1, 12, 5)]
-    profile.spans += [Span(part, 1, client, thread, begin, long) for part, client, thread, begin, long in spans]
+    profile.spans += [TimeSpan(part, 1, client, thread, begin, long) for part, client, thread, begin, long in spans]
     assert isnan(profile.busy), "the round is not over"
-    profile.spans.append(Span(ROUND, 1, None, 0, 0, 20))
+    profile.spans.append(TimeSpan(ROUND, 1, None, 0, 0, 20))
     assert profile.busy == pytest.approx(0.6)
 
 

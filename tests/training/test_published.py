@@ -23,7 +23,7 @@ from fedscope.training import load_data, partition
 from fedscope.training.data.arrays import digest
 from fedscope.training.data.dataset import ARRAYS
 from fedscope.training.data.formats import cache
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 RNG = np.random.default_rng(3)
 
@@ -112,7 +112,7 @@ WRITERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_published_set_is_read_as_the_arrays_that_it_holds(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
-    expected = standardised("by hand", "", written)
+    expected = standardize("by hand", "", written)
     data = load_data(f"{name}:{tmp_path}")
     for key in ("x_train", "y_train", "x_test", "y_test"):
         np.testing.assert_array_equal(getattr(data, key), getattr(expected, key))
@@ -166,10 +166,10 @@ def test_images_are_decoded_a_part_at_a_time(
         if tracemalloc.is_tracing():
             peaks.append(tracemalloc.get_traced_memory()[1] / (arrays["x_train"].nbytes + arrays["x_test"].nbytes))
             tracemalloc.stop()
-        return standardised(shown, path, arrays, **known)
+        return standardize(shown, path, arrays, **known)
 
     monkeypatch.setattr(cache._Work, "room", begun)
-    monkeypatch.setattr(cache, "standardised", decoded)
+    monkeypatch.setattr(cache, "standardize", decoded)
     load_data(f"{write.__name__.removeprefix('large_')}:{tmp_path}")
     assert len(peaks) == 1
     assert peaks[0] < 0.5

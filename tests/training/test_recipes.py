@@ -17,7 +17,7 @@ from fedscope.cli.main import fedscope as tour
 from fedscope.training import Config, Setup, measure_of, merge, presets, read_assignments
 from fedscope.training.config.recipes import _ours, cells_of, recipe, recipe_names, recipes, settings_of, tables_of
 from fedscope.training.settings.registry import names
-from fedscope.training.sweeps.plan import planned
+from fedscope.training.sweeps.plan import plan_sweep
 
 IMA = ("fma", "fedprox", "fedasam", "fedfa", "fednova", "fedadam", "fedyogi", "fedgma")
 FEDSA = ("fma", "fedprox", "moon", "fedgen", "fedntd", "ditto", "fedbabu", "fedala", "fedsa")
@@ -305,7 +305,7 @@ def test_every_cell_is_a_configuration_and_another_one_than_the_others(name: str
 def test_the_words_of_every_run_give_its_configuration_also_in_small(name: str) -> None:
     """What a sweep asks ``fedscope train`` for is what it has planned."""
     for scale in (None, 0.02):
-        plan = planned(Setup(name, scale=scale), (), (3,))
+        plan = plan_sweep(Setup(name, scale=scale), (), (3,))
         for run in plan.runs:
             words = dict.fromkeys(("--recipe", "--scale", "--method"), "") | {"--set": []}
             for flag, value in zip(run.arguments[::2], run.arguments[1::2], strict=True):

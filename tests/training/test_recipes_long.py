@@ -15,7 +15,7 @@ from fedscope.training import Setup, read_assignments, train
 from fedscope.training.config.recipes import Recipe, recipe, recipe_names, tables_of
 from fedscope.training.data.dataset import Dataset, Groups
 from fedscope.training.data.published import shakespeare
-from fedscope.training.data.standardize import standardised
+from fedscope.training.data.standardize import standardize
 
 #: of each data set the shape of its images, its classes, and how many training samples stand in for it. A cohort of
 #: two of the writers and authors that the papers have needs hundreds of them.
@@ -44,13 +44,13 @@ def stand_in(name: str) -> Dataset:
         for split, count in (("train", 3 * USERS[name]), ("test", TEST)):
             tokens = draw.integers(4, 80, (count, shakespeare.LENGTH + 1))
             made |= {f"x_{split}": tokens[:, :-1].astype(np.uint8), f"y_{split}": tokens[:, 1:].astype(np.int8)}
-        return standardised(name, "", made, task=TASKS[shakespeare.TASK], groups=grouped(name, made))
+        return standardize(name, "", made, task=TASKS[shakespeare.TASK], groups=grouped(name, made))
     shape, classes, count = SETS[name]
     made = {"classes": np.array(classes)}
     for split, n in (("train", count), ("test", TEST)):
         made[f"x_{split}"] = draw.integers(0, 256, (n, *shape), dtype=np.uint8)
         made[f"y_{split}"] = np.arange(n) % classes
-    return standardised(name, "", made, task=CLASSIFICATION, groups=grouped(name, made))
+    return standardize(name, "", made, task=CLASSIFICATION, groups=grouped(name, made))
 
 
 def grouped(name: str, arrays: dict[str, Any]) -> dict[str, Groups]:

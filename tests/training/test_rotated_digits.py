@@ -13,7 +13,7 @@ from fedscope.cli.main import run
 from fedscope.training import Config, train
 from fedscope.training.data.dataset import Dataset
 from fedscope.training.data.published import digits, rotated_digits
-from fedscope.training.data.published.rotated_digits import ANGLES, domains_of, rotated
+from fedscope.training.data.published.rotated_digits import ANGLES, domains_of, rotate
 
 SPLITS = ("train", "test")
 
@@ -70,11 +70,11 @@ def test_the_spread_is_shuffled_within_a_class() -> None:
 
 def test_quarter_turns_move_pixels_and_four_of_them_nothing() -> None:
     x = (np.random.default_rng(0).integers(0, 17, (5, 8, 8)) / 16).astype(np.float32)
-    np.testing.assert_array_equal(rotated(x, 0), x)
-    np.testing.assert_array_equal(rotated(x, 90), np.rot90(x, axes=(1, 2)))
-    np.testing.assert_array_equal(rotated(x, -90), np.rot90(x, -1, axes=(1, 2)))
-    assert rotated(x, 30).dtype == np.float32
-    assert not np.array_equal(rotated(x, 30), x)
+    np.testing.assert_array_equal(rotate(x, 0), x)
+    np.testing.assert_array_equal(rotate(x, 90), np.rot90(x, axes=(1, 2)))
+    np.testing.assert_array_equal(rotate(x, -90), np.rot90(x, -1, axes=(1, 2)))
+    assert rotate(x, 30).dtype == np.float32
+    assert not np.array_equal(rotate(x, 30), x)
 
 
 def test_pixels_keep_their_range_and_are_far_from_where_processors_round_differently(data: Dataset) -> None:

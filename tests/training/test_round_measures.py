@@ -19,7 +19,7 @@ from fedscope.checkpoints import COLUMNS, FedscopeError, Run, Weights
 from fedscope.checkpoints.rounds.metrics import FURTHER, further, read_table
 from fedscope.training import Config, branch, data_of, merge, module_of, preset, resume, train
 from fedscope.training.data.dataset import Groups
-from fedscope.training.loop.metrics import ALL_MEASURED, spelled
+from fedscope.training.loop.metrics import ALL_MEASURED, domain_columns
 from fedscope.training.loop.verify_run import check_run
 
 NAMES = ("Art painting", "photo", "nobody's")
@@ -203,7 +203,7 @@ def test_a_row_a_client_that_is_too_short_is_damage(runs: Any, tmp_path: Path) -
 
 
 def test_names_of_domains_are_names_of_columns() -> None:
-    names = spelled(Groups(("MNIST-M", "Ünï/cöde", ",\n", "a b", "a_b", ""), np.empty(0), np.empty(0)))
+    names = domain_columns(Groups(("MNIST-M", "Ünï/cöde", ",\n", "a b", "a_b", ""), np.empty(0), np.empty(0)))
     assert len({*names}) == 6
     columns = tuple(f"averaged_test_error_{name}" for name in names)
     assert further([columns]) == columns

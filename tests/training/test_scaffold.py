@@ -11,9 +11,9 @@ import torch
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Layout, stack, weighted_mean
-from fedscope.training.build import Facts, initial_model
-from fedscope.training.local.worker_model import Workbench
-from fedscope.training.methods.base import Cohort, Exchange, Pace
+from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.scaffold import SCAFFOLD
 from fedscope.training.methods.clients.sgd import SGD
 
@@ -66,16 +66,16 @@ def test_a_federation_with_partial_participation_is_the_one_worked_out_in_numpy(
     small: Any, cohorts: list[list[int]], close: Any
 ) -> None:
     module = torch.nn.Linear(6, 3, bias=False).double()
-    facts, model = Facts(Layout.of(module), classes=3, clients=4), initial_model(module)
+    facts, model = ModelInfo(Layout.of(module), classes=3, clients=4), initial_model(module)
     parts = [np.arange(0, 4), np.arange(4, 15), np.arange(15, 35), np.array([36])]
     method = SCAFFOLD(batch=20, momentum=0.0, weight_decay=DECAY)
-    bench, sent = Workbench(module), method.begin(model, facts)
+    bench, sent = TrainableModel(module), method.begin(model, facts)
     states: dict[int, Any] = {}
 
     W = model.parameters.reshape(3, 6).copy()
     c, own = np.zeros((3, 6)), np.zeros((4, 3, 6))
     for t, cohort in enumerate(cohorts, start=1):
-        task = small.task(facts=facts, bench=bench, start=model, pace=Pace(ETA, 3), round=t, sent=sent)
+        task = small.task(facts=facts, bench=bench, start=model, pace=LocalSchedule(ETA, 3), round=t, sent=sent)
         updates = [
             method.train(replace(task, client=i, indices=parts[i], state=states.get(i, {}), last=int(i in states)))
             for i in cohort

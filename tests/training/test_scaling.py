@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, Setup, merge, preset
 from fedscope.training.config.recipes import recipe, recipe_names, tables_of
-from fedscope.training.config.scale import scale_notes, scaled
+from fedscope.training.config.scale import scale_notes, scale_tables
 from fedscope.training.rng import cohort_size
 
 SCALES = st.floats(0.0005, 1.0)
@@ -23,7 +23,7 @@ NUMBERS = (
 
 
 def small_of(tables: dict[str, Any], scale: float) -> Config:
-    return Config.read(scaled(tables, scale))
+    return Config.read(scale_tables(tables, scale))
 
 
 @given(

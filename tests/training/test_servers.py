@@ -63,7 +63,7 @@ def cohort(samples: Any = (10, 30, 60), round: int = 1) -> Cohort:
         lr=0.1,
         reach=0.1 * steps,
         label_counts=np.ones((len(n), 3), np.int64),
-        judge=judged,
+        validator=judged,
     )
 
 
@@ -78,7 +78,7 @@ def permuted(known: Cohort, order: np.ndarray) -> Cohort:
         lr=known.lr,
         reach=known.reach[order],
         label_counts=known.label_counts[order],
-        judge=known.judge,
+        validator=known.validator,
     )
 
 
@@ -200,7 +200,7 @@ def test_optimisers_see_no_more_of_the_clients_than_their_mean(name: str) -> Non
     clients, known = moved(start, seed=4), cohort(round=3)
     whole = method.step(last.state, start, clients, known)
     mean = stack([weighted_mean(clients, known.p)])
-    one = Cohort(3, np.arange(1), np.array([100]), np.array([3]), np.ones(1), 7, 0.1, np.array([0.3]), judge=judged)
+    one = Cohort(3, np.arange(1), np.array([100]), np.array([3]), np.ones(1), 7, 0.1, np.array([0.3]), validator=judged)
     if method.optimiser:
         np.testing.assert_allclose(method.step(last.state, start, mean, one).parameters, whole.parameters, atol=1e-12)
     assert method.optimiser == (name in {"fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedswa", "fedmoswa", "diloco"})

@@ -18,7 +18,7 @@ from fedscope.training import Config, data_of, load_data, partition
 from fedscope.training.data.formats import cache
 from fedscope.training.data.published import shakespeare
 from fedscope.training.data.published.shakespeare import BEGIN, END, LENGTH, TOKENS, UNKNOWN, cut
-from fedscope.training.tasks import learning
+from fedscope.training.tasks import resolve_task
 
 ROLES = {
     "MACBETH_MACBETH": ["Tomorrow, and tomorrow, and tomorrow,\nCreeps in this petty pace from day to day,", "Out!"],
@@ -164,11 +164,11 @@ def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path: Path) -
 
 def test_the_data_say_what_is_learnt_unless_it_is_said(tff: Path) -> None:
     name = f"shakespeare:{tff}"
-    config, task = learning(Config.read({"data": {"name": name, "partition": "natural"}}), None)
+    config, task = resolve_task(Config.read({"data": {"name": name, "partition": "natural"}}), None)
     assert (config.model.architecture.task, task.name) == ("sequences", "sequences")
-    config, task = learning(Config.read({"data": {"partition": "iid"}}), None)
+    config, task = resolve_task(Config.read({"data": {"partition": "iid"}}), None)
     assert (config.model.architecture.task, task.name) == (None, "classification")
-    config, task = learning(Config.read({"data": {"partition": "iid"}, "model": {"task": "regression"}}), None)
+    config, task = resolve_task(Config.read({"data": {"partition": "iid"}, "model": {"task": "regression"}}), None)
     assert (config.model.architecture.task, task.name) == ("regression", "regression")
     assert load_data(name, Sequences()).task.name == "sequences"
     sentence = r"has a character to be told at each of 80 positions, which is the task sequences, and no regression; le"

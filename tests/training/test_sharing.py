@@ -14,8 +14,8 @@ from in_memory import contents
 from fedscope.checkpoints import Run
 from fedscope.cli.main import run as fedscope
 from fedscope.training import Config, Setup, merge, preset
-from fedscope.training.sweeps.plan import Plan, planned
-from fedscope.training.sweeps.schedule import Shared, arguments_of, commands_of, shared_histories, steps_of
+from fedscope.training.sweeps.plan import Plan, plan_sweep
+from fedscope.training.sweeps.schedule import SharedHistory, arguments_of, commands_of, shared_histories, steps_of
 
 SMALL = {
     "data": {"clients": 5},
@@ -36,7 +36,7 @@ def config(average: str = "none", method: str = "fma", rounds: int = 20, **setti
 
 def shared(*configs: Config) -> list[tuple[int, int] | None]:
     found = shared_histories(configs)
-    assert all(one is None or isinstance(one, Shared) for one in found)
+    assert all(one is None or isinstance(one, SharedHistory) for one in found)
     return [None if one is None else (one.trunk, one.round) for one in found]
 
 
@@ -91,7 +91,7 @@ def test_groups_share_among_themselves() -> None:
 
 
 def plan_of(axes: Sequence[Sequence[Mapping[str, Any]]], *settings: Any, share: bool = True) -> Plan:
-    return planned(Setup(), axes, (), merge(SMALL, *settings), share=share)
+    return plan_sweep(Setup(), axes, (), merge(SMALL, *settings), share=share)
 
 
 STARTS: list[list[dict[str, Any]]] = [

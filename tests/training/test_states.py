@@ -332,7 +332,7 @@ def test_errors_on_the_clients_own_test_parts(whole: Any) -> None:
 
 @pytest.mark.parametrize("method", names("clients"))
 def test_the_feature_table_says_what_travels(whole: Any, method: str) -> None:
-    """``About.down`` and ``.up`` against the numbers that the clients of a round received and sent."""
+    """``MethodInfo.down`` and ``.up`` against the numbers that the clients of a round received and sent."""
     run = whole("fma" if method == "sgd" else method)
     kind, config_ = find("clients", method), run.config
     assert config_ is not None
@@ -363,6 +363,6 @@ def test_the_room_that_a_run_is_said_to_need_counts_what_methods_keep(whole: Any
 
 def facts(run: Run) -> Any:
     """What a run's methods know of its model."""
-    from fedscope.training.build import Facts
+    from fedscope.training.build import ModelInfo
 
-    return Facts(run.layout, classes=10, clients=5, head="head")
+    return ModelInfo(run.layout, classes=10, clients=5, head="head")

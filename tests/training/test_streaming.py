@@ -36,13 +36,13 @@ from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggreg
 from fedscope.training import Config, branch, merge, resume, train
 from fedscope.training.local import cohort_storage as cohort_room
 from fedscope.training.local import resources as memory
-from fedscope.training.local.cohort_storage import Room
+from fedscope.training.local.cohort_storage import CohortStorage
 from fedscope.training.local.engine import Engine
 from fedscope.training.local.resources import say_memory
 from fedscope.training.loop import server as server_stepping
 from fedscope.training.loop import train as training_loop
 from fedscope.training.loop.federation import mean_buffers
-from fedscope.training.loop.server import step
+from fedscope.training.loop.server import step_server
 from fedscope.training.loop.state import RunMemory
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.fma import FMA
@@ -213,7 +213,7 @@ def test_buffers_are_averaged_as_in_memory(tmp_path: Path) -> None:
     cohort = Cohort(1, np.arange(3), np.array([2, 3, 5]), np.ones(3, np.int64), p)
     one, other = Weights(layout, values, buffers), Weights(layout, as_array(aside), buffers)
     assert weighted_mean(other, p).parameters.tobytes() == weighted_mean(one, p).parameters.tobytes()
-    served = step(find("servers", "fma")(), {}, one.row(0), other, cohort)
+    served = step_server(find("servers", "fma")(), {}, one.row(0), other, cohort)
     for name, value in mean_buffers(one, cohort, served).items():
         assert mean_buffers(other, cohort, served)[name].tobytes() == value.tobytes()
     assert mean_buffers(other, cohort, served)["a.count"] == 3
@@ -262,13 +262,13 @@ def test_a_round_is_aggregated_again_from_its_file(
     asked = [reaggregating_config(run, 3, server, OWN.get(server)) for server in names("servers")]
     expected = reaggregate(run, 3, asked)
     seen = []
-    real = reaggregation.step
+    real = reaggregation.step_server
 
     def watching(server: Any, state: Any, start: Any, clients: Any, cohort: Any) -> Any:
         seen.append(as_disk_matrix(clients.parameters))
         return real(server, state, start, clients, cohort)
 
-    monkeypatch.setattr(reaggregation, "step", watching)
+    monkeypatch.setattr(reaggregation, "step_server", watching)
     with streamed() as made:
         found = reaggregate(run, 3, asked)
         (own,) = reaggregate(run, 3, [reaggregating_config(run, 3, "fedavgm")], from_state=True)
@@ -439,7 +439,7 @@ def test_a_full_disk_says_what_clients_take_and_keeps_whole_rounds(
 
 def test_small_cohorts_stay_in_memory(tmp_path: Path) -> None:
     """The rule is on the bytes of the matrix alone: 2^29 of them are held, one more row is not."""
-    room = Room(tmp_path)
+    room = CohortStorage(tmp_path)
     kind = np.dtype("float32")
     assert as_disk_matrix(room.rows(2**9, 2**18, kind)) is None
     aside = as_disk_matrix(room.rows(2**9 + 1, 2**18, kind))
@@ -474,7 +474,7 @@ def test_memory_does_not_grow_with_the_cohort(tmp_path: Path) -> None:
         )
         state = server.init(start.parameters)
         tracemalloc.start()
-        step(server, state, start, Weights(layout, as_array(rows), {}), cohort)
+        step_server(server, state, start, Weights(layout, as_array(rows), {}), cohort)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 2 * 4 * size

@@ -11,7 +11,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.training import Config, branch, merge, preset, resume, train
 from fedscope.training.methods.averages.swa import SWA
-from fedscope.training.methods.base import Pace
+from fedscope.training.methods.base import LocalSchedule
 
 SMALL = {
     "data": {"clients": 6},
@@ -36,7 +36,7 @@ def config(**sections: Any) -> Config:
 def test_rates_fall_to_a_hundredth_within_each_cycle_and_start_anew(full_first: bool, cycle: list[float]) -> None:
     swa = config(average={"full_first": full_first}).average
     client = config().client
-    rates = [swa.explore_pace(t, Pace(0.2, 5), client).lr for t in range(1, 12)]
+    rates = [swa.explore_pace(t, LocalSchedule(0.2, 5), client).lr for t in range(1, 12)]
     np.testing.assert_allclose(rates, [0.2] * 3 + [*cycle, *cycle, *cycle[:2]], rtol=1e-12)
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run, WriterLock
 from fedscope.training import Config, Setup, Sweep, merge, sweep, train_plan
-from fedscope.training.config.sources import placed, stored_tables
+from fedscope.training.config.sources import stored_tables, with_place
 from fedscope.training.jobs.worker import Worker
 from fedscope.training.sweeps.axes import read_axes, read_seeds
-from fedscope.training.sweeps.plan import FILE, Plan, difference, planned, read_plan
+from fedscope.training.sweeps.plan import FILE, Plan, describe_difference, plan_sweep, read_plan
 from fedscope.training.sweeps.state import failures_in, keep_failures, rounds_of
 
 SMALL = {
@@ -105,11 +105,11 @@ def test_a_seed_is_given_once_and_there_are_not_a_million() -> None:
 
 def plan_of(*texts: str, seeds: Sequence[int] = (), setup: Setup | None = None, **more: Any) -> Plan:
     settings = merge(SMALL, more.pop("settings", {}))
-    return planned(setup or Setup(), read_axes(texts), seeds, settings, **more)
+    return plan_sweep(setup or Setup(), read_axes(texts), seeds, settings, **more)
 
 
 def test_the_runs_are_all_combinations_named_by_what_they_vary() -> None:
-    plan = planned(
+    plan = plan_sweep(
         Setup(), read_axes(["method=fma,FedProx", "run.participation=0.25,0.5"]), (0, 7), {"run": {"rounds": 2}}
     )
     assert [run.name for run in plan.runs] == [
@@ -139,7 +139,7 @@ def test_the_runs_are_all_combinations_named_by_what_they_vary() -> None:
 )
 def test_names_are_folders_and_each_is_anothers(texts: list[str], names: list[str]) -> None:
     settings = {key: value for key, value in SMALL.items() if key != "model" or "model" not in texts[0]}
-    plan = planned(Setup(), read_axes(texts), (), settings)
+    plan = plan_sweep(Setup(), read_axes(texts), (), settings)
     assert [run.name for run in plan.runs] == names
 
 
@@ -154,7 +154,7 @@ def test_a_name_is_never_longer_than_a_file_may_be_called() -> None:
 def test_a_setting_of_all_runs_is_one_of_those_whose_method_has_it() -> None:
     settings = SMALL | {"average": {"window": 2}, "client": {"epochs": 1, "mu": 0.5}}
     axes = read_axes(["method=fma,fedprox", "average.method=none,ima"])
-    runs = {run.name: run.config.tables() for run in planned(Setup(), axes, (), settings).runs}
+    runs = {run.name: run.config.tables() for run in plan_sweep(Setup(), axes, (), settings).runs}
     assert {name: tables["average"].get("window") for name, tables in runs.items()} == {
         "fma": None, "fma-ima": 2, "fedprox": None, "fedprox-ima": 2
     }  # fmt: skip
@@ -163,10 +163,10 @@ def test_a_setting_of_all_runs_is_one_of_those_whose_method_has_it() -> None:
     }  # fmt: skip
     for wrong in ({"average": {"cycle": 2}}, {"client": {"muu": 0.5}}):
         with pytest.raises(FedscopeError, match=r"cycle|muu"):
-            planned(Setup(), axes, (), merge(SMALL, wrong))
+            plan_sweep(Setup(), axes, (), merge(SMALL, wrong))
     # what is a setting of the default average alone is one of no run here
     with pytest.raises(FedscopeError, match=r"average\.window is not a setting of NoAverage"):
-        planned(
+        plan_sweep(
             Setup(),
             read_axes(["average.method=none,swa"]),
             (),
@@ -176,16 +176,16 @@ def test_a_setting_of_all_runs_is_one_of_those_whose_method_has_it() -> None:
 
 def test_seeds_alone_are_a_sweep_of_what_is_given() -> None:
     assert [run.name for run in plan_of(seeds=(0, 1)).runs] == ["seed0", "seed1"]
-    assert [run.name for run in planned(Setup("ima/fig1"), (), (4,)).runs] == ["seed4"]
+    assert [run.name for run in plan_sweep(Setup("ima/fig1"), (), (4,)).runs] == ["seed4"]
     for setup in (Setup(), Setup("ima/fig1")):
         with pytest.raises(FedscopeError, match=r"there is nothing to vary; give keys, as in .*, or --seeds"):
-            planned(setup, ())
+            plan_sweep(setup, ())
 
 
 def test_keys_take_the_place_of_what_a_recipe_varies() -> None:
     setup = Setup("ima/table1-cifar10-cnn-dir0.1")
-    assert len(planned(setup, ()).runs) == 16
-    own = planned(setup, read_axes(["method=scaffold,fedadam", "average.method=ima"]))
+    assert len(plan_sweep(setup, ()).runs) == 16
+    own = plan_sweep(setup, read_axes(["method=scaffold,fedadam", "average.method=ima"]))
     assert [run.name for run in own.runs] == ["scaffold-ima", "fedadam-ima"]
     assert [getattr(run.config.average, "before_server", None) for run in own.runs] == [False, True]
 
@@ -223,7 +223,7 @@ def test_a_plan_that_makes_no_sense_is_refused_before_anything_is_made(
     settings = more.pop("settings", {})
     base = {} if "sets what" not in sentence else SMALL
     with pytest.raises(FedscopeError, match=sentence):
-        planned(Setup(), read_axes(texts), more.get("seeds", ()), merge(base, settings))
+        plan_sweep(Setup(), read_axes(texts), more.get("seeds", ()), merge(base, settings))
 
 
 def test_a_setting_of_all_runs_is_none_that_the_recipe_varies() -> None:
@@ -232,8 +232,8 @@ def test_a_setting_of_all_runs_is_none_that_the_recipe_varies() -> None:
         match=r"^--set run\.participation sets what ima/fig6b varies; give what is to be varied yourself, as in "
         r"run\.participation=A,B,C$",
     ):
-        planned(Setup("ima/fig6b"), (), (), {"run": {"participation": 0.5}})
-    assert planned(Setup("ima/fig6b"), (), (), {"run": {"rounds": 5}}).runs[0].config.run.rounds == 5
+        plan_sweep(Setup("ima/fig6b"), (), (), {"run": {"participation": 0.5}})
+    assert plan_sweep(Setup("ima/fig6b"), (), (), {"run": {"rounds": 5}}).runs[0].config.run.rounds == 5
 
 
 def test_from_python_axes_are_mappings_or_cells() -> None:
@@ -254,13 +254,13 @@ def test_from_python_axes_are_mappings_or_cells() -> None:
 
 
 def test_at_a_scale_cells_that_became_one_run_are_left_out_and_it_is_said() -> None:
-    plan = planned(Setup("ima/fig7b", scale=0.01), ())
+    plan = plan_sweep(Setup("ima/fig7b", scale=0.01), ())
     assert [(run.config.average.start, run.config.average.window) for run in plan.runs] == [(2, 2), (3, 2)]
     assert plan.notes[0].startswith("scale 0.01: 4 of 400 rounds, 20 of 100 clients (two a round at least), 1 % of")
     assert plan.notes[0].count("4 of 400 rounds") == 1
     assert plan.notes[1:] == ("2 of 8 runs differ at this scale; the others are left out",)
     # what the user varies is not made smaller
-    typed = planned(Setup("ima/fig7b", scale=0.1), read_axes(["average.start=7,9", "average.method=ima"]))
+    typed = plan_sweep(Setup("ima/fig7b", scale=0.1), read_axes(["average.start=7,9", "average.method=ima"]))
     assert [run.config.average.start for run in typed.runs] == [7, 9]
     assert typed.runs[0].config.run.rounds == 40
 
@@ -271,8 +271,8 @@ def test_at_a_scale_cells_that_became_one_run_are_left_out_and_it_is_said() -> N
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     given = {"run": {"rounds": 9}, "model": {"hidden": [6, 6]}}
     for plan in (
-        planned(Setup("ima/table2", scale=0.1), (), (0, 1)),
-        planned(Setup("", given), read_axes(["method=fma,ima"]), ()),
+        plan_sweep(Setup("ima/table2", scale=0.1), (), (0, 1)),
+        plan_sweep(Setup("", given), read_axes(["method=fma,ima"]), ()),
     ):
         folder = tmp_path / str(len(plan.runs))
         folder.mkdir()
@@ -284,7 +284,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert again.stored == plan.stored
         assert again.notes == plan.notes
         assert (folder / "config.toml").exists() == bool(plan.stored)
-        assert difference(again, plan) == ""
+        assert describe_difference(again, plan) == ""
     assert stored_tables(folder / "config.toml") == given
 
 
@@ -367,13 +367,15 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_a_folder_with_another_sweep_says_what_differs(texts: list[str], sentence: str | None, tmp_path: Path) -> None:
     plan_of("method=fma,ima").write(tmp_path)
     settings = {**SMALL, "run": {"participation": 0.5, "evaluate_clients": 0}} if sentence is None else SMALL
-    asked = planned(Setup(), read_axes(texts), (), settings)
+    asked = plan_sweep(Setup(), read_axes(texts), (), settings)
     with pytest.raises(FedscopeError, match=sentence or "holds another sweep, without fma-rounds2"):
         train_plan(asked, tmp_path)
     other = plan_of("method=fma,ima", settings={"client": {"lr": 0.3}})
     with pytest.raises(FedscopeError, match=r"holds another sweep, with client\.lr = 0\.05 in fma, not 0\.3; give"):
         train_plan(other, tmp_path)
-    assert difference(read_plan(tmp_path), plan_of("method=fma,ima", share=False)) == "", "the runs are the same"
+    assert describe_difference(read_plan(tmp_path), plan_of("method=fma,ima", share=False)) == "", (
+        "the runs are the same"
+    )
 
 
 def test_a_beginning_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
@@ -426,8 +428,8 @@ def test_a_mistake_of_a_file_names_the_file(tmp_path: Path) -> None:
     stored = stored_tables(path)
     with pytest.raises(FedscopeError) as found:
         Config.read(stored)
-    assert str(placed(found.value, path, stored)).startswith(f"{path}: run.round is not a setting")
-    assert str(placed(FedscopeError("another"), path, stored)) == "another"
+    assert str(with_place(found.value, path, stored)).startswith(f"{path}: run.round is not a setting")
+    assert str(with_place(FedscopeError("another"), path, stored)) == "another"
 
 
 # --- training, in a process of its own ---
@@ -458,7 +460,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     axes = {"client.lr": [1e6, 0.05, 0.1]}
     out, watched = tmp_path / "sweep", Watched()
     (out / "runs").mkdir(parents=True)
-    plan = planned(Setup(), [[{key: value} for value in values] for key, values in axes.items()], (), SMALL)
+    plan = plan_sweep(Setup(), [[{key: value} for value in values] for key, values in axes.items()], (), SMALL)
     plan.write(out)
     from fedscope.training import train
 
@@ -534,7 +536,7 @@ def test_relative_paths_begin_where_the_sweep_was_begun(
     arrays: Mapping[str, Any] = {name: getattr(data, name) for name in ("x_train", "y_train", "x_test", "y_test")}
     np.savez("own.npz", **arrays)
     settings = merge(SMALL, {"data": {"name": "npz:own.npz"}})
-    plan = planned(Setup(), read_axes(["method=fma"]), (), settings)
+    plan = plan_sweep(Setup(), read_axes(["method=fma"]), (), settings)
     monkeypatch.chdir(tmp_path / "second")
     made = train_plan(plan, Path("out"))
     assert dict(made.failures) == {}

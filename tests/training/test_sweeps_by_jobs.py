@@ -21,10 +21,10 @@ from in_memory import contents
 from fedscope.checkpoints import Run
 from fedscope.cli.main import run
 from fedscope.training import Setup, Sweep
-from fedscope.training.jobs.records import JOBS, Outcome, Record
+from fedscope.training.jobs.records import JOBS, JobOutcome, JobRecord
 from fedscope.training.sweeps.axes import read_axes
 from fedscope.training.sweeps.by_jobs import RunOfSweep
-from fedscope.training.sweeps.plan import planned
+from fedscope.training.sweeps.plan import plan_sweep
 
 SMALL = ("--set", "data.clients=4", "--set", "model.hidden=[4]", "--set", "client.epochs=1")
 #: two processes at a time, each told that its time is over long after the tests
@@ -87,7 +87,7 @@ def test_what_is_about_jobs_is_refused_without_them(capsys: pytest.CaptureFixtur
 
 def test_a_run_begins_its_branches_but_not_those_that_have_jobs(tmp_path: Path) -> None:
     """Words alone: a branch that was sent, because the other run had failed before, may be at work."""
-    plan = planned(Setup(), read_axes(["method=fma,fedavgm,ima"]), (), {"average": {}, "run": {"rounds": 6}})
+    plan = plan_sweep(Setup(), read_axes(["method=fma,fedavgm,ima"]), (), {"average": {}, "run": {"rounds": 6}})
     folder = tmp_path / "sweep"
     (folder / JOBS).mkdir(parents=True)
     trunk, branch = plan.of("ima"), plan.of("fma")
@@ -98,24 +98,24 @@ def test_a_run_begins_its_branches_but_not_those_that_have_jobs(tmp_path: Path) 
         asked.append([*words])
         return 0
 
-    errand = RunOfSweep(folder, trunk, None)
+    spec = RunOfSweep(folder, trunk, None)
     waiting = RunOfSweep(folder, branch, None)
     assert waiting.waits_for() == "ima"
-    errand._begin(branch, {"ima": 5, "fma": None}, do)
+    spec._begin(branch, {"ima": 5, "fma": None}, do)
     assert asked == [], "it has gone on without it"
     assert waiting.waits_for() is None, "so the branch is trained from its start, by its own job"
     (folder / JOBS / "fma.begun").unlink()
-    Record.new("slurm", "b", 0).write(folder / JOBS, "fma")
-    errand._begin(branch, {"ima": 4, "fma": None}, do)
+    JobRecord.new("slurm", "b", 0).write(folder / JOBS, "fma")
+    spec._begin(branch, {"ima": 4, "fma": None}, do)
     assert asked == []
     (folder / JOBS / "fma.begun").unlink()
     (folder / JOBS / "fma.job.json").unlink()
-    errand._begin(branch, {"ima": 4, "fma": None}, do)
+    spec._begin(branch, {"ima": 4, "fma": None}, do)
     (words,) = asked
     assert words[:3] == ["train", "--from", f"{folder / 'runs' / 'ima'}@4"]
     assert words[-2:] == ["--until", "5"]
     assert waiting.waits_for() is None
-    errand._begin(branch, {"ima": 4, "fma": 5}, do)
+    spec._begin(branch, {"ima": 4, "fma": 5}, do)
     assert len(asked) == 1, "once"
 
 
@@ -186,7 +186,7 @@ def test_the_command_dies_and_the_same_command_goes_on_with_its_jobs(
     folder = tmp_path / "sweep"
     process = start("sweep", *WORDS, "--out", folder, *JOB)
     until(lambda: rounds(folder) > 3)
-    before = {name: Record.read(folder / JOBS, name) for name in ("sgd-ima", "scaffold-ima")}
+    before = {name: JobRecord.read(folder / JOBS, name) for name in ("sgd-ima", "scaffold-ima")}
     (os.killpg if reaches == "all" else os.kill)(process.pid, how)
     _, err = process.communicate(timeout=60) if how != signal.SIGKILL else (None, "")
     assert process.wait(60) == (-how if how == signal.SIGKILL else 128 + how)
@@ -199,7 +199,7 @@ def test_the_command_dies_and_the_same_command_goes_on_with_its_jobs(
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert ("of an earlier command still run" in err) == survive
-    after = {name: Record.read(folder / JOBS, name) for name in before}
+    after = {name: JobRecord.read(folder / JOBS, name) for name in before}
     assert (before == after) == survive, "no second one is sent where one is at work"
     assert same(folder, reference) == 4 * ROUNDS
     assert not jobs_of(folder)
@@ -210,7 +210,7 @@ def test_a_job_that_is_killed_is_named_and_the_same_command_goes_on(reference: P
     folder = tmp_path / "sweep"
     process = start("sweep", *WORDS, "--out", folder, *JOB)
     until(lambda: len(list(folder.glob("runs/scaffold-ima/rounds/*.h5"))) > 3)
-    record = Record.read(folder / JOBS, "scaffold-ima")
+    record = JobRecord.read(folder / JOBS, "scaffold-ima")
     assert record is not None
     number = record.id.partition(":")[0]
     for pid in [pid for pid in jobs_of(folder) if number in (str(pid), parent(pid))]:
@@ -237,7 +237,7 @@ def test_a_run_that_always_fails_is_named_with_its_log(capsys: pytest.CaptureFix
     found = capsys.readouterr()
     assert "lr1e30: failed: " in found.err
     assert found.err.endswith("fedscope: 1 of 2 runs failed: lr1e30; see s/logs\n")
-    outcome = Outcome.read(Path("s", JOBS), "lr1e30")
+    outcome = JobOutcome.read(Path("s", JOBS), "lr1e30")
     assert outcome is not None
     assert outcome.failure == Sweep.open("s").failures["lr1e30"]
     assert outcome.failure.splitlines()[-1] in Path("s/logs/lr1e30.log").read_text()

@@ -26,9 +26,9 @@ from fedscope.training import Comparison, Config, table, train
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.forms import in_latex, in_typst
-from fedscope.training.tables.gathered import Entry
-from fedscope.training.tables.layout import varied, words_of
-from fedscope.training.tables.statistics import paired
+from fedscope.training.tables.gathered import TableRun
+from fedscope.training.tables.layout import varied_settings, words_of
+from fedscope.training.tables.statistics import paired_difference
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -108,17 +108,17 @@ def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple
         table(list(grid.values()), best_of="client.mu")
 
 
-def entry(**settings: Any) -> Entry:
+def entry(**settings: Any) -> TableRun:
     named = {key.replace("__", "."): value for key, value in settings.items()}
-    return Entry("", named, (0, 0), {}, Curve("", np.arange(0), {}), (1, 1), "")
+    return TableRun("", named, (0, 0), {}, Curve("", np.arange(0), {}), (1, 1), "")
 
 
 def test_a_setting_of_two_sections_is_named_once_where_it_is_one() -> None:
     alike = [entry(method="fedmoswa", client__gamma=g, server__gamma=g, server__alpha=a) for g, a in ((1, 1), (2, 3))]
-    assert varied(alike) == ["client.gamma", "server.alpha"]
-    assert words_of(varied(alike), alike[1]) == "gamma 2, alpha 3"
+    assert varied_settings(alike) == ["client.gamma", "server.alpha"]
+    assert words_of(varied_settings(alike), alike[1]) == "gamma 2, alpha 3"
     apart = [entry(method="fedadam", client__lr=0.1, server__lr=lr) for lr in (0.1, 1.0)]
-    assert varied(apart) == ["server.lr"]
+    assert varied_settings(apart) == ["server.lr"]
     assert words_of(("client.lr", "server.lr"), apart[1]) == "client lr 0.1, server lr 1"
 
 
@@ -143,7 +143,7 @@ def test_differences_are_paired_over_seeds(grid: dict[tuple[str, float, int], Ru
 @given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=12))
 def test_the_paired_test_is_scipys(pairs: list[tuple[float, float]]) -> None:
     one, other = ({i: pair[k] for i, pair in enumerate(pairs)} for k in (0, 1))
-    found = paired(one, other)
+    found = paired_difference(one, other)
     assert found is not None
     differences = np.array([a - b for a, b in pairs])
     assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
@@ -155,12 +155,12 @@ def test_the_paired_test_is_scipys(pairs: list[tuple[float, float]]) -> None:
 
 
 def test_what_few_seeds_can_show() -> None:
-    one = paired({0: 2.0}, {0: 1.0})
+    one = paired_difference({0: 2.0}, {0: 1.0})
     assert one is not None
     assert (one.mean, one.seeds) == (1.0, 1)
     assert np.isnan(one.p)
-    assert paired({0: 1.0}, {1: 1.0}) is None
-    same = paired({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0})
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
+    same = paired_difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0})
     assert same is not None
     assert (same.low, same.high) == (1.0, 1.0)
     assert np.isnan(same.p), "all differences alike: the test cannot say how likely that is"

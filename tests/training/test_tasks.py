@@ -25,7 +25,7 @@ from fedscope.landscape import Line, Plane, Sharpness
 from fedscope.training import Config, branch, data_of, load_data, module_of, resume, train
 from fedscope.training.build import initial_model
 from fedscope.training.local.local_training import batches, full_gradient
-from fedscope.training.local.worker_model import Workbench
+from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.loop.state import RunMemory
 from fedscope.training.methods.clients.sgd import SGD
 
@@ -237,7 +237,7 @@ def test_a_full_gradient_weights_blocks_by_their_positions(here: Path) -> None:
     start = initial_model(module_of(recorded))
     (task,) = federation.tasks(1, [1], start, {}, {}, RunMemory(recorded))
     module = module_of(recorded).double()
-    task = replace(task, start=initial_model(module), bench=Workbench(module))
+    task = replace(task, start=initial_model(module), bench=TrainableModel(module))
     found = full_gradient(task, SGD(batch=4, weight_decay=0.0))
     x, y = task.x[task.indices], task.y[task.indices]
     assert len({int((part != -100).sum()) / len(part) for part in torch.split(y, 4)}) > 1
@@ -403,10 +403,10 @@ def test_a_result_of_a_task_is_none_of_a_classification(tmp_path: Path, monkeypa
     words = ["line", "a.pt", "b.pt", "--data", "npz:d.npz", "--model", "linear_net:net", "--points", "3", "--out", "r"]
     assert run([*words, "--task", "own_margin:margin"]) == 0
     assert run(words) == 2
-    assert "holds another result, of --task (not asked for now)" in capsys.readouterr().err
+    assert "holds another result, of --task own_margin:margin (not none)" in capsys.readouterr().err
     assert run([*words, "--force"]) == 0
     assert run([*words, "--task", "own_margin:margin"]) == 2
-    assert "holds another result, of no --task" in capsys.readouterr().err
+    assert "holds another result, of --task none (not own_margin:margin)" in capsys.readouterr().err
     for name in ("linear_net", "own_margin"):
         sys.modules.pop(name, None)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.training import Config, merge, preset, train
-from fedscope.training.build import Facts
+from fedscope.training.build import ModelInfo
 from fedscope.training.loop.federation import Unwatched
 from fedscope.training.methods.averages.wima import WIMA
 from fedscope.training.methods.base import History
@@ -27,7 +27,7 @@ LAYOUT = Layout(
         TensorEntry("head.bias", (2,), "float32", "parameter"),
     )
 )
-FACTS = Facts(LAYOUT, head="head")
+FACTS = ModelInfo(LAYOUT, head="head")
 SMALL = {
     "data": {"clients": 6},
     "model": {"hidden": [8]},

@@ -21,7 +21,7 @@ from fedscope.decomposition.windows.decayed_steps import decayed_steps
 from fedscope.decomposition.windows.result import Decayed, RoundMeans, WindowMean, WindowMeans, said_of_steps
 from fedscope.decomposition.windows.sliding_mean import SlidingMeans, refuse_missing
 from fedscope.training import Config, branch, merge, preset, train
-from fedscope.training.build import Facts
+from fedscope.training.build import ModelInfo
 from fedscope.training.loop.state import RunMemory
 from fedscope.training.methods.averages.wima import WIMA
 from fedscope.training.methods.base import History
@@ -64,7 +64,7 @@ def recorded_rows(path: Path, rounds: int, without: Sequence[int] = ()) -> Run:
 
 def sliding_of(run: Run, rounds: Sequence[int], windows: Sequence[int] = WINDOWS, parts: Any = "all") -> SlidingMeans:
     return SlidingMeans(
-        run, [WIMA(window=window, parts=parts) for window in windows], Facts(LAYOUT, head="head"), rounds
+        run, [WIMA(window=window, parts=parts) for window in windows], ModelInfo(LAYOUT, head="head"), rounds
     )
 
 
@@ -111,7 +111,7 @@ def test_buffers_and_any_rounds_are_wimas_however_little_is_held(
         for window, model in zip(WINDOWS, found[1:], strict=True):
             state: Any = {}
             for s in range(1, t + 1):
-                averaged = WIMA(window=window).average(state, s, row(s), History(row, Facts(LAYOUT)))
+                averaged = WIMA(window=window).average(state, s, row(s), History(row, ModelInfo(LAYOUT)))
                 state = averaged.state
             assert averaged.weights is not None
             assert_same(model, averaged.weights)

@@ -14,9 +14,9 @@ from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.base import Architecture
-from ..settings.registry import METHOD_SECTIONS, Shelf, canonical, find, method_name, names
+from ..settings.registry import METHOD_SECTIONS, RegistryGroup, canonical, find, method_name, names
 from ..settings.settings import Settings
-from ..settings.values import value_of
+from ..settings.values import parse_value
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig
@@ -93,9 +93,9 @@ class Config:
                 "data.pool = true leaves no test samples but the clients' own test parts, and data.client_test = 0 "
                 "sets none aside; give --set data.client_test=0.25"
             )
-        config = replace(self, client=self.client.settle(self))
-        config = replace(config, server=config.server.settle(config))
-        return replace(config, average=config.average.settle(config))
+        config = replace(self, client=self.client.resolve(self))
+        config = replace(config, server=config.server.resolve(config))
+        return replace(config, average=config.average.resolve(config))
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The resolved configuration as TOML tables; ``Config.read`` of it gives an equal one."""
@@ -173,7 +173,7 @@ def _drop_own(section: str, table: dict[str, Any]) -> None:
             del table[key]
 
 
-def _keys(shelf: Shelf, name: str) -> set[str]:
+def _keys(shelf: RegistryGroup, name: str) -> set[str]:
     return {key.name for key in fields(find(shelf, name))}
 
 
@@ -208,7 +208,7 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
         section, dot, key = place.strip().partition(".")
         if not (equals and dot and section and key):
             raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
-        tables.setdefault(section, {})[key] = value_of(word)
+        tables.setdefault(section, {})[key] = parse_value(word)
     return tables
 
 

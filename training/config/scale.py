@@ -10,7 +10,7 @@ from typing import Any
 from ...checkpoints import FedscopeError
 from ..data.partitions.domains import Domains
 from ..data.split import parse_partition
-from ..settings.values import word_of
+from ..settings.values import format_value
 from .config import Config, merge
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -29,7 +29,7 @@ _WINDOWS = {
 _ROUNDS = (("run", "evaluate_all"), ("record", "clients"), ("record", "globals"))
 
 
-def scaled(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
+def scale_tables(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
     """A configuration with rounds, samples and clients multiplied by ``scale``, starts and windows with them.
 
     Participation is kept, and so are rates and their decays. A round's cohort has at least two clients, a run two
@@ -45,7 +45,7 @@ def scaled(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
     Raises:
         FedscopeError: another scale; what :meth:`Config.read` refuses.
 
-    >>> small = scaled({"data": {"clients": 100}, "run": {"rounds": 400, "participation": 0.1}}, 0.25)
+    >>> small = scale_tables({"data": {"clients": 100}, "run": {"rounds": 400, "participation": 0.1}}, 0.25)
     >>> small["run"]["rounds"], small["data"]["clients"], small["data"]["share"], small["run"]["participation"]
     (100, 25, 0.25, 0.1)
     """
@@ -82,7 +82,7 @@ def scale_notes(full: Config, small: Config, scale: float) -> Iterator[str]:
     """What a scale has made of a configuration: all that differs, and which minima were met.
 
     >>> full = Config.read({"data": {"clients": 100}, "run": {"rounds": 400, "participation": 0.1}})
-    >>> list(scale_notes(full, Config.read(scaled(full.tables(), 0.1)), 0.1))
+    >>> list(scale_notes(full, Config.read(scale_tables(full.tables(), 0.1)), 0.1))
     ['40 of 400 rounds', '20 of 100 clients (two a round at least)', '10 % of the samples']
     """
     before, after = full.tables(), small.tables()
@@ -105,7 +105,7 @@ def scale_notes(full: Config, small: Config, scale: float) -> Iterator[str]:
         if old is not None and new is not None and old != new and not unused:
             least = _WINDOWS.get((section, key), 1)
             met = least > 1 and new == least > round(scale * old)
-            yield f"{section}.{key} {word_of(new)} of {word_of(old)}{_least_words(least) if met else ''}"
+            yield f"{section}.{key} {format_value(new)} of {format_value(old)}{_least_words(least) if met else ''}"
 
 
 def _least_words(least: int) -> str:

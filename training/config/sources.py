@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from .config import Config, merge, methods_in, read_toml, recorded_tables
 from .recipes import Tables, recipe
-from .scale import scale_notes, scaled
+from .scale import scale_notes, scale_tables
 
 #: no settings
 NOTHING: Tables = MappingProxyType({})
@@ -24,7 +24,7 @@ class Setup:
 
     Attributes:
         recipe: ``paper/name``, "" for none; stored: a file's tables.
-        scale: see :func:`~fedscope.training.config.scale.scaled`; None for the full size.
+        scale: see :func:`~fedscope.training.config.scale.scale_tables`; None for the full size.
 
     Raises:
         FedscopeError: both a recipe and a file; a scale of nothing.
@@ -60,7 +60,7 @@ class Setup:
         """
         if self.scale is None:
             return Config.read(self._laid(method, cell, *above))
-        return Config.read(merge(scaled(self._full(method, cell, *above), self.scale), *above))
+        return Config.read(merge(scale_tables(self._full(method, cell, *above), self.scale), *above))
 
     def methods(self, method: str | None, *above: Tables) -> dict[str, str]:
         """The names of the methods and of the model that :meth:`config` would choose, by section.
@@ -116,7 +116,7 @@ def stored_tables(path: Path) -> dict[str, Any]:
     return recorded_tables(stored) if (path.parent / "run.json").exists() else stored
 
 
-def placed(error: FedscopeError, path: Path, stored: Tables) -> FedscopeError:
+def with_place(error: FedscopeError, path: Path, stored: Tables) -> FedscopeError:
     """The error, with the file's name where the file alone is refused with it."""
     try:
         Config.read(merge(preset("ima"), stored))

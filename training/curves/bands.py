@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run
-from .measures import Measure
+from .measures import CurveMeasure
 from .run_curve import Curve
 from .run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
 
@@ -62,11 +62,11 @@ class Band:
         means = {name: self._stacked(curve.column(name) for curve in self.members).mean(axis=0) for name in names}
         return Curve(self.label, self._rows[0], means)
 
-    def deviation(self, measure: Measure) -> np.ndarray:
+    def deviation(self, measure: CurveMeasure) -> np.ndarray:
         """The standard deviation over the seeds (n - 1) of a measure, in the rounds of :attr:`curve`; NaN of one seed.
 
         >>> one, other = (Curve("", np.arange(1, 3), {"lr": np.array([value, 2.0])}) for value in (1.0, 3.0))
-        >>> Band("fma", (one, other)).deviation(Measure("lr", "lr")).round(3).tolist()
+        >>> Band("fma", (one, other)).deviation(CurveMeasure("lr", "lr")).round(3).tolist()
         [1.414, 0.0]
         """
         values = self._stacked(curve.series(measure) for curve in self.members)
@@ -80,7 +80,7 @@ class Band:
             return float("nan"), float("nan"), 0
         return float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else float("nan"), len(means)
 
-    def each_reach(self, measure: Measure, target: float) -> dict[str, int | None]:
+    def each_reach(self, measure: CurveMeasure, target: float) -> dict[str, int | None]:
         """The first round of each run with a target accuracy; None where it has none."""
         return {curve.run: curve.reach(measure, target).round for curve in self.members}
 

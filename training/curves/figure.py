@@ -10,8 +10,8 @@ import numpy as np
 from ...plotting.spread import mean_band
 from ...plotting.style import CHARACTER, look_of, paper_style, shortened
 from ...plotting.ticks import decades, even
-from .measures import MEANS, Measure, measure_of, smooth
-from .summary import broken
+from .measures import MEANS, CurveMeasure, measure_of, smooth
+from .summary import break_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def draw(curves: Curves, width: float = 3.5, title: str | None = None) -> Figure
 
 
 def draw_curves(
-    curves: Curves, measures: Sequence[Measure], width: float = 3.5, title: str | None = None, smoothing: int = 0
+    curves: Curves, measures: Sequence[CurveMeasure], width: float = 3.5, title: str | None = None, smoothing: int = 0
 ) -> Figure:
     """A panel a measure, one colour a run.
 
@@ -89,7 +89,7 @@ def draw_curves(
 def _draw(
     axes: Axes,
     curve: Curve,
-    measure: Measure,
+    measure: CurveMeasure,
     look: dict[str, Any],
     smoothing: int,
     alone: Collection[str],
@@ -128,7 +128,7 @@ def _darker(colour: str) -> tuple[float, float, float]:
     return red / 2, green / 2, blue / 2
 
 
-def _target(axes: Axes, curves: Curves, measure: Measure) -> set[str]:
+def _target(axes: Axes, curves: Curves, measure: CurveMeasure) -> set[str]:
     """The target, in a panel whose curves can reach it."""
     if curves.target is None or not measure.is_reachable:
         return set()
@@ -145,7 +145,7 @@ def _target(axes: Axes, curves: Curves, measure: Measure) -> set[str]:
 
 
 def _beside(
-    axes: Axes, curve: Curve, measure: Measure, look: dict[str, Any], smoothing: int, alone: Collection[str]
+    axes: Axes, curve: Curve, measure: CurveMeasure, look: dict[str, Any], smoothing: int, alone: Collection[str]
 ) -> set[str]:
     """The clients' mean error on the test set, in the panel of another error, unless it is ``alone`` in one."""
     name, band = BESIDE.get(measure.column, ("", False))
@@ -166,7 +166,7 @@ def _band(
     axes: Axes,
     curve: Curve,
     deviation: np.ndarray,
-    measure: Measure,
+    measure: CurveMeasure,
     x: np.ndarray,
     y: np.ndarray,
     colour: str,
@@ -211,12 +211,12 @@ def _columns(handles: Sequence[Any], width: float) -> int:
     return 1
 
 
-def _line(curve: Curve, measure: Measure, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
+def _line(curve: Curve, measure: CurveMeasure, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
     rounds, values = curve.measured(measure)
     return _smooth(rounds, 100 * values if measure.is_share else values, smoothing)
 
 
-def _shown(measure: Measure, values: np.ndarray) -> np.ndarray:
+def _shown(measure: CurveMeasure, values: np.ndarray) -> np.ndarray:
     """A column as it is drawn: in per cent, an accuracy for an error."""
     values = 1 - values if measure.is_accuracy else values
     return 100 * values if measure.is_share else values
@@ -229,10 +229,10 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
     return x, smooth(y, smoothing) if smoothing and len(y) >= smoothing else y
 
 
-def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
+def _scale(axes: Axes, measure: CurveMeasure, curves: Curves) -> None:
     nats = set(curves.attrs.get("tasks", ())) <= {None, "classification", "sequences"}
     label = measure.label if nats else measure.label.replace(" (nats)", "")
-    axes.set_ylabel(broken(label))
+    axes.set_ylabel(break_label(label))
     if not measure.is_loss:
         if not measure.is_accuracy:
             axes.set_ylim(bottom=0)
@@ -240,6 +240,6 @@ def _scale(axes: Axes, measure: Measure, curves: Curves) -> None:
             axes.set_ylim(top=100)
     elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
         axes.set_yscale("log")
-        axes.set_ylabel(broken(f"{label}, log"))
+        axes.set_ylabel(break_label(f"{label}, log"))
         low, high = axes.get_ylim()
         decades(axes.yaxis, (1.0,) if low > 0 and np.log10(high / low) > 2 else (1.0, 2.0, 5.0))

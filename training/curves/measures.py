@@ -65,7 +65,7 @@ _DOMAIN = re.compile(r"test_error_(.+)")
 
 
 @dataclass(frozen=True)
-class Measure:
+class CurveMeasure:
     """A column of ``metrics.csv``, or the accuracy that an error column leaves: 1 less the error.
 
     Attributes:
@@ -125,7 +125,7 @@ class Measure:
         return self.label.rpartition(" (")[0] or self.label
 
 
-def measure_of(name: str) -> Measure:
+def measure_of(name: str) -> CurveMeasure:
     """A measure by name: a column of ``metrics.csv``, an error column with ``accuracy`` in the place of ``error``, or
     one of :data:`TOTALS`.
 
@@ -133,7 +133,7 @@ def measure_of(name: str) -> Measure:
         FedscopeError: another name; says which there are.
 
     >>> measure_of("client_test_accuracy_mean")
-    Measure(name='client_test_accuracy_mean', column='client_test_error_mean')
+    CurveMeasure(name='client_test_accuracy_mean', column='client_test_error_mean')
     """
     column = name.replace("accuracy", "error", 1)
     known = (*MEASURES, *TOTALS)
@@ -142,7 +142,7 @@ def measure_of(name: str) -> Measure:
             f"--measure {name} is not a column of metrics.csv{nearest(name, (*known, 'test_accuracy')) or ';'} there "
             f"are {', '.join(known)}, those of domains and of all clients if a run has them, and accuracy for error"
         )
-    return Measure(name, column)
+    return CurveMeasure(name, column)
 
 
 #: the shortest window: three points lie on a parabola already

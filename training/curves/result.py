@@ -19,9 +19,9 @@ from ...results import Table, TableResult, number
 from ...results.base import of_installed
 from ...results.tables import AGAIN, beside, write_csv
 from .bands import COLUMNS, Band, seeds_of
-from .measures import MEASURES, USUAL, Measure, measure_of, refuse_smoothing
+from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
-from .summary import reached, tails, unmeasured
+from .summary import describe_missing, describe_reached, tails
 
 if TYPE_CHECKING:
     pass
@@ -193,7 +193,7 @@ class Curves(TableResult):
         told = [measure_of(name) for name in self._told]
         said = [tails(measure, self._tailed, self.last) for measure in told]
         if self.target is not None:
-            said += [reached(measure, self._tailed, self.target) for measure in self._reachable()]
+            said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
         return "\n".join(said)
 
     @property
@@ -207,7 +207,7 @@ class Curves(TableResult):
         losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
         return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
-    def _reachable(self) -> list[Measure]:
+    def _reachable(self) -> list[CurveMeasure]:
         """The measures told of that leave an accuracy.
 
         Raises:
@@ -239,17 +239,17 @@ class Curves(TableResult):
             said["target"] = {"accuracy": self.target, "reached": where}
         return said
 
-    def drawable(self) -> tuple[Measure, ...]:
+    def drawable(self) -> tuple[CurveMeasure, ...]:
         """The measures that are drawn, checked; raises as :meth:`figure`."""
         asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
         counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]
         drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))
         for curve, own in zip(self.lines, counts, strict=True):
             if not any(own):
-                raise FedscopeError(unmeasured((curve,), asked))
+                raise FedscopeError(describe_missing((curve,), asked))
             refuse_smoothing(self.smooth, curve.run, min(count for count in own if count))
         if drawn != asked and self.measures not in ((), USUAL):  # of what nobody asked for, what there is will do
-            raise FedscopeError(unmeasured(self.lines, [measure for measure in asked if measure not in drawn]))
+            raise FedscopeError(describe_missing(self.lines, [measure for measure in asked if measure not in drawn]))
         if self.target is not None:
             self._reachable()
         return drawn

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...checkpoints import Run
 from ...checkpoints.rounds.metrics import further
-from ...checkpoints.runs.run import tell_of_gaps
+from ...checkpoints.runs.run import warn_of_gaps
 from ...results import Serializable
-from .measures import MEASURES, TOTALS, Measure, measure_of
+from .measures import MEASURES, TOTALS, CurveMeasure, measure_of
 
 #: of an accuracy, which is 1 less a share: 1 - 0.2 may be 0.8 less a last bit
 _ROUNDING = 1e-12
@@ -93,17 +93,17 @@ class Curve:
         own, averaged = self.column(measure), self.averaged(measure)
         return own if averaged is None else np.where(np.isnan(averaged), own, averaged)
 
-    def series(self, measure: Measure) -> np.ndarray:
+    def series(self, measure: CurveMeasure) -> np.ndarray:
         """A measure over rounds: of the deployed model where there are two of it, else as it was recorded."""
         values = self.deployed(measure.column)
         return 1 - values if measure.is_accuracy else values
 
-    def deviation(self, measure: Measure) -> np.ndarray:
+    def deviation(self, measure: CurveMeasure) -> np.ndarray:
         """The deviation over clients or domains that belongs to a mean over them, over rounds."""
         assert measure.deviation is not None
         return self.deployed(measure.deviation)
 
-    def measured(self, measure: Measure) -> tuple[np.ndarray, np.ndarray]:
+    def measured(self, measure: CurveMeasure) -> tuple[np.ndarray, np.ndarray]:
         """The rounds in which there is a number, and the numbers."""
         values = self.series(measure)
         there = ~np.isnan(values)
@@ -125,7 +125,7 @@ class Curve:
             return float("nan"), float("nan"), 0
         return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan"), len(values)
 
-    def reach(self, measure: Measure, target: float) -> Reached:
+    def reach(self, measure: CurveMeasure, target: float) -> Reached:
         """Where the accuracy that an error leaves is first at least the target; as measured, not smoothed.
 
         >>> values = {"test_error": np.array([0.5, 0.2, 0.3]), "parameters_up": np.full(3, 10.0)}
@@ -147,7 +147,7 @@ class Curve:
 def metrics_of(run: Run) -> dict[str, np.ndarray]:
     """The columns of a run's table; see :meth:`fedscope.checkpoints.Run.all_metrics`. Rounds that are gone are a
     :class:`~fedscope.checkpoints.FedscopeWarning`."""
-    tell_of_gaps(run)
+    warn_of_gaps(run)
     return run.all_metrics()
 
 

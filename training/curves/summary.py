@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints.errors import listed
 from .bands import Band
-from .measures import MEASURES, TOTALS, USUAL, Measure
+from .measures import MEASURES, TOTALS, USUAL, CurveMeasure
 from .run_curve import WINDOW, Curve
 
 #: a unit stays with the word before it
@@ -18,16 +18,16 @@ _TIED = "\N{NO-BREAK SPACE}("
 _LETTERS = 24
 
 
-def broken(label: str) -> str:
+def break_label(label: str) -> str:
     """An axis label in rows.
 
-    >>> broken("own-test accuracy of all clients (%)")
+    >>> break_label("own-test accuracy of all clients (%)")
     'own-test accuracy of all\\nclients (%)'
     """
     return fill(label.replace(" (", _TIED), _LETTERS, break_long_words=False).replace(_TIED, " (")
 
 
-def tails(measure: Measure, curves: Sequence[Band | Curve], last: int | None) -> str:
+def tails(measure: CurveMeasure, curves: Sequence[Band | Curve], last: int | None) -> str:
     """A measure's mean over the last measured rounds, with its deviation over these rounds, or of bands over seeds.
 
     Args:
@@ -62,7 +62,7 @@ def tails(measure: Measure, curves: Sequence[Band | Curve], last: int | None) ->
     return f"{said}, {how}: {', '.join(parts)}"
 
 
-def reached(measure: Measure, curves: Sequence[Band | Curve], target: float) -> str:
+def describe_reached(measure: CurveMeasure, curves: Sequence[Band | Curve], target: float) -> str:
     """The first measured round with a target accuracy, and how many parameters were sent until then.
 
     Of a band these are its mean's; each seed's round stands beside.
@@ -84,7 +84,7 @@ def reached(measure: Measure, curves: Sequence[Band | Curve], target: float) -> 
     return f"rounds to {100 * target:g} % {accuracy}{_whose(measure)}: {', '.join(parts)}"
 
 
-def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
+def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> str:
     """That runs have no numbers of what is asked for, and what they have."""
     names = dict.fromkeys(name for curve in curves for name in (*MEASURES, *curve.values))
     # how the server aggregates is no curve: `fedscope ls` says it
@@ -106,5 +106,5 @@ def unmeasured(curves: Sequence[Curve], asked: Sequence[Measure]) -> str:
     )
 
 
-def _whose(measure: Measure) -> str:
+def _whose(measure: CurveMeasure) -> str:
     return " of the deployed model" if measure.is_deployed else ""

@@ -124,7 +124,7 @@ def channel_axis(name: str, shape: tuple[int, ...]) -> int | None:
     )
 
 
-def scaled(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
+def scale_pixels(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
     """Samples as float32, images [n, c, h, w]; integers divided by the greatest number of their type.
 
     Raises:

@@ -22,7 +22,7 @@ from ...checkpoints.errors import listed
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
-from ..import_string import Call, said
+from ..import_string import ImportString, describe_error
 from .arrays import (
     as_float32,
     as_tokens,
@@ -34,7 +34,7 @@ from .arrays import (
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
-    scaled,
+    scale_pixels,
 )
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 
@@ -43,10 +43,10 @@ def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
     """The data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
 
     Raises:
-        FedscopeError: what :class:`~fedscope.training.import_string.Call` refuses; something else than data is
+        FedscopeError: what :class:`~fedscope.training.import_string.ImportString` refuses; something else than data is
         returned.
     """
-    call = Call.parse("--data", text)
+    call = ImportString.parse("--data", text)
     return _taken(call(), text, f"--data {text}: {call.spoken} returned", task)
 
 
@@ -72,7 +72,7 @@ def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
     except (FedscopeError, MemoryError):
         raise
     except Exception as error:  # the user's own Dataset, as it is read
-        raise FedscopeError(f"{place} data that cannot be read: {said(error)}") from error
+        raise FedscopeError(f"{place} data that cannot be read: {describe_error(error)}") from error
     return as_they_are(name, "", arrays, inputs=True, task=task)
 
 
@@ -149,7 +149,7 @@ def _inputs(place: str, x: np.ndarray) -> np.ndarray:
 
 def _images(place: str, name: str, x: np.ndarray) -> np.ndarray:
     refuse_unscaled(place, x)
-    return scaled(place, x, channel_axis(name, x.shape))
+    return scale_pixels(place, x, channel_axis(name, x.shape))
 
 
 def refuse_unscaled(place: str, x: np.ndarray, instead: str = "") -> None:

@@ -43,12 +43,12 @@ def of_classes(label_counts: npt.NDArray[np.int64], classes: int) -> npt.NDArray
     return np.pad(counts, ((0, 0), (0, max(0, classes - counts.shape[1]))))
 
 
-def held_by(partition: Partition, client_ids: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+def indices_held(partition: Partition, client_ids: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
     """The training samples that these clients hold, by default all clients, ascending, each once.
 
     >>> from types import SimpleNamespace
     >>> partition = SimpleNamespace(clients=(np.array([0, 2]), np.array([1]), np.array([2, 3])))
-    >>> held_by(partition, np.array([2, 0])).tolist(), len(held_by(partition))
+    >>> indices_held(partition, np.array([2, 0])).tolist(), len(indices_held(partition))
     ([0, 2, 3], 4)
     """
     clients = partition.clients if client_ids is None else [partition.clients[k] for k in np.unique(client_ids)]

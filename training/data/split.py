@@ -232,7 +232,7 @@ def used_samples(labels: np.ndarray, share: float, seed: int, groups: Mapping[st
     return np.sort(np.concatenate([mixed[begins[k] : begins[k] + taken[k]] for k in range(len(kinds))]))
 
 
-def pooled(data: Dataset) -> Dataset:
+def pool_splits(data: Dataset) -> Dataset:
     """The training samples and behind them the test samples as one training split; the test split is as it was.
 
     They stay standardised by what the training samples alone gave. Users, domains or superclasses that are not known of
@@ -240,18 +240,18 @@ def pooled(data: Dataset) -> Dataset:
 
     >>> from fedscope.training import load_data
     >>> digits = load_data("digits")
-    >>> len(digits.y_train), len(digits.y_test), len(pooled(digits).y_train)
+    >>> len(digits.y_train), len(digits.y_test), len(pool_splits(digits).y_train)
     (1437, 360, 1797)
     """
     import torch
 
-    from ...evaluation.uint8_images import Pixels
+    from ...evaluation.uint8_images import Uint8Images
     from .dataset import Groups
 
-    x: np.ndarray | Pixels
-    if isinstance(data.x_train, Pixels) and isinstance(data.x_test, Pixels):
+    x: np.ndarray | Uint8Images
+    if isinstance(data.x_train, Uint8Images) and isinstance(data.x_test, Uint8Images):
         stored = torch.cat([data.x_train.stored, data.x_test.stored])
-        x = Pixels(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
+        x = Uint8Images(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
     else:
         x = np.concatenate([np.asarray(data.x_train), np.asarray(data.x_test)])
     groups = {
@@ -262,7 +262,7 @@ def pooled(data: Dataset) -> Dataset:
     return replace(data, x_train=x, y_train=np.concatenate([data.y_train, data.y_test]), groups=groups)
 
 
-def tested_on_parts(data: Dataset, split: Partition) -> Dataset:
+def with_client_test_parts(data: Dataset, split: Partition) -> Dataset:
     """The same training split, and as test split the samples that the clients set aside, ascending: none is trained on.
 
     Args:
@@ -271,13 +271,13 @@ def tested_on_parts(data: Dataset, split: Partition) -> Dataset:
     rows = np.sort(np.concatenate(split.test or [np.array([], np.int64)]))
     import torch
 
-    from ...evaluation.uint8_images import Pixels
+    from ...evaluation.uint8_images import Uint8Images
     from .dataset import Groups
 
-    x: np.ndarray | Pixels
-    if isinstance(data.x_train, Pixels):
+    x: np.ndarray | Uint8Images
+    if isinstance(data.x_train, Uint8Images):
         stored = data.x_train.stored[torch.from_numpy(rows)]
-        x = Pixels(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
+        x = Uint8Images(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
     else:
         x = data.x_train[rows]
     groups = {kind: Groups(of.names, of.train, of.train[rows]) for kind, of in data.groups.items()}

@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning
 from ...checkpoints.errors import listed
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ...evaluation.tasks import Task
-from ...evaluation.uint8_images import Pixels
+from ...evaluation.uint8_images import Uint8Images
 from .arrays import (
     GREATEST,
     SMALLEST,
@@ -27,7 +27,7 @@ from .arrays import (
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
-    scaled,
+    scale_pixels,
 )
 from .custom import as_they_are, refuse_unscaled
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
@@ -35,10 +35,10 @@ from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 #: standard deviations of the training split beyond which a test sample is said to be far
 FAR = 1e4
 
-_Standardised = tuple[np.ndarray | Pixels, np.ndarray | Pixels, tuple[float, ...], tuple[float, ...]]
+_Standardised = tuple[np.ndarray | Uint8Images, np.ndarray | Uint8Images, tuple[float, ...], tuple[float, ...]]
 
 
-def standardised(
+def standardize(
     name: str,
     path: str,
     arrays: Mapping[str, np.ndarray],
@@ -121,7 +121,7 @@ def _as_given(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
         return *_in_float(name, stored), (), ()
     train, test = _in_bytes(name, stored)
     nothing, one = (np.full(train.shape[3] if train.ndim == 4 else 1, value, np.float32) for value in (0, 1))
-    return Pixels(torch.from_numpy(train), nothing, one), Pixels(torch.from_numpy(test), nothing, one), (), ()
+    return Uint8Images(torch.from_numpy(train), nothing, one), Uint8Images(torch.from_numpy(test), nothing, one), (), ()
 
 
 def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
@@ -144,7 +144,8 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
 
 def _in_float(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     x_train, x_test = (
-        scaled(f"{name}: x_{split}", x, channel_axis(name, x.shape)) for split, x in zip(SPLITS, stored, strict=True)
+        scale_pixels(f"{name}: x_{split}", x, channel_axis(name, x.shape))
+        for split, x in zip(SPLITS, stored, strict=True)
     )
     refuse_other_shapes(name, x_train, x_test)
     return x_train, x_test
@@ -172,13 +173,13 @@ def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _
     else:
         means, deviations = known.means, known.deviations
     in_float = np.asarray(means, np.float32), np.asarray(deviations, np.float32)
-    x_train, x_test = (Pixels(torch.from_numpy(x), *in_float) for x in (train, test))
+    x_train, x_test = (Uint8Images(torch.from_numpy(x), *in_float) for x in (train, test))
     return x_train, x_test, means, deviations
 
 
 def _in_bytes(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
-    first, other = (scaled(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
+    first, other = (scale_pixels(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
     refuse_other_shapes(name, first, other)
     return train, test
 
@@ -193,7 +194,7 @@ def _moments_of_bytes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for block in blocks(x):
         for channel, of in enumerate(counts):
             of += np.bincount(block.reshape(-1, channels)[:, channel], minlength=256)
-    values = scaled("", np.arange(256, dtype=np.uint8)[:, None], None).ravel().astype(np.float64)
+    values = scale_pixels("", np.arange(256, dtype=np.uint8)[:, None], None).ravel().astype(np.float64)
     each = counts.sum(axis=1)
     means = (counts * values).sum(axis=1) / each
     deviations = np.sqrt((counts * (values - means[:, None]) ** 2).sum(axis=1) / each)

@@ -78,12 +78,12 @@ def _own_outputs(own: nn.Module, samples: Samples, layout: Layout) -> Tensor | N
     """What a module itself answers in evaluation mode, its own state left as it is; None where it does not."""
     import torch
 
-    from ...evaluation.module_copy import copied
+    from ...evaluation.module_copy import copy_module
 
     try:
         if Layout.of(own).names != layout.names:
             return None
-        copy = copied(own).cpu().eval()
+        copy = copy_module(own).cpu().eval()
         x = samples.x[:ASKED]
         x = x.to(next(copy.parameters()).dtype) if x.is_floating_point() else x
         with torch.no_grad():

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import identity, open_run, parse_rounds, recorded_pair
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
-from ...checkpoints.models.files import file_and_key, flattened, is_file_name, model_path
+from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
 from ...checkpoints.models.match_names import match_names, refuse_untied
 from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from ...checkpoints.models.weights import tensors_of
-from ...checkpoints.models.wrappers import unwrapped
+from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
 from .behaviour import behaviour, task_settings
 from .recorded_data import data_named, dataset_asked
-from .recorded_error import compared
+from .recorded_error import compare_recorded
 from .samples import (
     NO_SHAPES,
     asked_task,
@@ -29,7 +29,7 @@ from .samples import (
     given_module,
     halves_read,
     is_own_model,
-    limited,
+    limit_samples,
     model_named,
     name_of,
     refuse_nameless,
@@ -47,7 +47,7 @@ ModelLike = Any
 
 
 @dataclass(frozen=True)
-class Posed:
+class ResolvedModels:
     """Loaded models, the architecture they fit and what they are measured on.
 
     Attributes:
@@ -63,7 +63,9 @@ class Posed:
     runs: tuple[Run, ...]
 
 
-def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True) -> Posed:
+def resolve_models(
+    models: Sequence[ModelLike], source: EvaluationConfig, *, any_split: bool = False, together: bool = True
+) -> ResolvedModels:
     """Load the models, and find the architecture and the data in their run, or in --model and --data.
 
     Args:
@@ -75,10 +77,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ...evaluation.recorded_names import named_as_recorded
     from ...evaluation.resumable import digest
-    from ...evaluation.validation import refuse_numberless, refuse_unreadable
-    from .. import module_of
     from .model_outputs import refuse_other_functions
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -92,37 +91,16 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
     source = replace(source, data=data_named(runs, asked))
     if architecture is None and runs:
         architecture = model_named(runs[0], source)
-    if source.data is None and not runs:
-        kind = "a plain file" if isinstance(models[0], str | Path) else "a model"
-        raise FedscopeError(f"{first} is {kind}, which does not say its data; give --data (and --model)")
-    if architecture is None and not runs:
-        kind = "a plain file" if isinstance(models[0], str | Path) else "a state dict"
-        raise FedscopeError(f"{first} is {kind}, which does not say its architecture; give --model mlp")
-    refuse_nameless(runs[:1], replace(source, model=architecture))
-    task = asked_task(runs, source)
-    dataset = dataset_asked(runs, asked, task)
+    _refuse_unsaid(models[0], runs, architecture, source)
+    dataset = dataset_asked(runs, asked, asked_task(runs, source))
     if source.data is None:
-        for run in runs[1:]:
-            if run.info.get("data", {}).get("sha256") != dataset.sha256:
-                raise FedscopeError(
-                    f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
-                )
+        _refuse_other_data(runs, dataset)
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    shapes = _shapes(models[0], runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
-    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
-    if runs:
-        module = named_as_recorded(module, runs[0].layout)
-    said = compared(runs, asked, dataset, lambda _: module)
-    for i, model in enumerate(models):
-        whose = f"the tensors of {_name(models, i)} cannot be read: "
-        if _is_module(model):
-            refuse_unreadable(model, whose)
-        elif isinstance(model, Mapping):
-            refuse_numberless(model.items(), whose)
+    module = _module_for(models[0], runs, architecture, dataset)
+    said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
-    _refuse_other_scales(models)
-    loaded = tuple(_loaded(models, i, expected, str(name_of(source.model) or first)) for i in range(len(models)))
+    loaded = _load_all(models, expected, str(name_of(source.model) or first))
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
     if adapters:
         scales = [(model.address, scale_in(model.weights.arrays())) for model in loaded]
@@ -130,7 +108,7 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
             refuse_other_scale(scales[0][0], scales[0][1], name, scale)
         warnings.warn(adapters, FedscopeWarning, stacklevel=3)
     loaded = _told_apart(loaded)
-    samples = limited(dataset, replace(source, split="test") if source.split == "both" else source)
+    samples = limit_samples(dataset, replace(source, split="test") if source.split == "both" else source)
     if source.model is None:
         refuse_other_functions(module, samples, loaded, models, first)
     read = {model.address: model.note for model in loaded if model.note}
@@ -151,7 +129,65 @@ def pose(models: Sequence[ModelLike], source: Source, *, any_split: bool = False
         **said,
         **task_settings(module, samples, loaded[0].weights),
     }
-    return Posed(module, samples, loaded, settings, dataset, tuple(runs))
+    return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs))
+
+
+def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: EvaluationConfig) -> None:
+    """Refuse models that do not say their data or their architecture, where nobody else does.
+
+    Raises:
+        FedscopeError: says which option does.
+    """
+    is_file = isinstance(first, str | Path)
+    name = _name([first], 0)
+    if source.data is None and not runs:
+        kind = "a plain file" if is_file else "a model"
+        raise FedscopeError(f"{name} is {kind}, which does not say its data; give --data (and --model)")
+    if architecture is None and not runs:
+        kind = "a plain file" if is_file else "a state dict"
+        raise FedscopeError(f"{name} is {kind}, which does not say its architecture; give --model mlp")
+    refuse_nameless(runs[:1], replace(source, model=architecture))
+
+
+def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
+    """Refuse runs on other data than the first one's.
+
+    Raises:
+        FedscopeError: names the runs.
+    """
+    for run in runs[1:]:
+        if run.info.get("data", {}).get("sha256") != dataset.sha256:
+            raise FedscopeError(
+                f"{runs[0].path} and {run.path} were trained on different data; say with --data on which to measure"
+            )
+
+
+def _module_for(first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset) -> nn.Module:
+    """The module that all models are read into."""
+    from ...evaluation.recorded_names import rename_as_recorded
+    from .. import module_of
+
+    shapes = _shapes(first, runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
+    return rename_as_recorded(module, runs[0].layout) if runs else module
+
+
+def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) -> tuple[Model, ...]:
+    """All models, which fit the layout.
+
+    Raises:
+        FedscopeError: tensors that cannot be read, or do not fit.
+    """
+    from ...evaluation.validation import refuse_numberless, refuse_unreadable
+
+    for i, model in enumerate(models):
+        clause = f"the tensors of {_name(models, i)} cannot be read: "
+        if _is_module(model):
+            refuse_unreadable(model, clause)
+        elif isinstance(model, Mapping):
+            refuse_numberless(model.items(), clause)
+    _refuse_other_scales(models)
+    return tuple(_loaded(models, i, expected, whose) for i in range(len(models)))
 
 
 def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
@@ -185,14 +221,14 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
             f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
             f"state_dict"
         )
-    tensors = tensors_of(unwrapped(model)) if _is_module(model) else model
+    tensors = tensors_of(unwrap(model)) if _is_module(model) else model
     if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
     found, place = find_state_dict(name, tensors, expected)
     try:
         arrays, stored = as_arrays(name, found)
         arrays, changes = fit(name, arrays, stored, expected)
-        weights = flattened(name, arrays, expected)
+        weights = flatten_arrays(name, arrays, expected)
     except FedscopeError as error:
         reason = str(error).removeprefix(f"{name}: ")
         raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None
@@ -279,14 +315,14 @@ def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
     return {name: array.shape for name, array in arrays.items()}
 
 
-def several(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
+def as_list(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
     """One model or several, pairs of them too, as a list; runs and paths by their folders' names.
 
-    >>> several("a@1"), several([("a@1", "b@2"), Path("c.pt")])
+    >>> as_list("a@1"), as_list([("a@1", "b@2"), Path("c.pt")])
     (['a@1'], ['a@1', 'b@2', 'c.pt'])
     """
     if isinstance(models, list | tuple):
-        return [model for part in models for model in several(part)]
+        return [model for part in models for model in as_list(part)]
     return [str(models.path) if isinstance(models, Run) else str(models) if isinstance(models, Path) else models]
 
 
@@ -362,20 +398,20 @@ def expand(address: str, option: str = "--show") -> list[str]:
     return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, have, path, option=option)]
 
 
-def expanded(models: Sequence[ModelLike], option: str = "--show") -> list[ModelLike]:
+def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[ModelLike]:
     """All of them, addresses of several rounds as one a round."""
     each = (expand(model, option) if isinstance(model, str) else [model] for model in models)
     return [model for some in each for model in some]
 
 
-def calibration_of(posed: Posed, source: Source, normalization: str) -> Samples | None:
+def calibration_of(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> Samples | None:
     """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
     if normalization != "re-estimate":
         return None
-    return limited(posed.dataset, replace(source, split="train"))
+    return limit_samples(posed.dataset, replace(source, split="train"))
 
 
-def calibration_settings(posed: Posed, source: Source, normalization: str) -> dict[str, Any]:
+def calibration_settings(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> dict[str, Any]:
     """What a result's provenance says of the samples that statistics are re-estimated on."""
     samples = calibration_of(posed, source, normalization)
     if samples is None:

@@ -1,7 +1,8 @@
 """Whether a recorded run is measured on what its loop had: one recorded ``test_error`` against the measured one.
 
-Every question that measures a recorded run gets its data from :func:`~.given_samples.dataset_of` or
-:func:`~.given_models.pose`, and both call :func:`compared`: nothing is measured on data that were not compared.
+Every question that measures a recorded run gets its data from :func:`~.samples.dataset_of` or
+:func:`~.models.resolve_models`, and both call :func:`compare_recorded`: nothing is measured on
+data that were not compared.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
-from ...checkpoints.runs.recorded_error import ErrorCheck, far, spoken, store_check, stored_checks
+from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
 from .behaviour import behaviour
 from .recorded_data import dataset_asked, refuse_unlike
 
@@ -44,7 +45,7 @@ _MODELS = {"global": ("test_error", "test_loss"), "averaged": ("averaged_test_er
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedNumbers:
     """What ``metrics.csv`` says of a model that the run holds; NaN where it does not."""
 
     round: int
@@ -53,8 +54,8 @@ class Recorded:
     loss: float
 
 
-def compared(
-    runs: Sequence[Run], source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]
+def compare_recorded(
+    runs: Sequence[Run], source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]
 ) -> dict[str, Any]:
     """Make sure that recorded runs are measured on what their loops had.
 
@@ -88,7 +89,7 @@ def compared(
     }
 
 
-def recorded_numbers(run: Run) -> Iterator[Recorded]:
+def recorded_numbers(run: Run) -> Iterator[RecordedNumbers]:
     """Of which models of a run something was recorded, the last round first; those with an error before others.
 
     Nothing of a run without ``metrics.csv``; rows that it lacks are taken from the rounds.
@@ -106,10 +107,12 @@ def recorded_numbers(run: Run) -> Iterator[Recorded]:
                 values = [float(value) if (value := numbers(t).get(name)) is not None else math.nan for name in names]
                 known = math.isfinite(values[column]) and (column == 0 or not math.isfinite(values[0]))
                 if known and model in run.round(t).models:
-                    yield Recorded(t, model, *values)
+                    yield RecordedNumbers(t, model, *values)
 
 
-def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]) -> ErrorCheck | None:
+def _outcome(
+    run: Run, source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]
+) -> ErrorCheck | None:
     """Measured once, and kept in the run; None where nothing was recorded."""
     first = next(recorded_numbers(run), None)
     if first is None:
@@ -132,7 +135,7 @@ def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Ru
     return outcome
 
 
-def _key(recorded: Recorded, weights: Weights, module: nn.Module, dataset: Dataset) -> str:
+def _key(recorded: RecordedNumbers, weights: Weights, module: nn.Module, dataset: Dataset) -> str:
     """All that an outcome depends on: the model, its numbers, the data in their scale, and what code answers."""
     from ...evaluation.resumable import digest
 
@@ -160,13 +163,13 @@ def _in_order(weights: Weights, layout: Layout) -> Weights | None:
 
 
 @dataclass
-class Measuring:
+class RecordedModels:
     """A run's models on one test split; what was measured is not measured again."""
 
     run: Run
     module: nn.Module
     dataset: Dataset
-    source: Source
+    source: EvaluationConfig
     done: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
@@ -220,7 +223,7 @@ class Measuring:
             return math.nan
         return float(self.evaluated([weights], "bf16")[1, 0])
 
-    def batch_of(self, recorded: Recorded) -> int | None:
+    def batch_of(self, recorded: RecordedNumbers) -> int | None:
         """The size of the batches whose mean errors have the recorded number as their mean; None where none has."""
         import numpy as np
         import torch
@@ -246,9 +249,11 @@ class Measuring:
         return None
 
 
-def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, first: Recorded) -> ErrorCheck:
+def _measured(
+    run: Run, source: EvaluationConfig, dataset: Dataset, module: nn.Module, first: RecordedNumbers
+) -> ErrorCheck:
     """One model on the whole test split, and what explains that its error is another."""
-    measuring = Measuring(run, module, dataset, source)
+    measuring = RecordedModels(run, module, dataset, source)
     loss, error = measuring.of(first.round, first.model)
     outcome = ErrorCheck(
         first.round,
@@ -267,12 +272,12 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
         flipped = replace(source, standardise=not dataset.means)
         other = dataset_asked([run], flipped, dataset.task)
         if bool(other.means) != bool(dataset.means):
-            other_loss, found = Measuring(run, module, other, source).of(first.round, first.model)
-            fits = not far(first.error, found, outcome.samples)
+            other_loss, found = RecordedModels(run, module, other, source).of(first.round, first.model)
+            fits = not errors_differ(first.error, found, outcome.samples)
             if fits and (outcome.differs or not _loss_is_far(first.loss, other_loss)):
                 how = "standardised by the training split" if other.means else "taken as they are"
                 give = "--standardise (standardise=True)" if other.means else "--no-standardise (standardise=False)"
-                has = spoken(found) if outcome.differs else f"a loss of {other_loss:.4g}"
+                has = format_error(found) if outcome.differs else f"a loss of {other_loss:.4g}"
                 return replace(outcome, hint=f"{how} it has {has}: give {give}")
     if not outcome.differs:
         return outcome
@@ -280,7 +285,7 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
     return replace(outcome, explained=words) if sure else replace(outcome, hint=words)
 
 
-def _sign(measuring: Measuring, first: Recorded) -> tuple[str, bool]:
+def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]:
     """What explains a recorded error, and whether that is sure: it holds in two rounds, or cannot be by chance."""
     samples = len(measuring.samples)
     if (size := measuring.batch_of(first)) is not None:
@@ -289,40 +294,42 @@ def _sign(measuring: Measuring, first: Recorded) -> tuple[str, bool]:
     error = measuring.error(first.round, model)
     alike = [one for one in recorded_numbers(measuring.run) if one.model == model and math.isfinite(one.error)]
     percent = any(one.error > 1 for one in alike)  # the last rounds may well be below 1 %
-    if percent and not far(first.error / 100, error, samples):
+    if percent and not errors_differ(first.error / 100, error, samples):
         return "it was recorded in per cent; give a share, from 0 to 1", True
     picks = [first, *(alike[len(alike) // 2 :][:1] if len(alike) > 1 else [])]
 
-    def agreeing(fits: Callable[[Recorded], bool]) -> int:
+    def agreeing(fits: Callable[[RecordedNumbers], bool]) -> int:
         """In how many of the rounds it fits, the last one first."""
         return next((count for count, pick in enumerate(picks) if not fits(pick)), len(picks))
 
-    def exactly(made: Callable[[Recorded], float]) -> Callable[[Recorded], bool]:
+    def exactly(made: Callable[[RecordedNumbers], float]) -> Callable[[RecordedNumbers], bool]:
         """Whether it is the very number of samples."""
         return lambda one: bool(abs(made(one) - one.error) * samples <= 0.5 + 1e-4 * samples)
 
     def about(
-        made: Callable[[Recorded], float], places: int | None = None, whole: int = 1
-    ) -> Callable[[Recorded], bool]:
+        made: Callable[[RecordedNumbers], float], places: int | None = None, whole: int = 1
+    ) -> Callable[[RecordedNumbers], bool]:
         """Whether it is that number, or as many samples away from it as any error may be, or rounded to places."""
         if places is not None and not all(_rounded(one.error / whole, places) for one in alike):
             return lambda one: False
         half = 0.0 if places is None else 0.5 * 10.0**-places + 1e-6
 
-        def fits(one: Recorded) -> bool:
+        def fits(one: RecordedNumbers) -> bool:
             away = abs(made(one) - one.error / whole)
-            return bool(away <= half or not far(one.error / whole, made(one), samples)) and math.isfinite(away)
+            return bool(away <= half or not errors_differ(one.error / whole, made(one), samples)) and math.isfinite(
+                away
+            )
 
         return fits
 
-    def right(one: Recorded) -> float:
+    def right(one: RecordedNumbers) -> float:
         return 1 - measuring.error(one.round, model)
 
-    def wrong(one: Recorded) -> float:
+    def wrong(one: RecordedNumbers) -> float:
         return measuring.error(one.round, model)
 
     accuracy, in_percent = "it is the accuracy; give the share of wrong answers", "it is the accuracy in per cent"
-    signs: tuple[tuple[str, Callable[[Recorded], bool]], ...] = (
+    signs: tuple[tuple[str, Callable[[RecordedNumbers], bool]], ...] = (
         (accuracy, about(right)),
         (accuracy, about(right, 2)),
         (in_percent, about(right, whole=100)),

@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...analysis.analysis import Question
-from ...analysis.execution import Report, Work, untold
+from ...analysis.analysis import PreparedAnalysis
+from ...analysis.execution import Execution, Report, untold
 from ...checkpoints import FedscopeError, WriterLock, write_durably
 from ...checkpoints.io.atomic import LOCK_NAME
 from ...checkpoints.io.safe_write import own_folder, refuse_linked
 from ...checkpoints.io.untrusted import read_json
 from ...results.base import versions
-from .environment import Origin
+from .environment import Environment
 from .job import Do
 from .launchers import Launcher
-from .wait import await_jobs
+from .wait import wait_for_jobs
 from .worker import last_words, wait_until_free
 
 _POINTS, _COMPLETE = "points", "complete.json"
 
 
 @dataclass(frozen=True)
-class Block:
-    """Every ``count``-th point of a part of a question, from the ``index``-th on; an errand of one job.
+class PartBlock:
+    """Every ``count``-th point of a part of a question, from the ``index``-th on; the work of one job.
 
     Attributes:
         folder: of all blocks; part: the place of the question's part.
@@ -80,7 +80,7 @@ class Block:
         status = do([*self.words, "--block", *place], self.log)
         return last_words(self.log, status) if status else None
 
-    def measure(self, question: Question[Any]) -> None:
+    def measure(self, question: PreparedAnalysis[Any]) -> None:
         """In the job's command: measure its points, and say that they are complete.
 
         Raises:
@@ -90,9 +90,9 @@ class Block:
         refuse_linked(self.folder.parent, self.folder, own)
         own.mkdir(parents=True, exist_ok=True)
         with WriterLock(own):
-            question.parts[self.part].answer(Work(keep=self.points, block=(self.index, self.count)))
+            question.parts[self.part].answer(Execution(keep=self.points, block=(self.index, self.count)))
             with write_durably(own / _COMPLETE) as temporary:
-                temporary.write_text(json.dumps({"capability": Origin.here().capability}) + "\n", encoding="utf-8")
+                temporary.write_text(json.dumps({"capability": Environment.here().capability}) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Blocks:
     words: tuple[str, ...]
     directory: Path
 
-    def of(self, question: Question[Any], base: Path, part: int) -> list[Block]:
+    def of(self, question: PreparedAnalysis[Any], base: Path, part: int) -> list[PartBlock]:
         """The blocks of a part. Where they lie depends on all that the numbers do, so that blocks of another question
         are never taken for this one's."""
         asked = []
@@ -118,14 +118,14 @@ class Blocks:
             one.release()
         text = json.dumps([asked, self.count, versions()], sort_keys=True)
         folder = _jobs(base) / hashlib.sha256(text.encode()).hexdigest()[:12]
-        return [Block(folder, part, i, self.count, self.words, self.directory) for i in range(self.count)]
+        return [PartBlock(folder, part, i, self.count, self.words, self.directory) for i in range(self.count)]
 
-    def measure(self, question: Question[Any], base: Path, parts: Sequence[int], watcher: Watching) -> None:
+    def measure(self, question: PreparedAnalysis[Any], base: Path, parts: Sequence[int], watcher: Watching) -> None:
         """Have jobs measure what is lacking of parts of a question.
 
         Raises:
             FedscopeError: blocks that fail, with the first one's sentence; see
-                :func:`~fedscope.training.jobs.wait.await_jobs`.
+                :func:`~fedscope.training.jobs.wait.wait_for_jobs`.
             KeyboardInterrupt: passed on; jobs go on.
         """
         blocks = [block for part in parts for block in self.of(question, base.absolute(), part)]
@@ -133,7 +133,7 @@ class Blocks:
         own_folder(_jobs(base))
         watcher.blocks = blocks
         with WriterLock(_jobs(base)):
-            ended = await_jobs(blocks, self.by, blocks[0].folder, watcher)
+            ended = wait_for_jobs(blocks, self.by, blocks[0].folder, watcher)
         failed = {name: failure for name, failure in ended.items() if failure is not None}
         if failed:
             name, failure = next(iter(failed.items()))
@@ -142,18 +142,18 @@ class Blocks:
                 f"and the logs are in {blocks[0].folder}"
             )
 
-    def elsewhere(self, question: Question[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:
+    def elsewhere(self, question: PreparedAnalysis[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:
         """What a computation takes over from a part's blocks, beside the settings that it has."""
-        from ...evaluation.resumable import Elsewhere
+        from ...evaluation.resumable import OtherStore
 
-        own, blocks = Origin.here().capability, self.of(question, base.absolute(), part)
+        own, blocks = Environment.here().capability, self.of(question, base.absolute(), part)
         there = [block for block in blocks if block.is_complete()]
-        stores = [Elsewhere(block.points, block.capability != own) for block in there]
+        stores = [OtherStore(block.points, block.capability != own) for block in there]
         mixed = {block.capability for block in there} | {own}
         about = {"capabilities": sorted(mixed)} if len(mixed) > 1 else {}
         return {**work, "elsewhere": stores, "about": about}
 
-    def forget(self, question: Question[Any], base: Path) -> None:
+    def forget(self, question: PreparedAnalysis[Any], base: Path) -> None:
         """Remove the blocks of a question whose answer is kept."""
         refuse_linked(_jobs(base))
         shutil.rmtree(self.of(question, base.absolute(), 0)[0].folder, ignore_errors=True)  # which follows no link
@@ -167,7 +167,7 @@ class Watching:
     :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
 
     def __init__(self, report: Report, tell: Any = untold) -> None:
-        self.blocks: Sequence[Block] = ()
+        self.blocks: Sequence[PartBlock] = ()
         self._report, self._tell = report, tell
 
     def look(self) -> None:

@@ -15,7 +15,7 @@ SAME = ("fedscope", "torch", "numpy")
 
 
 @dataclass(frozen=True)
-class Origin:
+class Environment:
     """What a run's bits depend on beside its settings and the number of threads.
 
     Attributes:
@@ -38,10 +38,10 @@ class Origin:
         asked = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
         return cls(versions(), asked.stdout.strip() or "unknown")
 
-    def refusal(self, here: Origin) -> str | None:
+    def refusal(self, here: Environment) -> str | None:
         """Why a job that was sent from here must not compute there; None where it may.
 
-        >>> sent, there = (Origin({"fedscope": v, "torch": "2", "numpy": "2"}, "AVX2") for v in ("0.1", "0.2"))
+        >>> sent, there = (Environment({"fedscope": v, "torch": "2", "numpy": "2"}, "AVX2") for v in ("0.1", "0.2"))
         >>> sent.refusal(there)
         'the job was sent by fedscope 0.1 but finds fedscope 0.2; give the same command again where both are the same'
         """
@@ -57,7 +57,7 @@ class Origin:
     def caution(self, name: str, capability: str) -> str | None:
         """What to say of a job on another kind of processor; None where it is of the same.
 
-        >>> Origin({}, "AVX2").caution("fma", "AVX512")
+        >>> Environment({}, "AVX2").caution("fma", "AVX512")
         'fma was computed with AVX512, and here is AVX2: its last bits may differ from those that this machine gives'
         """
         if capability in (self.capability, ""):

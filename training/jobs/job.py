@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.visible_text import visible
-from .environment import Origin
-from .records import Outcome, Record
+from .environment import Environment
+from .records import JobOutcome, JobRecord
 from .worker import Worker
 
 #: seconds between looks at a command
@@ -25,12 +25,12 @@ STOP = 20.0
 Do = Callable[[Sequence[str], Path], int]
 
 
-class Errand(Protocol):
+class JobSpec(Protocol):
     """A piece of work that one job does; what it has done is seen on disk."""
 
     @property
     def name(self) -> str:
-        """A file's name, which no other errand of the folder has."""
+        """A file's name, which no other one of the folder has."""
 
     @property
     def log(self) -> Path:
@@ -51,37 +51,37 @@ class Errand(Protocol):
         """
 
     def waits_for(self) -> str | None:
-        """The errand that has to end, well or not, before this one can begin; None where it can."""
+        """The one that has to end, well or not, before this one can begin; None where it can."""
 
 
-class Job:
-    """An errand with its token, as submitit sends it.
+class SentJob:
+    """A job spec with its token, as submitit sends it.
 
     Args:
         folder: of the records.
         token: without which the job does nothing, see :mod:`fedscope.training.jobs.records`.
-        origin: of the command that sends it.
+        environment: of the command that sends it.
     """
 
-    def __init__(self, errand: Errand, folder: Path, token: str, origin: Origin) -> None:
-        self.errand, self.folder, self.token, self.origin = errand, folder, token, origin
+    def __init__(self, spec: JobSpec, folder: Path, token: str, environment: Environment) -> None:
+        self.spec, self.folder, self.token, self.environment = spec, folder, token, environment
         self._worker: Worker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_worker": None}
 
     def __call__(self) -> str | None:
-        """Do the errand; gives the sentence with which it failed, or None."""
-        record = Record.read(self.folder, self.errand.name)
+        """Do the work; gives the sentence with which it failed, or None."""
+        record = JobRecord.read(self.folder, self.spec.name)
         if record is None or record.token != self.token:
-            print(visible(f"fedscope: {self.errand.name} is another job's by now; nothing done"), flush=True)
+            print(visible(f"fedscope: {self.spec.name} is another job's by now; nothing done"), flush=True)
             return None
-        here = Origin.here()
-        failure = self.origin.refusal(here)
+        here = Environment.here()
+        failure = self.environment.refusal(here)
         if failure is None:
             try:
-                with Worker(self.errand.directory) as self._worker:
-                    failure = self.errand.work(self._do)
+                with Worker(self.spec.directory) as self._worker:
+                    failure = self.spec.work(self._do)
             except FedscopeError as error:
                 failure = str(error)
             except Exception as error:
@@ -101,10 +101,10 @@ class Job:
 
         if self._worker is not None:
             self._worker.stop(STOP)
-        return DelayedSubmission(Job(self.errand, self.folder, self.token, self.origin))
+        return DelayedSubmission(SentJob(self.spec, self.folder, self.token, self.environment))
 
     def _do(self, words: Sequence[str], log: Path) -> int:
-        assert self._worker is not None, "an errand is at work"
+        assert self._worker is not None, "a job spec is at work"
         print("$", visible(shlex.join(["fedscope", *words])), flush=True)
         self._worker.begin(words, log)
         while (status := self._worker.status(LOOK)) is None:
@@ -116,10 +116,10 @@ class Job:
         if "timed-out too many times" in str(error):
             return (
                 "it ran out of time too often; what is complete is kept, and the same command continues: give a "
-                f"larger --job timeout_min or max_num_timeout, see {self.errand.log}"
+                f"larger --job timeout_min or max_num_timeout, see {self.spec.log}"
             )
-        return f"ended with {type(error).__name__}: {error}, see {self.errand.log}"
+        return f"ended with {type(error).__name__}: {error}, see {self.spec.log}"
 
-    def _end(self, here: Origin, failure: str | None) -> None:
-        outcome = Outcome(self.token, failure, socket.gethostname(), here.capability)
-        outcome.write(self.folder, self.errand.name)
+    def _end(self, here: Environment, failure: str | None) -> None:
+        outcome = JobOutcome(self.token, failure, socket.gethostname(), here.capability)
+        outcome.write(self.folder, self.spec.name)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ..settings.values import value_of
+from ..settings.values import parse_value
 
 #: names of launchers: ``local`` is one command after the other in this one's own process, as ever
 LOCAL = "local"
@@ -117,5 +117,5 @@ def read_job(texts: Iterable[str]) -> dict[str, Any]:
             raise FedscopeError(f"--job {text} has no value; write KEY=VALUE, as in timeout_min=60")
         if key in given:
             raise FedscopeError(f"--job {key} is given twice; leave one out")
-        given[key] = word if key in _TEXTS else value_of(word)
+        given[key] = word if key in _TEXTS else parse_value(word)
     return given

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.processes import began
 from ...distributed.cores import cores
-from .job import Job
+from .job import SentJob
 from .job_settings import LAUNCHERS, LOCAL, JobSettings, job_settings
-from .records import Record
+from .records import JobRecord
 
 if TYPE_CHECKING:
     from submitit import Executor
@@ -39,7 +39,7 @@ class UnknownError(Exception):
 
 
 @dataclass(frozen=True)
-class Pace:
+class PollIntervals:
     """Seconds.
 
     Attributes:
@@ -60,21 +60,21 @@ class Launcher(Protocol):
         """One of LAUNCHERS."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollIntervals:
         """How often it is asked."""
 
     @property
     def at_once(self) -> int | None:
         """So many jobs may have been sent and not ended; None where the scheduler sees to that."""
 
-    def send(self, jobs: Sequence[Job], batch: str, folder: Path) -> list[str]:
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
         """Send jobs under a name; gives their ids.
 
         Raises:
             FedscopeError: no scheduler, or one that refuses them.
         """
 
-    def states(self, records: Mapping[str, Record]) -> dict[str, tuple[str, str | None]]:
+    def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         """Of each job its id, and how it ended; None where it waits, runs, or may run again.
 
         Raises:
@@ -137,7 +137,7 @@ class Slurm:
 
     settings: JobSettings
     name: str = field(default="slurm", init=False)
-    pace: Pace = field(default=Pace(2.0, 20.0, 30.0), init=False)
+    pace: PollIntervals = field(default=PollIntervals(2.0, 20.0, 30.0), init=False)
 
     @property
     def at_once(self) -> int | None:
@@ -178,11 +178,11 @@ class Slurm:
             **{name: value for name, value in chosen.items() if value is not None},
         }
 
-    def send(self, jobs: Sequence[Job], batch: str, folder: Path) -> list[str]:
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
         """See :class:`Launcher`."""
         return _sent(self.executor(batch, folder), jobs)
 
-    def states(self, records: Mapping[str, Record]) -> dict[str, tuple[str, str | None]]:
+    def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         """See :class:`Launcher`. By ``squeue``, which every cluster has; one whose end it has forgotten is gone."""
         words = ["squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", "%i|%j|%T"]
         try:
@@ -206,7 +206,7 @@ class Slurm:
         return shlex.join(["scancel", *ids])
 
 
-def _is_of(row: Sequence[str], record: Record) -> bool:
+def _is_of(row: Sequence[str], record: JobRecord) -> bool:
     """Whether a job in the queue is one whose id could not be written down."""
     index = row[0].partition("_")[2]
     return row[1] == record.batch and (index or "0") == str(record.index)
@@ -218,14 +218,14 @@ class Processes:
 
     settings: JobSettings
     name: str = field(default="processes", init=False)
-    pace: Pace = field(default=Pace(0.5, 0.5, 1.0), init=False)
+    pace: PollIntervals = field(default=PollIntervals(0.5, 0.5, 1.0), init=False)
 
     @property
     def at_once(self) -> int | None:
         """As many as asked for, or as there are cores for."""
         return self.settings.array_parallelism or max(1, cores() // self.settings.cpus_per_task)
 
-    def send(self, jobs: Sequence[Job], batch: str, folder: Path) -> list[str]:
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
         """See :class:`Launcher`."""
         from submitit import LocalExecutor
 
@@ -244,7 +244,7 @@ class Processes:
             ids = _sent(executor, jobs)
         return [f"{pid}:{began(int(pid)) or 0}" for pid in ids]
 
-    def states(self, records: Mapping[str, Record]) -> dict[str, tuple[str, str | None]]:
+    def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         """See :class:`Launcher`. A process is known by its number and when it began: numbers are used again."""
         found: dict[str, tuple[str, str | None]] = {}
         for name, record in records.items():
@@ -260,7 +260,7 @@ class Processes:
         return shlex.join(["kill", "-KILL", *(number.partition(":")[0] for number in ids)])
 
 
-def _sent(executor: Executor, jobs: Sequence[Job]) -> list[str]:
+def _sent(executor: Executor, jobs: Sequence[SentJob]) -> list[str]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:

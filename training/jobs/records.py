@@ -54,7 +54,7 @@ class _OnDisk:
 
 
 @dataclass(frozen=True)
-class Record(_OnDisk):
+class JobRecord(_OnDisk):
     """A job that has a piece of work, or is about to be sent.
 
     Attributes:
@@ -79,7 +79,7 @@ class Record(_OnDisk):
 
 
 @dataclass(frozen=True)
-class Outcome(_OnDisk):
+class JobOutcome(_OnDisk):
     """How a job ended, in its own words.
 
     Attributes:
@@ -94,12 +94,12 @@ class Outcome(_OnDisk):
     capability: str = ""
 
 
-def outcomes_in(folder: Path, tokens: Mapping[str, str]) -> dict[str, Outcome]:
+def outcomes_in(folder: Path, tokens: Mapping[str, str]) -> dict[str, JobOutcome]:
     """How those of the jobs ended that have said so.
 
     Args:
         tokens: of the jobs, by the name of what they do.
     """
     there = {path.name for path in folder.iterdir()}  # which makes network file systems look again
-    found = {name: Outcome.read(folder, name) for name in tokens if f"{name}{Outcome.END}" in there}
+    found = {name: JobOutcome.read(folder, name) for name in tokens if f"{name}{JobOutcome.END}" in there}
     return {name: one for name, one in found.items() if one is not None and one.token == tokens[name]}

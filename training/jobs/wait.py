@@ -11,10 +11,10 @@ from typing import Protocol
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.safe_write import refuse_linked
-from .environment import Origin
-from .job import Errand, Job
+from .environment import Environment
+from .job import JobSpec, SentJob
 from .launchers import Launcher, UnknownError, known_launcher
-from .records import Outcome, Record, outcomes_in
+from .records import JobOutcome, JobRecord, outcomes_in
 
 
 class JobsWatcher(Protocol):
@@ -24,7 +24,7 @@ class JobsWatcher(Protocol):
         """Time to look at what jobs have done so far."""
 
     def ended(self, name: str, failure: str | None) -> None:
-        """An errand is complete, or has failed with a sentence."""
+        """A job spec is complete, or has failed with a sentence."""
 
     def note(self, sentence: str) -> None:
         """What is worth reading meanwhile."""
@@ -34,22 +34,22 @@ class JobsWatcher(Protocol):
 class _Sent:
     """A job that may still run; ``over`` is when it was first seen to have ended, and how."""
 
-    record: Record
+    record: JobRecord
     over: tuple[float, str] | None = None
 
 
-def await_jobs(
-    errands: Sequence[Errand],
+def wait_for_jobs(
+    specs: Sequence[JobSpec],
     by: Launcher,
     folder: Path,
     watcher: JobsWatcher,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, str | None]:
-    """Have errands done by jobs. Gives the sentence of each that failed, None of each that is complete.
+    """Have work done by jobs. Gives the sentence of each that failed, None of each that is complete.
 
     What is complete on disk is left alone. A job of an earlier command that waits or runs is waited for; where it has
-    ended without completing its errand, another one is sent. A job that ends so while this waits has failed: the same
+    ended without completing its work, another one is sent. A job that ends so while this waits has failed: the same
     command sends another.
 
     Args:
@@ -61,21 +61,21 @@ def await_jobs(
     """
     refuse_linked(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    origin = Origin.here()
+    environment = Environment.here()
     ended: dict[str, str | None] = {}
-    for errand in errands:
-        complete, damage = _looked_at(errand)
+    for spec in specs:
+        complete, damage = _looked_at(spec)
         if damage is not None:
-            _tell(watcher, ended, errand.name, damage)
+            _tell(watcher, ended, spec.name, damage)
         elif complete:
-            ended[errand.name] = None
-    sent = _found(errands, by, folder, ended)
+            ended[spec.name] = None
+    sent = _found(specs, by, folder, ended)
     if sent:
         watcher.note(f"{_jobs(len(sent))} of an earlier command still {'run' if len(sent) > 1 else 'runs'}")
-    of = {errand.name: errand for errand in errands}
+    of = {spec.name: spec for spec in specs}
     asked, answers = clock(), True
     try:
-        while len(ended) < len(errands):
+        while len(ended) < len(specs):
             if clock() - asked >= by.pace.ask:
                 answers = _ask(by, sent, clock(), watcher, answers)
                 asked = clock()
@@ -88,20 +88,20 @@ def await_jobs(
                     continue
                 del sent[name]
                 failure, outcome = how[0], outcomes.get(name)
-                if outcome is not None and (caution := origin.caution(name, outcome.capability)):
+                if outcome is not None and (caution := environment.caution(name, outcome.capability)):
                     watcher.note(caution)
                 _tell(watcher, ended, name, failure)
             ready = [
-                errand
-                for errand in errands
-                if errand.name not in ended and errand.name not in sent and errand.waits_for() in {None, *ended}
+                spec
+                for spec in specs
+                if spec.name not in ended and spec.name not in sent and spec.waits_for() in {None, *ended}
             ]
             room = len(ready) if by.at_once is None else max(0, by.at_once - len(sent))
             if ready[:room]:
-                for name, record in _send(ready[:room], by, folder, origin).items():
+                for name, record in _send(ready[:room], by, folder, environment).items():
                     sent[name] = _Sent(record)
             watcher.look()
-            if len(ended) < len(errands):
+            if len(ended) < len(specs):
                 time.sleep(by.pace.look)
     except KeyboardInterrupt:
         ids = [job.record.id for job in sent.values() if job.record.id]
@@ -122,7 +122,7 @@ def refuse_live_jobs(names: Sequence[str], folder: Path, remedy: str) -> None:
     Raises:
         FedscopeError: names the jobs.
     """
-    records = {name: record for name in names if (record := Record.read(folder, name)) is not None}
+    records = {name: record for name in names if (record := JobRecord.read(folder, name)) is not None}
     for by in sorted({record.launcher for record in records.values()}):
         own = {name: record for name, record in records.items() if record.launcher == by}
         own = _unended(own, folder)
@@ -139,7 +139,7 @@ def refuse_live_jobs(names: Sequence[str], folder: Path, remedy: str) -> None:
             )
 
 
-def _unended(records: Mapping[str, Record], folder: Path) -> dict[str, Record]:
+def _unended(records: Mapping[str, JobRecord], folder: Path) -> dict[str, JobRecord]:
     """Those whose job has not said how it ended."""
     if not records:
         return {}
@@ -147,7 +147,7 @@ def _unended(records: Mapping[str, Record], folder: Path) -> dict[str, Record]:
     return {name: record for name, record in records.items() if name not in over}
 
 
-def _known(by: Launcher, records: Mapping[str, Record], folder: Path) -> dict[str, tuple[str, str | None]]:
+def _known(by: Launcher, records: Mapping[str, JobRecord], folder: Path) -> dict[str, tuple[str, str | None]]:
     try:
         return by.states(records)
     except UnknownError as error:
@@ -157,10 +157,10 @@ def _known(by: Launcher, records: Mapping[str, Record], folder: Path) -> dict[st
         ) from error
 
 
-def _found(errands: Sequence[Errand], by: Launcher, folder: Path, ended: Mapping[str, str | None]) -> dict[str, _Sent]:
+def _found(specs: Sequence[JobSpec], by: Launcher, folder: Path, ended: Mapping[str, str | None]) -> dict[str, _Sent]:
     """The jobs of earlier commands that wait or run."""
-    left = [errand.name for errand in errands if errand.name not in ended]
-    records = _unended({name: record for name in left if (record := Record.read(folder, name)) is not None}, folder)
+    left = [spec.name for spec in specs if spec.name not in ended]
+    records = _unended({name: record for name in left if (record := JobRecord.read(folder, name)) is not None}, folder)
     other = [name for name, record in records.items() if record.launcher != by.name]
     refuse_live_jobs(other, folder, f"give --launcher {records[other[0]].launcher} again" if other else "")
     own = {name: record for name, record in records.items() if record.launcher == by.name}
@@ -193,8 +193,8 @@ def _ask(by: Launcher, sent: Mapping[str, _Sent], now: float, watcher: JobsWatch
     return True
 
 
-def _how_ended(errand: Errand, job: _Sent, outcome: Outcome | None, *, late: bool) -> tuple[str | None] | None:
-    """The sentence with which a job's errand failed, or that it is complete; None while its job may go on.
+def _how_ended(spec: JobSpec, job: _Sent, outcome: JobOutcome | None, *, late: bool) -> tuple[str | None] | None:
+    """The sentence with which a job failed, or that it is complete; None while its job may go on.
 
     Args:
         outcome: what the job has said.
@@ -204,39 +204,39 @@ def _how_ended(errand: Errand, job: _Sent, outcome: Outcome | None, *, late: boo
         return (outcome.failure,)
     if outcome is None and not late:
         return None
-    complete, damage = _looked_at(errand)
+    complete, damage = _looked_at(spec)
     if complete or damage is not None:
         return (damage,)
     if not late:  # a network file system may show it later
         return None
     id = job.record.id.partition(":")[0]
     if outcome is not None:
-        return (f"its job {id} has ended, but it is not complete, see {errand.log}",)
+        return (f"its job {id} has ended, but it is not complete, see {spec.log}",)
     how = "" if job.over is None or job.over[1] == "GONE" else f" ({job.over[1]})"
-    return (f"its job {id} was ended from outside{how}; the same command sends another, see {errand.log}",)
+    return (f"its job {id} was ended from outside{how}; the same command sends another, see {spec.log}",)
 
 
-def _looked_at(errand: Errand) -> tuple[bool, str | None]:
-    """Whether an errand is complete, and what is wrong with what is there."""
+def _looked_at(spec: JobSpec) -> tuple[bool, str | None]:
+    """Whether a job spec is complete, and what is wrong with what is there."""
     try:
-        return errand.is_complete(), None
+        return spec.is_complete(), None
     except FedscopeError as error:
         return False, str(error)
 
 
-def _send(errands: Sequence[Errand], by: Launcher, folder: Path, origin: Origin) -> dict[str, Record]:
+def _send(specs: Sequence[JobSpec], by: Launcher, folder: Path, environment: Environment) -> dict[str, JobRecord]:
     """Send a job for each, and write down which before and after."""
     batch = f"fedscope-{secrets.token_hex(4)}"
-    records = [Record.new(by.name, batch, i) for i in range(len(errands))]
-    for errand, record in zip(errands, records, strict=True):
-        record.write(folder, errand.name)
-        Outcome.path(folder, errand.name).unlink(missing_ok=True)
-    jobs = [Job(errand, folder, record.token, origin) for errand, record in zip(errands, records, strict=True)]
+    records = [JobRecord.new(by.name, batch, i) for i in range(len(specs))]
+    for spec, record in zip(specs, records, strict=True):
+        record.write(folder, spec.name)
+        JobOutcome.path(folder, spec.name).unlink(missing_ok=True)
+    jobs = [SentJob(spec, folder, record.token, environment) for spec, record in zip(specs, records, strict=True)]
     ids = by.send(jobs, batch, folder / batch)
     known = {}
-    for errand, record, id in zip(errands, records, ids, strict=True):
-        known[errand.name] = replace(record, id=id)
-        known[errand.name].write(folder, errand.name)
+    for spec, record, id in zip(specs, records, ids, strict=True):
+        known[spec.name] = replace(record, id=id)
+        known[spec.name].write(folder, spec.name)
     return known
 
 

@@ -17,8 +17,8 @@ HELD = 2**29
 
 
 @dataclass(frozen=True)
-class Room:
-    """Room for matrices [C, P].
+class CohortStorage:
+    """Storage of matrices [C, P].
 
     Attributes:
         folder: on whose disk those above :data:`HELD` are; None holds all in memory.
@@ -67,7 +67,7 @@ class _Models(Sequence[Weights]):
 
 
 #: all in memory
-MEMORY = Room()
+MEMORY = CohortStorage()
 
 
 def put_aside(count: int, size: int, dtype: np.dtype[Any]) -> bool:

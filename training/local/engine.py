@@ -15,14 +15,14 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from ...checkpoints.errors import listed
-from ...distributed.worker import Job
+from ...distributed.worker import MapJob
 from ...evaluation.compute import AHEAD, CPU, Compute, run_in_workers
 from ..profile import Profile, timed
-from .cohort_storage import MEMORY, Room
+from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
-from .vectorized_model import CohortBench
-from .vectorized_training import CohortTask, updates_of
-from .worker_model import Workbench
+from .vectorized_model import VectorizedModel
+from .vectorized_training import VectorizedTask, updates_of
+from .worker_model import TrainableModel
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod, ClientState, State
@@ -39,12 +39,12 @@ SMALL = 100_000
 WAITING = 2**26
 
 
-def grouped(samples: Sequence[int]) -> list[list[int]]:
+def group_by_samples(samples: Sequence[int]) -> list[list[int]]:
     """Clients by their number of samples, the largest first, in groups of at most `TOGETHER`.
 
     In a group the smaller wait for the largest: at most half of its rows' time is spent waiting.
 
-    >>> grouped([9, 50, 10, 400, 11])
+    >>> group_by_samples([9, 50, 10, 400, 11])
     [[3, 1], [4, 2, 0]]
     """
     groups: list[list[int]] = []
@@ -107,7 +107,7 @@ class Engine:
     profile: Profile | None = None
     kind: Literal["auto", "threads", "device", "cohort"] = "auto"
     _narrowed: Event = field(default_factory=Event, repr=False, compare=False)
-    _benches: list[dict[int, CohortBench]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _benches: list[dict[int, VectorizedModel]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def train(
         self,
@@ -115,16 +115,16 @@ class Engine:
         tasks: Sequence[LocalTask],
         p: np.ndarray,
         progress: Callable[[int, int], None] | None = None,
-        room: Room = MEMORY,
+        storage: CohortStorage = MEMORY,
     ) -> Trained:
         """Local training of a cohort; ``progress`` is told how many of its clients are done.
 
         Args:
             p: [C], the weights of the clients, for their messages.
-            room: where their models and what they keep are collected.
+            storage: where their models and what they keep are collected.
         """
         count = len(tasks)
-        models, states, messages = _Rows(count, room), _Rows(count, room), _Average()
+        models, states, messages = _Rows(count, storage), _Rows(count, storage), _Average()
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
         samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
         together = self.kind == "cohort" and method.vectorised and not self._narrowed.is_set()
@@ -148,16 +148,16 @@ class Engine:
         self, method: ClientMethod, tasks: Sequence[LocalTask]
     ) -> Generator[tuple[int, LocalUpdate], None, None]:
         """The updates of all tasks and where these stand; clients with about as many steps go together, see
-        :func:`grouped`."""
+        :func:`group_by_samples`."""
 
-        def in_one_pass(group: Sequence[int], benches: dict[int, CohortBench], stop: Event) -> list[LocalUpdate]:
+        def in_one_pass(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
             if len(group) not in benches:
-                benches[len(group)] = CohortBench(self.module, len(group), self.compute)
-            task = replace(CohortTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
+                benches[len(group)] = VectorizedModel(self.module, len(group), self.compute)
+            task = replace(VectorizedTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
             with timed(self.profile, "train", task.round, task.client):
                 return updates_of(task, method.train(task))
 
-        def on_bench(group: Sequence[int], benches: dict[int, CohortBench], stop: Event) -> list[LocalUpdate]:
+        def on_bench(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
             if len(group) >= FEWEST and not self._narrowed.is_set():
                 with suppress(torch.OutOfMemoryError):
                     return in_one_pass(group, benches, stop)
@@ -172,10 +172,10 @@ class Engine:
                         FedscopeWarning,
                         stacklevel=2,
                     )
-            bench = Workbench(self.module, self.compute)
+            bench = TrainableModel(self.module, self.compute)
             return [self._alone(method.train, tasks[k], bench, stop) for k in group]
 
-        groups = grouped([len(task.indices) for task in tasks])
+        groups = group_by_samples([len(task.indices) for task in tasks])
         if self.compute.cluster is not None:
             job = self._job(OfGroup(method), tasks, groups=True)
             done = self.compute.cluster.run(job, [[tasks[k] for k in group] for group in groups])
@@ -212,21 +212,23 @@ class Engine:
             yield from self.compute.cluster.run(self._job(OfOne(work), tasks), tasks)
             return
 
-        def on_bench(task: LocalTask, bench: Workbench, stop: Event) -> Result:
+        def on_bench(task: LocalTask, bench: TrainableModel, stop: Event) -> Result:
             return self._alone(work, task, bench, stop)
 
-        def make() -> Workbench:
-            return Workbench(self.module, self.compute)
+        def make() -> TrainableModel:
+            return TrainableModel(self.module, self.compute)
 
         yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers, ahead=self._ahead)
 
-    def _job(self, work: Any, tasks: Sequence[LocalTask], *, groups: bool = False) -> Job[Any, Any]:
+    def _job(self, work: Any, tasks: Sequence[LocalTask], *, groups: bool = False) -> MapJob[Any, Any]:
         """For a cluster, whose workers keep the data."""
         constants = [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else []
-        ahead = min(Job.ahead, self._ahead)
-        return Job(work, NewBench(self.module, self.compute.here, groups=groups), _spoken, constants, ahead)
+        ahead = min(MapJob.ahead, self._ahead)
+        return MapJob(work, NewBench(self.module, self.compute.here, groups=groups), _describe_task, constants, ahead)
 
-    def _alone(self, work: Callable[[LocalTask], Result], task: LocalTask, bench: Workbench, stop: Event) -> Result:
+    def _alone(
+        self, work: Callable[[LocalTask], Result], task: LocalTask, bench: TrainableModel, stop: Event
+    ) -> Result:
         with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
             try:
                 return work(replace(task, bench=bench, stop=stop))
@@ -245,23 +247,23 @@ class NewBench:
     compute: Compute
     groups: bool = False
 
-    def __call__(self) -> Workbench | GroupBenches:
+    def __call__(self) -> TrainableModel | GroupBenches:
         """The bench."""
-        return GroupBenches(self.module, self.compute) if self.groups else Workbench(self.module, self.compute)
+        return GroupBenches(self.module, self.compute) if self.groups else TrainableModel(self.module, self.compute)
 
 
 class GroupBenches:
     """Benches by how many clients they are for."""
 
     def __init__(self, module: nn.Module, compute: Compute) -> None:
-        self.one = Workbench(module, compute)
-        self._made: dict[int, CohortBench] = {}
+        self.one = TrainableModel(module, compute)
+        self._made: dict[int, VectorizedModel] = {}
         self._module, self._compute = module, compute
 
-    def of(self, count: int) -> CohortBench:
+    def of(self, count: int) -> VectorizedModel:
         """For so many clients."""
         if count not in self._made:
-            self._made[count] = CohortBench(self._module, count, self._compute)
+            self._made[count] = VectorizedModel(self._module, count, self._compute)
         return self._made[count]
 
 
@@ -271,7 +273,7 @@ class OfOne:
 
     work: Callable[[LocalTask], Any]
 
-    def __call__(self, task: LocalTask, bench: Workbench, stop: Event) -> Any:
+    def __call__(self, task: LocalTask, bench: TrainableModel, stop: Event) -> Any:
         """What the work gives."""
         return self.work(replace(task, bench=bench, stop=stop))
 
@@ -286,11 +288,11 @@ class OfGroup:
         """The updates, in the order of the tasks."""
         if len(tasks) < FEWEST:
             return [self.method.train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
-        task = replace(CohortTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)
+        task = replace(VectorizedTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)
         return updates_of(task, self.method.train(task))
 
 
-def _spoken(item: LocalTask | list[LocalTask]) -> str:
+def _describe_task(item: LocalTask | list[LocalTask]) -> str:
     """``round 3, client 7``: what sentences call a task, or a group of them."""
     tasks = item if isinstance(item, list) else [item]
     which = "client" if len(tasks) == 1 else "clients"
@@ -317,8 +319,8 @@ class _Average:
 class _Rows:
     """C states of equal names, models among them, filled row by row, so that they are in memory once."""
 
-    def __init__(self, count: int, room: Room) -> None:
-        self.count, self.room = count, room
+    def __init__(self, count: int, storage: CohortStorage) -> None:
+        self.count, self.storage = count, storage
         self.named: dict[str, Weights | np.ndarray] = {}
 
     def put(self, k: int, state: ClientState) -> None:
@@ -341,7 +343,7 @@ class _Rows:
                 rows[k] = value
 
     def _vectors(self, like: np.ndarray) -> np.ndarray:
-        return self.room.rows(self.count, like.size, like.dtype)
+        return self.storage.rows(self.count, like.size, like.dtype)
 
     def _empty(self, like: np.ndarray) -> np.ndarray:
         return np.empty((self.count, *np.shape(like)), np.asarray(like).dtype)

@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Weights
 from ...evaluation.uint8_images import Inputs
 from ..rng import generator, torch_generator
-from .worker_model import Objective, Workbench, has_batch_statistics, mean_loss
+from .worker_model import Objective, TrainableModel, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:
-    from ..build import Facts
-    from ..methods.base import ClientMethod, ClientState, Pace, State
+    from ..build import ModelInfo
+    from ..methods.base import ClientMethod, ClientState, LocalSchedule, State
 
 Batch = tuple[Tensor, Tensor]
 
 #: Added to a task's draw. Mini-batch orders depend on the draw, and replays count it up from 1; dropout's other passes
-#: lie a million apart (see ``Workbench.begin``). A billion meets neither.
+#: lie a million apart (see ``TrainableModel.begin``). A billion meets neither.
 BESIDE = 1_000_000_000
 
 
@@ -53,20 +53,20 @@ class LocalTask:
     y: Tensor
     indices: np.ndarray
     start: Weights
-    pace: Pace
+    pace: LocalSchedule
     seed: int
-    facts: Facts
+    facts: ModelInfo
     draw: int = 1
     augment: str = "none"
     sent: State = field(default_factory=dict)
     surveyed: State = field(default_factory=dict)
     state: ClientState = field(default_factory=dict)
     last: int = 0
-    bench: Workbench | None = None
+    bench: TrainableModel | None = None
     stop: Event | None = None
 
     @property
-    def place(self) -> Workbench:
+    def place(self) -> TrainableModel:
         """The worker's bench; every task has one when it is worked on."""
         assert self.bench is not None
         return self.bench

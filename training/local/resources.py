@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, size_on_disk, spoken_size
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, format_size, size_on_disk
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
 
 if TYPE_CHECKING:
-    from ..build import Facts
+    from ..build import ModelInfo
     from ..config.config import Config
     from ..methods.base import ServerMethod
 
 
-def held_by(server: ServerMethod, layout: Layout, count: int) -> int:
+def memory_of_step(server: ServerMethod, layout: Layout, count: int) -> int:
     """Bytes of the models of ``count`` clients on the disk that a server's step holds at once.
 
     Of columns a block, which does not grow and counts for nothing; of rows a model; of layers the largest one of all
@@ -45,16 +45,16 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
     Raises:
         FedscopeError: more than is free, where the system tells that.
     """
-    if not put_aside(count, layout.size, layout.dtype) or (needed := held_by(server, layout, count)) <= HELD:
+    if not put_aside(count, layout.size, layout.dtype) or (needed := memory_of_step(server, layout, count)) <= HELD:
         return
     name, free = method_name(server), free_memory()
-    holds = f"--server {name} holds a layer of {whose} in memory, {spoken_size(needed)}"
+    holds = f"--server {name} holds a layer of {whose} in memory, {format_size(needed)}"
     if free is not None and needed > free:
-        raise FedscopeError(f"{holds}, but {spoken_size(free)} are free; free some, or give --server fma")
+        raise FedscopeError(f"{holds}, but {format_size(free)} are free; free some, or give --server fma")
     warnings.warn(holds, FedscopeWarning, stacklevel=2)
 
 
-def say_memory_of(config: Config, facts: Facts) -> None:
+def say_memory_of(config: Config, facts: ModelInfo) -> None:
     """The same of a training's rounds. Raises as :func:`say_memory`."""
     count = cohort_size(config.data.clients, config.run.participation)
     say_memory(config.server, facts.layout, count, f"all {count} clients of a round")
@@ -78,7 +78,7 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
+def disk_needed(config: Config, facts: ModelInfo, *, after: int = 0) -> int:
     """About how many bytes the rounds after one will take, uncompressed."""
     w = Weights(facts.layout, np.zeros(facts.layout.size, facts.layout.dtype), {})
     kept = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
@@ -97,7 +97,7 @@ def disk_needed(config: Config, facts: Facts, *, after: int = 0) -> int:
     )
 
 
-def disk_aside(config: Config, facts: Facts) -> int:
+def disk_aside(config: Config, facts: ModelInfo) -> int:
     """How many bytes of a round's clients are on the disk beside the run until the round is recorded."""
     count, size, dtype = (
         cohort_size(config.data.clients, config.run.participation),
@@ -120,7 +120,7 @@ def refuse_small_disk(needed: int, out: Path) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise FedscopeError(
-            f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
+            f"recording would take {format_size(needed)}, but {folder} has {format_size(free)} free; keep fewer "
             "clients (--set record.clients=every:10 or sample:10), compress (--set record.compression=delta), or "
             f"--force, which also replaces a run in {out}"
         )

@@ -18,7 +18,7 @@ from torch.func import vmap
 
 from ...checkpoints import Weights
 from ...evaluation.compute import CPU, Compute
-from .worker_model import MeanLoss, Objective, Workbench, has_batch_statistics, mean_loss
+from .worker_model import MeanLoss, Objective, TrainableModel, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Named = Mapping[str, Tensor]
 
 
-class CohortBench(Workbench):
+class VectorizedModel(TrainableModel):
     """A module whose parameters are those of ``clients`` clients, and their gradients.
 
     Attributes:
@@ -44,13 +44,13 @@ class CohortBench(Workbench):
         self._parts = _Parts(self.module)
         self._models: dict[str, Named] = {_OWN: self._named(self.w)}
         self._gradients = self._named(self.g)
-        self._alone: Workbench | None = None
+        self._alone: TrainableModel | None = None
 
     @property
-    def alone(self) -> Workbench:
+    def alone(self) -> TrainableModel:
         """A bench for one client, on which what is not vectorised is done."""
         if self._alone is None:
-            self._alone = Workbench(self.module, self.compute)
+            self._alone = TrainableModel(self.module, self.compute)
         return self._alone
 
     def begin(self, task: LocalTask, pass_: int = 0) -> None:
@@ -127,7 +127,7 @@ class CohortBench(Workbench):
         Parameters alone: :func:`why_not_vectorised` refuses modules that hold more.
         """
         if which not in self._parts.held:
-            made = Workbench(self.module, self.compute).module
+            made = TrainableModel(self.module, self.compute).module
             self._parts.add_module(which, made.eval().requires_grad_(False))
         self._models[which] = self._named(self.tensor(model.parameters).to(self.w.dtype))
         return self._parts.get_submodule(which)
@@ -199,7 +199,7 @@ def why_not_vectorised(module: nn.Module, samples: Samples) -> str:
         return "some of its parameters are frozen"
     if len([*module.named_parameters(remove_duplicate=False)]) > len([*module.parameters()]):
         return "two of its layers share a parameter"
-    objective, alone, both = mean_loss(samples.task), Workbench(module), CohortBench(module, 2)
+    objective, alone, both = mean_loss(samples.task), TrainableModel(module), VectorizedModel(module, 2)
     both.w.copy_(alone.w)
     both.real = torch.tensor([[1, 1], [1, 0]]).to(both.w.dtype)
     x, y = samples.x[:2], samples.y[:2]

@@ -19,14 +19,14 @@ from torch import Tensor
 from ...checkpoints import Weights, stack
 from ..rng import generator, torch_generator
 from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, crop_and_flip, length
-from .vectorized_model import CohortBench
+from .vectorized_model import VectorizedModel
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod
 
 
 @dataclass(frozen=True)
-class CohortTask(LocalTask):
+class VectorizedTask(LocalTask):
     """Several clients' work in one round, as one task.
 
     Attributes:
@@ -37,12 +37,12 @@ class CohortTask(LocalTask):
     members: tuple[LocalTask, ...] = ()
 
     @classmethod
-    def of(cls, members: Sequence[LocalTask]) -> CohortTask:
+    def of(cls, members: Sequence[LocalTask]) -> VectorizedTask:
         """The members as one task; their round, pace and data are the same."""
         first = members[0]
         shared = {field.name: getattr(first, field.name) for field in fields(LocalTask)}
         alike = all(member.start is first.start for member in members)
-        start = first.start if alike else stacked([member.start for member in members])
+        start = first.start if alike else stack_values([member.start for member in members])
         return cls(**{**shared, "start": start, "indices": np.empty(0, np.int64), "state": {}}, members=tuple(members))
 
     @property
@@ -70,17 +70,17 @@ class CohortTask(LocalTask):
     def each(self, work: Callable[[LocalTask], Any]) -> Any:
         """What ``work`` gives for every client alone, stacked: arrays and models with a row a client."""
         bench = self._cohort_bench.alone
-        return stacked([work(replace(member, bench=bench, stop=self.stop)) for member in self.members])
+        return stack_values([work(replace(member, bench=bench, stop=self.stop)) for member in self.members])
 
-    def beside(self, start: Weights, epochs: int) -> CohortTask:
+    def beside(self, start: Weights, epochs: int) -> VectorizedTask:
         """As of one client; ``start`` is [P] or [C, P]."""
         each = start.parameters.ndim == 2
         members = tuple(member.beside(start.row(k) if each else start, epochs) for k, member in enumerate(self.members))
         return replace(self, start=start, pace=members[0].pace, draw=members[0].draw, members=members)
 
     @property
-    def _cohort_bench(self) -> CohortBench:
-        assert isinstance(self.bench, CohortBench)
+    def _cohort_bench(self) -> VectorizedModel:
+        assert isinstance(self.bench, VectorizedModel)
         return self.bench
 
     def full_gradient(self, method: ClientMethod) -> Tensor:
@@ -191,17 +191,17 @@ class CohortTask(LocalTask):
             yield x, y, counts[step][:, None] > 0
 
 
-def stacked(values: Sequence[Any]) -> Any:
+def stack_values(values: Sequence[Any]) -> Any:
     """Models, arrays, or tuples of them, one on top of the other."""
     first = values[0]
     if isinstance(first, tuple):
-        return tuple(stacked(part) for part in zip(*values, strict=True))
+        return tuple(stack_values(part) for part in zip(*values, strict=True))
     if isinstance(first, Weights):
         return stack(values)
     return np.stack(values)
 
 
-def updates_of(task: CohortTask, update: LocalUpdate) -> list[LocalUpdate]:
+def updates_of(task: VectorizedTask, update: LocalUpdate) -> list[LocalUpdate]:
     """The clients' own updates."""
 
     def row(value: Any, k: int) -> Any:

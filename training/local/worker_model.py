@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
-class Workbench(FlatModule):
+class TrainableModel(FlatModule):
     """A worker's own copy of the module in training mode, its parameters and gradients bound to two flat vectors.
 
     Attributes:
@@ -201,7 +201,7 @@ def mean_loss(learnt: Task) -> MeanLoss:
 
 def head_layer(module: nn.Module, head: str | None) -> nn.Linear:
     """The module's head, by name."""
-    assert head is not None, "facts_of has refused models without a head"
+    assert head is not None, "model_info has refused models without a head"
     layer = module.get_submodule(head)
     assert isinstance(layer, nn.Linear)
     return layer

@@ -21,9 +21,10 @@ from ..tasks import refuse_without_classes, trained_task
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import with_whole_path
+from .options import TrainOptions
 from .run_history import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .state import Position, RunMemory, position_after
-from .train import made_with, play, refuse_until, resolved
+from .train import made_with, refuse_until, resolve_device, run_rounds
 from .verify_run import refuse_damaged
 
 
@@ -56,20 +57,29 @@ def branch(
         FedscopeError: changed data or model, no round left to play, an incomplete history, and all that ``train``
             refuses.
     """
+    watcher = watcher or Unwatched()
+    options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile)
+    return branch_with(run, round, changes, out, options)
+
+
+def branch_with(
+    run: Run, round: int, changes: Mapping[str, Mapping[str, Any]], out: Path | str, options: TrainOptions
+) -> Run:
+    """As :func:`branch`, with its options as one value."""
     out = Path(out)
-    refuse_occupied(out, force)
+    refuse_occupied(out, options.force)
     if real_path(out) == real_path(run.path):
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
     config = branched_config(run, round, changes)
-    refuse_until(until, round)
-    learnt = trained_task(config, task, str(run.path))
+    refuse_until(options.until, round)
+    learnt = trained_task(config, options.task, str(run.path))
     refuse_without_classes(config, learnt)
     data, module = data_of(run, learnt), module_of(run)
-    config, compute = resolved(config, workers, config.data.name, engine)
+    config, compute = resolve_device(config, options.workers, config.data.name, options.engine)
     split = partition_of(run)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
-    work = Engine(module, compute, profile, config.run.engine)
+    work = Engine(module, compute, options.profile, config.run.engine)
     federation = Federation.assemble(config, data, split, work)
     refuse_gaps(run, round)
     refuse_damaged(run, range(1, round + 1))
@@ -77,7 +87,7 @@ def branch(
     position = position_after(run, round, config, federation.facts)
     _refuse_missing(run, position, config)
     needed = disk_needed(config, federation.facts, after=round)
-    if not force:
+    if not options.force:
         refuse_small_disk(needed + disk_aside(config, federation.facts), out)
     say_memory_of(config, federation.facts)
     info = {
@@ -93,12 +103,11 @@ def branch(
     }
     origin = run.identity or str(run.info.get("created", ""))
     info["identity"] = identity_of(info, config, split, learnt, origin, str(round))
-    watcher = watcher or Unwatched()
-    with RunWriter.create(out, info, config.tables(), split, force=force):
+    with RunWriter.create(out, info, config.tables(), split, force=options.force):
         copy_history(run, round, out)
     with RunWriter.open(out) as writer:
-        watcher.begin(config.run.rounds, needed)
-        play(federation, position, writer, keep_going, watcher, until)
+        options.watcher.begin(config.run.rounds, needed)
+        run_rounds(federation, position, writer, options)
     return Run.open(out)
 
 

@@ -13,19 +13,19 @@ import torch
 
 from ...checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
 from ...evaluation.uint8_images import Inputs
-from ..build import Facts, facts_of
+from ..build import ModelInfo, model_info
 from ..config.config import Config
 from ..data.dataset import Dataset
-from ..local.cohort_storage import MEMORY, Room
-from ..local.engine import Engine
+from ..local.cohort_storage import MEMORY, CohortStorage
+from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
-from ..methods.base import Cohort, Exchange, History, Judge, Pace, Served, State
+from ..methods.base import Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..profile import timed
 from ..rng import draw_cohort
 from ..settings.registry import method_name
-from .metrics import ALL_MEASURED, Domains, Meter, Parts, of_all
-from .personalized import OwnModels
-from .server import judge_of, step, warn_of_test_data
+from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, summarize_all
+from .personalized import PersonalizedModels
+from .server import step_server, validator_of, warn_of_test_data
 from .state import Memory, Position, next_start
 
 
@@ -51,22 +51,35 @@ class Unwatched:
 
 
 @dataclass(frozen=True)
-class Federation:
-    """A federation ready to play rounds. :meth:`play` depends on its arguments, the memory and the configuration alone.
+class _Aggregated:
+    """A round before it is measured: the clients' work, and the models made of it."""
 
-    ``x`` and ``y`` are the training split on the engine's device, held once for all clients and workers; ``room`` is
+    tasks: Sequence[LocalTask]
+    sent: State
+    trained: Trained
+    cohort: Cohort
+    global_: Weights
+    averaged: Weights | None
+    served: Served
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A federation ready for rounds. :meth:`run_round` depends on its arguments, memory and configuration alone.
+
+    ``x`` and ``y`` are the training split on the engine's device, held once for all clients and workers; ``storage`` is
     where a round's clients lie until it is recorded.
     """
 
     config: Config
     partition: Partition
     engine: Engine
-    facts: Facts
-    meter: Meter | None
+    facts: ModelInfo
+    meter: RoundMeter | None
     x: Inputs
     y: torch.Tensor
-    judge: Judge | None = None
-    room: Room = MEMORY
+    validator: Validator | None = None
+    storage: CohortStorage = MEMORY
 
     @classmethod
     def assemble(
@@ -77,28 +90,28 @@ class Federation:
         Raises:
             FedscopeError: a method that needs to know the model's head, and a model in which none is known.
         """
-        facts = facts_of(config, engine.module, data.classes, data.task)
+        facts = model_info(config, engine.module, data.classes, data.task)
         train = data.samples("train")
         x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
         meter = None
         if measured:
-            meter = Meter(
+            meter = RoundMeter(
                 engine.module,
                 data.samples("test"),
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 compute=engine.compute.exact,
                 own=None if partition.test is None else Parts.of(train, partition.test, engine, (x, y)),
-                domains=Domains.of(data, engine, averages=method_name(config.average) != "none"),
+                domains=MeasuredDomains.of(data, engine, averages=method_name(config.average) != "none"),
             )
-        judge = None
+        validator = None
         if measured:
-            judge = judge_of(config.server, data, engine.module, partition, config.run.seed, engine.compute)
-            if judge is not None:
+            validator = validator_of(config.server, data, engine.module, partition, config.run.seed, engine.compute)
+            if validator is not None:
                 warn_of_test_data(config.server)
-        return cls(config, partition, engine, facts, meter, x, y, judge)
+        return cls(config, partition, engine, facts, meter, x, y, validator)
 
-    def pace(self, round: int) -> Pace:
+    def pace(self, round: int) -> LocalSchedule:
         """eta_t and epochs of round t: the client's schedule, then the average's exploration."""
         client = self.config.client
         return self.config.average.explore_pace(round, client.pace(round), client)
@@ -152,7 +165,7 @@ class Federation:
         """p of a cohort, [C]."""
         return self.config.server.weights(np.array([len(self.partition.clients[int(k)]) for k in ids]))
 
-    def play(self, position: Position, memory: Memory, watcher: Watcher) -> tuple[RoundRecord, Position]:
+    def run_round(self, position: Position, memory: Memory, watcher: Watcher) -> tuple[RoundRecord, Position]:
         """Play the round after ``position``: its full record, and where the federation stands then."""
         config, t, began = self.config, position.round + 1, time.perf_counter()
         ids = self.cohort(t)
@@ -160,71 +173,34 @@ class Federation:
         p, profile = self.weights(ids), self.engine.profile
         with timed(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
-            done = partial(watcher.client, t)
-            trained = self.engine.train(config.client, tasks, p, done, self.room)
-        clients, samples = trained.clients, trained.samples
-        cohort = Cohort(
-            round=t,
-            client_ids=ids,
-            samples=samples,
-            steps=trained.steps,
-            p=p,
-            clients=config.data.clients,
-            lr=self.pace(t).lr,
-            reach=trained.reach,
-            label_counts=self.partition.label_counts[ids],
-            judge=self.judge,
-        )
+            trained = self.engine.train(config.client, tasks, p, partial(watcher.client, t), self.storage)
+        cohort = self._cohort(t, ids, p, trained)
         with timed(profile, "aggregation", t):
-            global_, averaged, served, average, row = self._serve(position, clients, cohort, memory)
-            server = served.state
-            shared = config.client.share(
-                sent,
-                Exchange(
-                    start=position.start,
-                    clients=clients,
-                    global_=global_,
-                    cohort=cohort,
-                    facts=self.facts,
-                    message=trained.message,
-                    surveyed=tasks[0].surveyed,
-                ),
+            global_, averaged, served, average, row = self._serve(position, trained.clients, cohort, memory)
+            exchange = Exchange(
+                start=position.start,
+                clients=trained.clients,
+                global_=global_,
+                cohort=cohort,
+                facts=self.facts,
+                message=trained.message,
+                surveyed=tasks[0].surveyed,
             )
-            start = next_start(config, t, global_, averaged, server)
-        metrics: dict[str, float | int | None] = {
-            "round": t,
-            "lr": self.pace(t).lr,
-            "participants": len(ids),
-            "train_loss": float(p @ trained.loss),
-        }
-        if served.p is not None:
-            metrics["soup_clients"] = int(np.count_nonzero(served.p))
-        everybody = None
-        with timed(profile, "evaluation", t):
-            if self.meter is not None:
-                own = OwnModels(self, t, global_ if averaged is None else averaged, trained.states, ids)
-                metrics |= dict.fromkeys(self.meter.columns, None)
-                if t % config.run.evaluate_every == 0 or t == config.run.rounds:
-                    metrics |= self.meter.measure(global_, averaged, clients, ids, own.of_cohort(tasks))
-                if config.run.evaluates_all():
-                    metrics |= dict.fromkeys(ALL_MEASURED, None)
-                if config.run.evaluates_all(t) and self.meter.own is not None:
-                    everybody = own.errors_of_all(self.meter.own, sent, position.last, memory)
-                    metrics |= of_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
-        model, surveyed = config.client.model_size(self.facts), _size(tasks[0].surveyed)
-        metrics["parameters_down"] = len(ids) * (model + _size(sent) + surveyed)
-        metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
+            shared = config.client.share(sent, exchange)
+            start = next_start(config, t, global_, averaged, served.state)
+        made = _Aggregated(tasks, sent, trained, cohort, global_, averaged, served)
+        metrics, everybody = self._measure(made, position, memory)
         metrics["seconds"] = time.perf_counter() - began
-        state: dict[str, Any] = {**server}
+        state: dict[str, Any] = {**served.state}
         state |= {name: part for name, part in (("sent", shared), ("average", average)) if part}
         record = RoundRecord(
             round=t,
             start=position.start,
-            clients=clients,
+            clients=trained.clients,
             global_=global_,
             averaged=averaged,
             client_ids=ids,
-            client_samples=samples,
+            client_samples=trained.samples,
             client_steps=trained.steps,
             client_loss=trained.loss,
             weights=p,
@@ -233,17 +209,64 @@ class Federation:
             metrics=metrics,
             all_client_test_error=everybody,
         )
-        window = config.average.window_size()
         rows = {**position.recent, t: row}
         return record, Position(
             round=t,
             start=start,
-            recent={s: rows[s] for s in sorted(rows) if s > t - window},
-            server=server,
+            recent={s: rows[s] for s in sorted(rows) if s > t - config.average.window_size()},
+            server=served.state,
             sent=shared,
             average=average,
             last={**position.last, **dict.fromkeys(ids.tolist() if trained.states else (), t)},
         )
+
+    def _cohort(self, round: int, ids: np.ndarray, p: np.ndarray, trained: Trained) -> Cohort:
+        """A round's clients as the server sees them."""
+        return Cohort(
+            round=round,
+            client_ids=ids,
+            samples=trained.samples,
+            steps=trained.steps,
+            p=p,
+            clients=self.config.data.clients,
+            lr=self.pace(round).lr,
+            reach=trained.reach,
+            label_counts=self.partition.label_counts[ids],
+            validator=self.validator,
+        )
+
+    def _measure(
+        self, made: _Aggregated, position: Position, memory: Memory
+    ) -> tuple[dict[str, float | int | None], np.ndarray | None]:
+        """A round's row of ``metrics.csv`` without its time, and the test errors of all clients where they are asked
+        for."""
+        config, t, ids, trained = self.config, made.cohort.round, made.cohort.client_ids, made.trained
+        metrics: dict[str, float | int | None] = {
+            "round": t,
+            "lr": made.cohort.lr,
+            "participants": len(ids),
+            "train_loss": float(made.cohort.p @ trained.loss),
+        }
+        if made.served.p is not None:
+            metrics["soup_clients"] = int(np.count_nonzero(made.served.p))
+        everybody = None
+        with timed(self.engine.profile, "evaluation", t):
+            if self.meter is not None:
+                deployed = made.global_ if made.averaged is None else made.averaged
+                own = PersonalizedModels(self, t, deployed, trained.states, ids)
+                metrics |= dict.fromkeys(self.meter.columns, None)
+                if t % config.run.evaluate_every == 0 or t == config.run.rounds:
+                    models = made.global_, made.averaged, trained.clients
+                    metrics |= self.meter.measure(*models, ids, own.of_cohort(made.tasks))
+                if config.run.evaluates_all():
+                    metrics |= dict.fromkeys(ALL_MEASURED, None)
+                if config.run.evaluates_all(t) and self.meter.own is not None:
+                    everybody = own.errors_of_all(self.meter.own, made.sent, position.last, memory)
+                    metrics |= summarize_all(everybody, own.deployed_errors_of_all(self.meter.own, everybody))
+        model, surveyed = config.client.model_size(self.facts), _size(made.tasks[0].surveyed)
+        metrics["parameters_down"] = len(ids) * (model + _size(made.sent) + surveyed)
+        metrics["parameters_up"] = len(ids) * (model + trained.message_size + surveyed)
+        return metrics, everybody
 
     def _serve(
         self, position: Position, clients: Weights, cohort: Cohort, memory: Memory
@@ -263,14 +286,14 @@ class Federation:
             mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
             found = config.average.average(kept, t, mean, history)
             if found.weights is None:  # as without the average, to the last bit
-                served = step(config.server, server, position.start, clients, cohort)
+                served = step_server(config.server, server, position.start, clients, cohort)
                 target = mean
             else:
                 target = found.weights
                 served = config.server.step(server, position.start, stack([target]), _one(cohort))
             global_ = Weights(clients.layout, served.parameters, target.buffers)
             return global_, None, served, {**found.state, "clients_mean": mean}, mean
-        served = step(config.server, server, position.start, clients, cohort)
+        served = step_server(config.server, server, position.start, clients, cohort)
         global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         found = config.average.average(kept, t, global_, history)
         return global_, found.weights, served, found.state, global_

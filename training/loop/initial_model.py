@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded, real_path
+from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expand_home, real_path
 from ...checkpoints.errors import listed
 from ...checkpoints.models.expected import STATISTICS, ExpectedModel
 from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read_arrays
 from ...checkpoints.models.folders import parts_of
 from ...checkpoints.models.state_dicts import hint
 from ...checkpoints.runs.info import sha256_of
-from ...evaluation.module_copy import copied
-from ..build import Facts, initial_model
+from ...evaluation.module_copy import copy_module
+from ..build import ModelInfo, initial_model
 from ..config.config import Config
 
 
@@ -45,12 +45,12 @@ def with_whole_path(config: Config) -> Config:
     if architecture.weights is None:
         return config
     file, key = file_and_key(architecture.weights)
-    path = real_path(expanded(file))
+    path = real_path(expand_home(file))
     whole = replace(architecture, weights=f"{path}:{key}" if key else str(path))
     return replace(config, model=replace(config.model, architecture=whole))
 
 
-def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
+def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstModel:
     """What a training begins with: the module as it was drawn, or the model in the file of ``model.weights``.
 
     Names and shapes must be the module's, as ``load_state_dict`` takes them: it knows older names of some layers, and
@@ -65,7 +65,7 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     if given is None:
         return FirstModel(initial_model(module))
     file, key = file_and_key(given)
-    path, place = real_path(expanded(file)), f"model.weights = {given!r}"
+    path, place = real_path(expand_home(file)), f"model.weights = {given!r}"
     if "@" in given and not path.exists():
         raise FedscopeError(f"{place} is not a file; write a run's model to one: fedscope export RUN@ROUND start.pt")
     expected = ExpectedModel.of(module)
@@ -74,7 +74,7 @@ def first_model(config: Config, module: nn.Module, facts: Facts) -> FirstModel:
     if fresh:
         notes.append(_about_head(arrays, facts))
     body = {name: array for name, array in arrays.items() if name not in fresh}
-    loaded = copied(module)
+    loaded = copy_module(module)
     for name, array in body.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FedscopeError(f"{place}: {name} is not finite; give another file")
@@ -112,14 +112,14 @@ def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:
         )
 
 
-def _other_head(arrays: Mapping[str, np.ndarray], facts: Facts) -> tuple[str, ...]:
+def _other_head(arrays: Mapping[str, np.ndarray], facts: ModelInfo) -> tuple[str, ...]:
     """The head's parameters, where the file's are not all there in their shapes; else none."""
     shapes = {entry.name: entry.shape for entry in facts.layout.parameters}
     own = facts.head_parameters
     return own if any(name not in arrays or arrays[name].shape != shapes[name] for name in own) else ()
 
 
-def _about_head(arrays: Mapping[str, np.ndarray], facts: Facts) -> str:
+def _about_head(arrays: Mapping[str, np.ndarray], facts: ModelInfo) -> str:
     name = facts.head_parameters[0]
     if name not in arrays:
         return f"it has no head {facts.head}, so the head starts fresh"
@@ -127,7 +127,9 @@ def _about_head(arrays: Mapping[str, np.ndarray], facts: Facts) -> str:
     return f"its {name} has shape {list(arrays[name].shape)}, not {list(mine)}, so the head starts fresh"
 
 
-def _load(place: str, module: nn.Module, arrays: Mapping[str, np.ndarray], facts: Facts, fresh: Sequence[str]) -> None:
+def _load(
+    place: str, module: nn.Module, arrays: Mapping[str, np.ndarray], facts: ModelInfo, fresh: Sequence[str]
+) -> None:
     shapes = {entry.name: entry.shape for entry in facts.layout.entries}
     other = [name for name, array in arrays.items() if array.shape != shapes.get(name, array.shape)]
     if other:

@@ -93,7 +93,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Domains:
+class MeasuredDomains:
     """The domains of the test split.
 
     Attributes:
@@ -106,12 +106,12 @@ class Domains:
     averages: bool
 
     @classmethod
-    def of(cls, data: Dataset, engine: Engine, *, averages: bool) -> Domains | None:
+    def of(cls, data: Dataset, engine: Engine, *, averages: bool) -> MeasuredDomains | None:
         """Of data that know the domains of their samples."""
         if (groups := data.groups.get("domain")) is None:
             return None
         rows = [np.flatnonzero(groups.test == number) for number in range(len(groups.names))]
-        return cls(spelled(groups), Parts.of(data.samples("test"), rows, engine), averages)
+        return cls(domain_columns(groups), Parts.of(data.samples("test"), rows, engine), averages)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -128,12 +128,12 @@ class Domains:
         return dict(zip(self.columns, map(float, numbers), strict=False))
 
 
-def spelled(groups: Groups) -> tuple[str, ...]:
+def domain_columns(groups: Groups) -> tuple[str, ...]:
     """The groups' names as parts of columns' names, each another one.
 
-    >>> spelled(Groups(("Art painting", "art-painting", "art painting"), np.empty(0), np.empty(0)))
+    >>> domain_columns(Groups(("Art painting", "art-painting", "art painting"), np.empty(0), np.empty(0)))
     ('Art_painting', 'art-painting', 'art_painting')
-    >>> spelled(Groups(("a b", "a_b", ""), np.empty(0), np.empty(0)))
+    >>> domain_columns(Groups(("a b", "a_b", ""), np.empty(0), np.empty(0)))
     ('a_b', 'a_b.1', '2')
     """
     names: list[str] = []
@@ -145,7 +145,7 @@ def spelled(groups: Groups) -> tuple[str, ...]:
     return tuple(names)
 
 
-class Meter:
+class RoundMeter:
     """Measures rounds on a test split, its evaluators made once.
 
     Args:
@@ -163,7 +163,7 @@ class Meter:
         seed: int,
         compute: Compute = CPU,
         own: Parts | None = None,
-        domains: Domains | None = None,
+        domains: MeasuredDomains | None = None,
     ) -> None:
         self.own, self._domains = own, domains
         self._whole = Evaluator(module, test, compute=compute)
@@ -204,7 +204,7 @@ class Meter:
         return measured if self._domains is None else measured | self._domains.measure(global_, averaged)
 
 
-def of_all(own: np.ndarray, deployed: np.ndarray) -> dict[str, float]:
+def summarize_all(own: np.ndarray, deployed: np.ndarray) -> dict[str, float]:
     """:data:`ALL_MEASURED` of the errors of all clients, [N]: mean, deviation over clients, and the greatest."""
     numbers: list[float] = []
     for errors in (own, deployed):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OwnModels:
+class PersonalizedModels:
     """What clients use after a round: the model that the round has deployed, or where the method is personal their own.
 
     Attributes:
@@ -84,4 +84,4 @@ class OwnModels:
             )
 
         made = federation.engine.each(work, [replace(task, start=self.deployed) for task in tasks])
-        return federation.room.models(made, len(tasks))
+        return federation.storage.models(made, len(tasks))

@@ -14,12 +14,12 @@ from ...checkpoints.rounds.disk_matrix import NUMBERS
 from ...evaluation.compute import Compute
 from ...evaluation.evaluator import Evaluator
 from ..data.dataset import Dataset
-from ..data.membership import held_by
-from ..methods.base import Cohort, Judge, Served, ServerMethod, State
+from ..data.membership import indices_held
+from ..methods.base import Cohort, Served, ServerMethod, State, Validator
 from ..settings.registry import method_name
 
 
-def step(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+def step_server(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
     """``server.step(state, start, clients, cohort)``, to the last bit, whatever the clients' rows take.
 
     Clients in memory are given to the server as they are. Of rows on the disk a server that ``reads`` columns is given
@@ -53,7 +53,7 @@ def step(server: ServerMethod, state: State, start: Weights, clients: Weights, c
 
 def warn_of_test_data(server: ServerMethod) -> None:
     """Warn where a server chooses on the test split, on which a run's models are measured."""
-    if server.judges_on is not None and server.judges_on[0] == "test":
+    if server.validates_on is not None and server.validates_on[0] == "test":
         warnings.warn(
             f"--server {method_name(server)} chooses on the test split, on which the run's models are measured, too: "
             "their test errors look better than they are; --set server.split=train chooses on training data",
@@ -62,9 +62,9 @@ def warn_of_test_data(server: ServerMethod) -> None:
         )
 
 
-def judge_of(
+def validator_of(
     server: ServerMethod, data: Dataset, module: nn.Module, partition: Partition | None, seed: int, compute: Compute
-) -> Judge | None:
+) -> Validator | None:
     """What measures models on the samples that a server names, in float32; None where it names none.
 
     Args:
@@ -74,9 +74,9 @@ def judge_of(
     Raises:
         FedscopeError: a split without samples.
     """
-    if server.judges_on is None:
+    if server.validates_on is None:
         return None
-    split, count = server.judges_on
+    split, count = server.validates_on
     if not len(data.y_train if split == "train" else data.y_test):
         other = "train" if split == "test" else "test"
         raise FedscopeError(
@@ -84,7 +84,7 @@ def judge_of(
             f"samples; give --set server.split={other}"
         )
     samples = data.samples(cast(Any, split))
-    if split == "train" and partition is not None and len(rows := held_by(partition)) < len(samples):
+    if split == "train" and partition is not None and len(rows := indices_held(partition)) < len(samples):
         samples = replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)
     if count is not None:
         samples = samples.limit(count, seed)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
 from ...checkpoints.errors import listed
-from ..build import Facts
+from ..build import ModelInfo
 from ..config.config import Config
 from ..local.cohort_storage import put_aside
 from ..methods.base import Averaged, ClientState, History, State
@@ -51,7 +51,7 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True)
-class Kept:
+class MethodStates:
     """The state after a round, by who keeps it."""
 
     server: State
@@ -100,13 +100,13 @@ class RunMemory:
         """A round's model, from whichever of its files has it; None where it was not made or recorded."""
         return next((place.read(which) for place in self.run.files_of(round) if which in place.models), None)
 
-    def kept(self, round: int) -> Kept:
+    def kept(self, round: int) -> MethodStates:
         """The state after a round, of the server, of what is sent beside the model, and of the average."""
         state: dict[str, Any] = {}
         for place in self.run.files_of(round):
             state = {**place.state(), **state}
         sent, average = state.pop("sent", {}), state.pop("average", {})
-        return Kept(flat(state), flat(sent), average)
+        return MethodStates(flat(state), flat(sent), average)
 
     def client_states(self, last: Mapping[int, int]) -> dict[int, ClientState]:
         """See :class:`Memory`.
@@ -180,7 +180,7 @@ def next_start(config: Config, round: int, global_: Weights, averaged: Weights |
     return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
 
 
-def position_after(run: Run, round: int, config: Config, facts: Facts) -> Position:
+def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Position:
     """Where a run stands after a round.
 
     After the last round of a branch's history, a method that the history was not made with starts with an empty
@@ -252,7 +252,7 @@ def last_participations(
     return last
 
 
-def _caught_up(config: Config, facts: Facts, memory: RunMemory, round: int) -> Averaged:
+def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) -> Averaged:
     """The average over rounds after a history that another method made."""
     first = config.average.averages_first
 

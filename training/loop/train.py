@@ -18,24 +18,25 @@ from ..build import (
     config_of,
     data_of,
     data_to_train_on,
-    facts_of,
-    laid_out,
+    model_info,
     module_of,
     partition_of,
     refuse_tokens,
+    split_dataset,
 )
 from ..config.config import Config
-from ..local.cohort_storage import Room
+from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..profile import ROUND, Profile, timed
-from ..tasks import learning, trained_task
+from ..tasks import resolve_task, trained_task
 from .background_recorder import Recording
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import first_model, refuse_other_file, with_whole_path
+from .options import TrainOptions
 from .run_history import branch_of, complete_history
 from .state import Position, RunMemory, position_after
 from .verify_run import refuse_contradictions, refuse_damaged
@@ -62,7 +63,7 @@ def train(
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
         engine: ``ray``, ``ray:2`` or ``ray:ADDRESS``: clients are trained by the workers of a cluster, with the same
-            numbers; see :func:`fedscope.distributed.engines.cluster_named`.
+            numbers; see :func:`fedscope.distributed.engines.open_cluster`.
         task: what is learnt, where ``config.model`` does not say it, or names code of the user's own: a name, a
             :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
             resuming and analyses need it again.
@@ -80,30 +81,37 @@ def train(
     ...     fedscope.train(config, f"{folder}/fma").rounds
     (1, 2)
     """
+    watcher = watcher or Unwatched()
+    options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile)
+    return train_with(config, out, options)
+
+
+def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
+    """As :func:`train`, with its options as one value."""
     out = Path(out)
-    refuse_until(until, 0)
-    config, learnt = learning(config, task)
+    refuse_until(options.until, 0)
+    config, learnt = resolve_task(config, options.task)
     data = data_to_train_on(
         config.data.name, learnt
     )  # a mistake in what was typed comes before what lies at a default place
-    refuse_occupied(out, force)  # looked at again when the run is created
+    refuse_occupied(out, options.force)  # looked at again when the run is created
     if config.data.augment != "none" and len(data.shape) != 3:
         raise FedscopeError(
             f"data.augment = {config.data.augment!r} crops and flips images, but a sample of {data.name} has shape "
             f"{list(data.shape)}; leave it out"
         )
-    config, compute = resolved(config, workers, data.name, engine)
+    config, compute = resolve_device(config, options.workers, data.name, options.engine)
     config = with_whole_path(replace(config, data=config.data.resolved()))
-    data, split = laid_out(config, data)
+    data, split = split_dataset(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     config.model.architecture.refuse_samples(data)
     refuse_tokens(config.model.name, module, data)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
-    facts = facts_of(config, module, data.classes, learnt)
+    facts = model_info(config, module, data.classes, learnt)
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
-    if not force:
+    if not options.force:
         refuse_small_disk(needed + disk_aside(config, facts), out)
     say_memory_of(config, facts)
     info: dict[str, Any] = {
@@ -115,16 +123,15 @@ def train(
         **({} if first.source is None else {"weights": first.source}),
     }
     info["identity"] = identity_of(info, config, split, learnt)
-    watcher = watcher or Unwatched()
-    with RunWriter.create(out, info, config.tables(), split, force=force) as writer:
-        watcher.begin(config.run.rounds, needed)
-        work = Engine(module, compute, profile, config.run.engine)
+    with RunWriter.create(out, info, config.tables(), split, force=options.force) as writer:
+        options.watcher.begin(config.run.rounds, needed)
+        work = Engine(module, compute, options.profile, config.run.engine)
         federation = Federation.assemble(config, data, split, work)
-        play(federation, Position(0, first.weights), writer, keep_going, watcher, until)
+        run_rounds(federation, Position(0, first.weights), writer, options)
     return Run.open(out)
 
 
-def resolved(config: Config, workers: int | None, data: str, engine: str | None = None) -> tuple[Config, Compute]:
+def resolve_device(config: Config, workers: int | None, data: str, engine: str | None = None) -> tuple[Config, Compute]:
     """The configuration as a run keeps it, and what it computes on.
 
     Raises:
@@ -143,9 +150,9 @@ def compute_of(config: Config, workers: int | None, engine: str | None) -> Compu
     where = Compute(config.run.device, config.run.precision, workers)
     if engine is None:
         return where
-    from ...distributed.engines import cluster_named
+    from ...distributed.engines import open_cluster
 
-    return replace(where, cluster=cluster_named(engine))
+    return replace(where, cluster=open_cluster(engine))
 
 
 def made_with(config: Config, compute: Compute) -> dict[str, Any]:
@@ -178,7 +185,7 @@ def tell_of_another_processor(run: Run) -> None:
             f"{run.path} was made on a processor with {before}, and goes on with {here}: the last bits of its numbers "
             "may be others than without the change",
             FedscopeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -204,20 +211,27 @@ def resume(
     Raises:
         FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
     """
+    watcher = watcher or Unwatched()
+    options = TrainOptions(False, keep_going, watcher, workers, engine, task, until, profile)
+    return resume_with(path, options)
+
+
+def resume_with(path: Path | str, options: TrainOptions) -> Run:
+    """As :func:`resume`, with its options as one value."""
     run = Run.open(path)
     config = config_of(run)
     if run.rounds and run.rounds[-1] >= config.run.rounds:
         raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
-    refuse_until(until, run.rounds[-1] if run.rounds else 0)
+    refuse_until(options.until, run.rounds[-1] if run.rounds else 0)
     split = partition_of(run)
-    data = data_of(run, trained_task(config, task, str(run.path)))
+    data = data_of(run, trained_task(config, options.task, str(run.path)))
     module = module_of(run)
-    compute = compute_of(config, workers, engine)
+    compute = compute_of(config, options.workers, options.engine)
     tell_of_another_processor(run)
     if compute.cluster is not None:
         compute.cluster.begin()
     kind = config.run.engine
-    work = Engine(module, compute, profile, kind if kind == "cohort" else engine_of(config, module, data))
+    work = Engine(module, compute, options.profile, kind if kind == "cohort" else engine_of(config, module, data))
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:
             complete_history(writer.run, refuse_damaged)
@@ -231,12 +245,12 @@ def resume(
             first = first_model(config, module, federation.facts)
             refuse_other_file(run, first.source)
             position = Position(0, first.weights)
-        if position.round and not keep_going:
+        if position.round and not options.keep_going:
             last = run.round(position.round)
             refuse_divergence(
                 str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
             )
-        play(federation, position, writer, keep_going, watcher or Unwatched(), until)
+        run_rounds(federation, position, writer, options)
     return Run.open(path)
 
 
@@ -254,30 +268,23 @@ def refuse_until(until: int | None, done: int) -> None:
         )
 
 
-def play(
-    federation: Federation,
-    position: Position,
-    writer: RunWriter,
-    keep_going: bool,
-    watcher: Watcher,
-    until: int | None = None,
-) -> None:
-    """Play and record all rounds after ``position``, or those up to ``until``.
+def run_rounds(federation: Federation, position: Position, writer: RunWriter, options: TrainOptions) -> None:
+    """Play and record all rounds after ``position``, or those up to ``until`` of the options.
 
     Raises:
         FedscopeError: a client diverges (and not ``keep_going``); a full disk.
     """
     config, engine = federation.config, federation.engine
-    federation = replace(federation, room=Room(writer.path))
+    federation = replace(federation, storage=CohortStorage(writer.path))
     beside = {"always": engine.compute.is_gpu, "never": engine.profile is not None}  # a profile's parts add up
-    with Recording(writer, config, RunMemory(writer.run), watcher, **beside) as recording:
-        while position.round < min(config.run.rounds, until or config.run.rounds):
+    with Recording(writer, config, RunMemory(writer.run), options.watcher, **beside) as recording:
+        while position.round < min(config.run.rounds, options.until or config.run.rounds):
             number = position.round + 1
             with timed(engine.profile, ROUND, number):
-                record, position = federation.play(position, recording, recording)
+                record, position = federation.run_round(position, recording, recording)
                 with timed(engine.profile, "recording", number):
                     recording.add(record, position)
-            if not keep_going and not np.isfinite(record.client_loss).all():
+            if not options.keep_going and not np.isfinite(record.client_loss).all():
                 recording.wait()  # the message says that it is recorded
                 lr = float(record.metrics["lr"] or 0)
                 refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)

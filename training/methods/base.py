@@ -26,20 +26,20 @@ from ...checkpoints import Weights
 from ..settings.settings import Settings, setting
 
 if TYPE_CHECKING:
-    from ..build import Facts
+    from ..build import ModelInfo
     from ..config.config import Config
     from ..local.local_training import LocalTask, LocalUpdate
 
 #: arrays by name; those of shape [P] are vectors in parameter space and are recorded parameter by parameter
 State = Mapping[str, np.ndarray]
 #: losses and errors [M] of models [M, P]
-Judge = Callable[[Weights], tuple[np.ndarray, np.ndarray]]
+Validator = Callable[[Weights], tuple[np.ndarray, np.ndarray]]
 #: what a client keeps: arrays, or whole models with their buffers
 ClientState = Mapping[str, np.ndarray | Weights]
 
 
 @dataclass(frozen=True)
-class About:
+class MethodInfo:
     """A method's row of the feature table in ``docs/methods.md``.
 
     Attributes:
@@ -59,7 +59,7 @@ class About:
     up: str = ""
 
 
-class Pace(NamedTuple):
+class LocalSchedule(NamedTuple):
     """How fast a round's clients move: learning rate eta_t and number of local epochs."""
 
     lr: float
@@ -76,7 +76,7 @@ class ClientMethod(Settings):
     """
 
     section: ClassVar[str] = "client"
-    about: ClassVar[About]  #: its row of the feature table
+    about: ClassVar[MethodInfo]  #: its row of the feature table
     needs_head: ClassVar[bool] = False  #: whether it needs to know which layer is the model's head
     needs_classes: ClassVar[bool] = False  #: whether it is defined for classification alone
     proximal: ClassVar[bool] = False  #: whether a term pulls towards another model: steps are not plain (momentum) SGD
@@ -105,7 +105,7 @@ class ClientMethod(Settings):
         if "vectorised" not in own and any(callable(value) for value in own.values()):
             cls.vectorised = False
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Fill in what depends on the rest of the configuration, once, and refuse what does not go with it.
 
         Raises:
@@ -113,11 +113,11 @@ class ClientMethod(Settings):
         """
         return self
 
-    def pace(self, round: int) -> Pace:
+    def pace(self, round: int) -> LocalSchedule:
         """eta_t = eta_0 (1 - d)^(t-1) and the number of epochs of round t."""
-        return Pace(self.lr * (1 - self.lr_decay) ** (round - 1), self.epochs)
+        return LocalSchedule(self.lr * (1 - self.lr_decay) ** (round - 1), self.epochs)
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """What is sent beside the model in the method's first round; ``w`` is the model at that time."""
         return {}
 
@@ -149,7 +149,7 @@ class ClientMethod(Settings):
         assert isinstance(own, Weights)
         return own
 
-    def model_size(self, facts: Facts) -> int:
+    def model_size(self, facts: ModelInfo) -> int:
         """How many parameters of the model travel each way: P."""
         return facts.layout.size
 
@@ -164,8 +164,8 @@ class Cohort:
         reach: [C], how far a constant unit gradient would have carried a client: sum_k eta_k without momentum,
             sum_k eta_k (1 - beta^k)/(1 - beta) with it, so that (w - theta_i)/reach_i is a mean of i's gradients.
         label_counts: [C, classes], of each client's training samples.
-        judge: losses and errors [M] of models [M, P] on the samples that the server names, see
-            :attr:`ServerMethod.judges_on`; None where it names none.
+        validator: losses and errors [M] of models [M, P] on the samples that the server names, see
+            :attr:`ServerMethod.validates_on`; None where it names none.
     """
 
     round: int
@@ -177,7 +177,7 @@ class Cohort:
     lr: float = 0.0
     reach: np.ndarray = field(default_factory=lambda: np.empty(0))
     label_counts: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.int64))
-    judge: Judge | None = None
+    validator: Validator | None = None
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Exchange:
     clients: Weights
     global_: Weights
     cohort: Cohort
-    facts: Facts
+    facts: ModelInfo
     message: State = field(default_factory=dict)
     surveyed: State = field(default_factory=dict)
 
@@ -218,7 +218,7 @@ class ServerMethod(Settings):
     """How client rows [C, P] become the next row."""
 
     section: ClassVar[str] = "server"
-    about: ClassVar[About]  #: its row of the feature table
+    about: ClassVar[MethodInfo]  #: its row of the feature table
     #: whether it steps along the clients' mean update alone, so that an average over rounds may come first
     optimiser: ClassVar[bool] = False
     #: whether what it makes depends on the clients' models alone, not on the model that they were sent
@@ -234,12 +234,12 @@ class ServerMethod(Settings):
 
     weighting: Literal["samples", "uniform"] = setting("samples", "weights p: proportional to n_i, or equal")
 
-    def settle(self, config: Config) -> Self:
-        """As :meth:`ClientMethod.settle`; the configuration's client is settled by then."""
+    def resolve(self, config: Config) -> Self:
+        """As :meth:`ClientMethod.resolve`; the configuration's client is settled by then."""
         return self
 
     @property
-    def judges_on(self) -> tuple[str, int | None] | None:
+    def validates_on(self) -> tuple[str, int | None] | None:
         """The split on which it compares models, and how many of its samples (None: all); None where it does not."""
         return None
 
@@ -267,7 +267,7 @@ class History:
     """The rows that an average over rounds can look back at: ``global``s, by round."""
 
     row: Callable[[int], Weights]  #: round t's, for 1 <= t < the current round
-    facts: Facts  #: of the model
+    facts: ModelInfo  #: of the model
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ class AverageMethod(Settings):
     """What is averaged over rounds, and whether the next round starts from it."""
 
     section: ClassVar[str] = "average"
-    about: ClassVar[About]  #: its row of the feature table
+    about: ClassVar[MethodInfo]  #: its row of the feature table
 
     @property
     def needs_head(self) -> bool:
@@ -300,11 +300,11 @@ class AverageMethod(Settings):
         """How much room its state takes in a round's file, in models."""
         return 0
 
-    def settle(self, config: Config) -> Self:
-        """As :meth:`ClientMethod.settle`; the configuration's client and server are settled by then."""
+    def resolve(self, config: Config) -> Self:
+        """As :meth:`ClientMethod.resolve`; the configuration's client and server are settled by then."""
         return self
 
-    def explore_pace(self, round: int, pace: Pace, client: ClientMethod) -> Pace:
+    def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
         """The pace of round t; by default the client's own."""
         return pace
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError, FedscopeWarning
-from ..import_string import Call, kind
+from ..import_string import ImportString, describe_type
 from ..settings.settings import setting
 from .base import Architecture
 
@@ -34,7 +34,7 @@ class Factory(Architecture):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Call.parse("--model", self.path)
+        ImportString.parse("--model", self.path)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The module, freshly made; ``shape`` and ``classes`` are the factory's own business.
@@ -49,11 +49,13 @@ class Factory(Architecture):
 
         from ...evaluation.validation import refuse_unreadable
 
-        call = Call.parse("--model", self.path)
+        call = ImportString.parse("--model", self.path)
         made = call()
         place = f"--model {self.path}: {call.spoken}"
         if not isinstance(made, nn.Module):
-            raise FedscopeError(f"{place} returned {kind(made)}, not a torch.nn.Module; return the model itself")
+            raise FedscopeError(
+                f"{place} returned {describe_type(made)}, not a torch.nn.Module; return the model itself"
+            )
         refuse_unreadable(made, f"{place} returned a module whose ")
         return in_float32(made, f"{place} returned a model")
 
@@ -66,7 +68,7 @@ def in_float32(module: nn.Module, what: str) -> nn.Module:
     """
     import torch
 
-    from ...evaluation.module_copy import copied
+    from ...evaluation.module_copy import copy_module
 
     halves = {value.dtype for value in module.parameters()} & {torch.float16, torch.bfloat16}
     if not halves:
@@ -77,4 +79,4 @@ def in_float32(module: nn.Module, what: str) -> nn.Module:
         FedscopeWarning,
         stacklevel=2,
     )
-    return copied(module).float()
+    return copy_module(module).float()

@@ -39,7 +39,7 @@ class ResNet(Architecture):
         """The module with a stage of 64, 128, 256 and 512 channels for each number of ``blocks``."""
         depth, _, _ = image_shape(self, shape, 8 if self.stem == "3x3" else 32)
         return ResidualNetwork(
-            depth, classes, WIDTHS, blocks, norm, projected(norm), large_stem=self.stem == "7x7", projector=projector
+            depth, classes, WIDTHS, blocks, norm, projection(norm), large_stem=self.stem == "7x7", projector=projector
         )
 
 
@@ -102,7 +102,7 @@ class ResidualNetwork(nn.Module):
         return logits
 
 
-def projected(norm: Norm) -> Shortcut:
+def projection(norm: Norm) -> Shortcut:
     """A strided 1 x 1 convolution and a normalisation (He et al.'s option B), as torchvision has it."""
 
     def make(before: int, after: int, stride: int) -> nn.Module:

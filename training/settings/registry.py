@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ...checkpoints import FedscopeError, nearest
 
-Shelf = Literal["clients", "servers", "averages", "models", "partitions", "data"]
+RegistryGroup = Literal["clients", "servers", "averages", "models", "partitions", "data"]
 
 _CALLED: dict[str, str] = {
     "clients": "a client method",
@@ -26,12 +26,12 @@ _CALLED: dict[str, str] = {
     "data": "a data set",
 }
 #: what the field calls a method whose file has another name; FedSA was published as FedPake in 2025
-_ALSO: dict[Shelf, dict[str, str]] = {
+_ALSO: dict[RegistryGroup, dict[str, str]] = {
     "clients": {"fedavg": "sgd"},
     "servers": {"fedavg": "fma", "fedpake": "fedsa"},
 }
 #: the package of each below ``fedscope.training``
-_PACKAGES: dict[Shelf, str] = {
+_PACKAGES: dict[RegistryGroup, str] = {
     "clients": "methods.clients",
     "servers": "methods.servers",
     "averages": "methods.averages",
@@ -39,12 +39,12 @@ _PACKAGES: dict[Shelf, str] = {
     "partitions": "data.partitions",
     "data": "data.published",
 }
-_METHODS: tuple[Shelf, ...] = ("clients", "servers", "averages")
-_FLAGS: dict[Shelf, str] = {"clients": "--client", "servers": "--server", "averages": "--average"}
+_METHODS: tuple[RegistryGroup, ...] = ("clients", "servers", "averages")
+_FLAGS: dict[RegistryGroup, str] = {"clients": "--client", "servers": "--server", "averages": "--average"}
 
 
 #: sections that choose a file from a shelf: the shelf, the key that chooses, what is chosen without it
-METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
+METHOD_SECTIONS: dict[str, tuple[RegistryGroup, str, str]] = {
     "model": ("models", "name", "mlp"),
     "client": ("clients", "method", "sgd"),
     "server": ("servers", "method", "fma"),
@@ -53,7 +53,7 @@ METHOD_SECTIONS: dict[str, tuple[Shelf, str, str]] = {
 
 
 @cache
-def names(shelf: Shelf) -> tuple[str, ...]:
+def names(shelf: RegistryGroup) -> tuple[str, ...]:
     """The names on a shelf, sorted; ``dirichlet_clients.py`` is called ``dirichlet-clients``.
 
     >>> {"ima", "none"} <= set(names("averages"))
@@ -63,13 +63,13 @@ def names(shelf: Shelf) -> tuple[str, ...]:
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
 
 
-def _module(shelf: Shelf, name: str = "") -> ModuleType:
+def _module(shelf: RegistryGroup, name: str = "") -> ModuleType:
     """A file on a shelf, or the shelf's package."""
     path = f"..{_PACKAGES[shelf]}" + (f".{name.replace('-', '_')}" if name else "")
     return import_module(path, __package__)
 
 
-def canonical(shelf: Shelf, name: str) -> str:
+def canonical(shelf: RegistryGroup, name: str) -> str:
     """The name of a method's file, however it is written: in any case, or as the field calls it.
 
     A name that is not known, or of no method, stays as it is.
@@ -84,7 +84,7 @@ def canonical(shelf: Shelf, name: str) -> str:
     return lower if lower in names(shelf) else name
 
 
-def find(shelf: Shelf, name: str) -> type[Any]:
+def find(shelf: RegistryGroup, name: str) -> type[Any]:
     """The class that the file ``name`` on a shelf defines; a method's name is taken as :func:`canonical` takes it.
 
     Raises:

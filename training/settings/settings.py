@@ -100,7 +100,7 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
     # a word where one of several words is asked for
     choice = isinstance(value, str) and any(get_origin(option) is Literal for option in options)
     wrong = "is not a choice" if choice else "has the wrong type"
-    raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_spoken, options))}")
+    raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_describe_hint, options))}")
 
 
 def _match(value: Any, hint: Any) -> tuple[bool, Any]:
@@ -122,11 +122,11 @@ def _match(value: Any, hint: Any) -> tuple[bool, Any]:
     return isinstance(value, hint), value
 
 
-def _spoken(hint: Any) -> str:
+def _describe_hint(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
     if get_origin(hint) is tuple:
-        return f"a list, each {_spoken(get_args(hint)[0])}"
+        return f"a list, each {_describe_hint(get_args(hint)[0])}"
     return {int: "a whole number", float: "a number", str: "a string", bool: "true or false", type(None): "nothing"}[
         hint
     ]

@@ -6,10 +6,10 @@ import tomllib
 from typing import Any
 
 
-def value_of(word: str) -> Any:
+def parse_value(word: str) -> Any:
     """A value written as in TOML; what is none is a number as people write them, or a string.
 
-    >>> value_of("[1, 2]"), value_of("true"), value_of(".05"), value_of("last:5")
+    >>> parse_value("[1, 2]"), parse_value("true"), parse_value(".05"), parse_value("last:5")
     ([1, 2], True, 0.05, 'last:5')
     """
     try:
@@ -18,21 +18,21 @@ def value_of(word: str) -> Any:
         return _loose_number(word.strip())
 
 
-def word_of(value: Any) -> str:
-    """A value as :func:`value_of` reads it.
+def format_value(value: Any) -> str:
+    """A value as :func:`parse_value` reads it.
 
-    >>> [word_of(value) for value in (True, 0.5, "label", (1, 2), "1")]
+    >>> [format_value(value) for value in (True, 0.5, "label", (1, 2), "1")]
     ['true', '0.5', 'label', '[1, 2]', '"1"']
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_quoted, value))}]"
-    return _quoted(value) if isinstance(value, str) and value_of(value) != value else str(value)
+    return _quoted(value) if isinstance(value, str) and parse_value(value) != value else str(value)
 
 
 def _quoted(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else word_of(value)
+    return f'"{value}"' if isinstance(value, str) else format_value(value)
 
 
 def _loose_number(word: str) -> Any:

@@ -11,7 +11,7 @@ from ..config.config import SECTIONS
 from ..config.recipes import Cell
 from ..config.sections import DataConfig, RecordConfig, RunConfig
 from ..settings.registry import METHOD_SECTIONS, find, names
-from ..settings.values import value_of
+from ..settings.values import parse_value
 
 #: keys of a cell that are no settings
 METHOD, LABEL = "method", "label"
@@ -76,7 +76,7 @@ def _split(text: str, rest: str) -> list[str]:
 
 def _value(word: str) -> Any:
     word = word.strip()
-    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else value_of(word)
+    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else parse_value(word)
 
 
 def refuse_strange_key(key: str) -> None:

@@ -11,12 +11,12 @@ from ...checkpoints import FedscopeError, real_path
 from ...checkpoints.io.safe_write import open_own
 from ..jobs.job import Do
 from ..jobs.launchers import Launcher
-from ..jobs.records import JOBS, Record
-from ..jobs.wait import await_jobs, refuse_live_jobs
+from ..jobs.records import JOBS, JobRecord
+from ..jobs.wait import refuse_live_jobs, wait_for_jobs
 from ..jobs.worker import last_words, wait_until_free
-from .plan import Plan, Planned, read_plan
+from .plan import Plan, PlannedRun, read_plan
 from .running import SweepWatcher, UnwatchedSweep, make_folders, own_rounds, refuse_strange_logs
-from .schedule import LOGS, RUNS, Step, arguments_of, steps_of
+from .schedule import LOGS, RUNS, TrainStep, arguments_of, steps_of
 from .state import failures_in, keep_failures, rounds_in, rounds_of
 
 #: behind the name of a run that branches: its first round is there, and nobody else writes to it
@@ -35,7 +35,7 @@ class RunOfSweep:
     """
 
     folder: Path
-    planned: Planned
+    planned: PlannedRun
     directory: Path | None
 
     @property
@@ -80,7 +80,7 @@ class RunOfSweep:
                 self._begin(step.run, done, do)
         return None
 
-    def _begin(self, branch: Planned, done: dict[str, int | None], do: Do) -> None:
+    def _begin(self, branch: PlannedRun, done: dict[str, int | None], do: Do) -> None:
         """Train the first round of a run that branches from this one, which stands at the round for it.
 
         Where this one has gone on without it, or it fails, its own job trains it from its start, or says why not.
@@ -88,19 +88,21 @@ class RunOfSweep:
         mark = _begun(self.folder, branch.name)
         if mark.exists():
             return
-        if Record.read(self.folder / JOBS, branch.name) is not None:  # it may be at work now, while this one is behind
+        if (
+            JobRecord.read(self.folder / JOBS, branch.name) is not None
+        ):  # it may be at work now, while this one is behind
             _made(mark)
             return
         assert branch.after is not None, "it branches"
         here = done[branch.name] is not None or done[self.name] == branch.after[1]
-        words = arguments_of(Step(branch, branch.after[1] + 1), self.folder, done) if here else None
+        words = arguments_of(TrainStep(branch, branch.after[1] + 1), self.folder, done) if here else None
         if words is not None:
             if done[branch.name] is not None:
                 wait_until_free(self.folder / RUNS / branch.name)
             do(words, self.folder / LOGS / f"{branch.name}.log")
         _made(mark)
 
-    def _trained(self, step: Step, done: dict[str, int | None], do: Do) -> str | None:
+    def _trained(self, step: TrainStep, done: dict[str, int | None], do: Do) -> str | None:
         words = arguments_of(step, self.folder, done)
         if words is None:
             return None
@@ -123,7 +125,7 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, watcher: SweepWatcher 
     """Have jobs train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
 
     Raises:
-        FedscopeError: see :func:`~fedscope.training.jobs.wait.await_jobs`.
+        FedscopeError: see :func:`~fedscope.training.jobs.wait.wait_for_jobs`.
         KeyboardInterrupt: passed on; jobs go on, and the same call collects them.
     """
     watcher = watcher or UnwatchedSweep()
@@ -131,17 +133,17 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, watcher: SweepWatcher 
     make_folders(folder, LOGS, RUNS, JOBS)
     refuse_strange_logs(plan, folder)
     directory = Path(str(plan.about["directory"]))
-    errands = [RunOfSweep(folder, run, directory if directory.is_dir() else None) for run in plan.runs]
-    complete = [errand.name for errand in errands if _is_complete(errand)]
+    specs = [RunOfSweep(folder, run, directory if directory.is_dir() else None) for run in plan.runs]
+    complete = [spec.name for spec in specs if _is_complete(spec)]
     watcher.there(complete)
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
     keep_failures(folder, known)  # a job may have completed a run since
-    await_jobs(errands, by, folder / JOBS, _Watching(plan, folder, known, watcher))
+    wait_for_jobs(specs, by, folder / JOBS, _Watching(plan, folder, known, watcher))
 
 
-def _is_complete(errand: RunOfSweep) -> bool:
+def _is_complete(spec: RunOfSweep) -> bool:
     try:
-        return errand.is_complete()
+        return spec.is_complete()
     except FedscopeError:  # which the wait for jobs says
         return False
 

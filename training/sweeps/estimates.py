@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ..build import build_module, data_to_train_on, facts_of, laid_out
+from ..build import build_module, data_to_train_on, model_info, split_dataset
 from ..config.config import Config
 from ..data.dataset import Dataset
 from ..local.resources import disk_needed
 from ..loop.train import train
 from ..rng import cohort_size
-from ..tasks import learning
+from ..tasks import resolve_task
 from .plan import Plan
 
 #: mini-batches of each client that a trial takes
@@ -58,13 +58,13 @@ def estimate(
     steps: dict[str, float] = {}
     seconds, size = 0.0, 0
     for run in plan.runs:
-        config, task = learning(run.config, None)
+        config, task = resolve_task(run.config, None)
         if config.data.name not in loaded:
             loaded[config.data.name] = data_to_train_on(config.data.name, task)
         data = loaded[config.data.name]
         place = json.dumps([config.data.table(), config.client.batch])
         if place not in steps:
-            sizes = [len(part) for part in laid_out(config, data)[1].clients]
+            sizes = [len(part) for part in split_dataset(config, data)[1].clients]
             steps[place] = float(np.mean(np.ceil(np.array(sizes) / config.client.batch)))
         if _kind(config) not in tried:
             tried[_kind(config)] = _trial(config, len(data.y_train))
@@ -76,7 +76,7 @@ def estimate(
         one = steps[place] * config.client.epochs * cohort * step + test / config.run.evaluate_every
         seconds += one * (config.run.rounds - begun)
         module = build_module(config.model.architecture, data.shape, data.classes)
-        size += disk_needed(config, facts_of(config, module, data.classes, data.task), after=begun)
+        size += disk_needed(config, model_info(config, module, data.classes, data.task), after=begun)
     return Estimate(seconds, size)
 
 

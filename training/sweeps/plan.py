@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, reading, write_durably
+from ...checkpoints import FedscopeError, explain_read_errors, write_durably
 from ...checkpoints.io.untrusted import RESULT, read_json
 from ...results import plain
 from ...results.base import versions
@@ -21,9 +21,9 @@ from ..config.config import Config, merge, methods_in, read_assignments
 from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
 from ..config.sources import Setup
 from ..settings.registry import METHOD_SECTIONS, canonical_method, find
-from ..settings.values import word_of
+from ..settings.values import format_value
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
-from .schedule import GIVEN, Shared, shared_histories
+from .schedule import GIVEN, SharedHistory, shared_histories
 
 FORMAT, VERSION, FILE = "fedscope-sweep", 1, "sweep.json"
 #: letters of a run's name, at most: a file's name ends at 255 bytes, and a log's is longer
@@ -34,7 +34,7 @@ _FLAGS = ("--recipe", "--scale", "--method", "--set")
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run of a sweep.
 
     Attributes:
@@ -72,12 +72,12 @@ class Plan:
         notes: what a scale has done, a sentence each.
     """
 
-    runs: tuple[Planned, ...]
+    runs: tuple[PlannedRun, ...]
     about: Mapping[str, Any]
     stored: Tables
     notes: tuple[str, ...] = ()
 
-    def of(self, name: str) -> Planned:
+    def of(self, name: str) -> PlannedRun:
         """A run by its name."""
         return next(run for run in self.runs if run.name == name)
 
@@ -123,7 +123,7 @@ class Plan:
                 temporary.write_text(tomli_w.dumps(dict(self.stored)), encoding="utf-8")
 
 
-def planned(
+def plan_sweep(
     setup: Setup,
     axes: Sequence[Sequence[Cell]],
     seeds: Sequence[int] = (),
@@ -152,25 +152,17 @@ def planned(
     if (count := len(cells) * max(1, len(seeds))) > MOST:
         raise FedscopeError(f"these are {count:,} runs, more than {MOST:,}; vary less")
     unlabelled = {key for axis in varied if not any(LABEL in cell for cell in axis) for cell in axis for key in cell}
-    runs: list[Planned] = []
+    runs: list[PlannedRun] = []
     smaller: list[str] = []
     used: set[tuple[str, str]] = set()
     for cell in cells:
-        method, tables = tables_of(cell)
         for seed in seeds or (None,):
-            seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
-            fitting = _fitting(given, setup, method, merge(tables, seeded))
-            used |= {(section, key) for section, table in fitting.items() for key in table}
-            below, above = (tables, (fitting, seeded)) if own else ({}, (methods_in(given), tables, fitting, seeded))
-            config = setup.config(method, *above, cell=below)
-            if seed in (None, *seeds[:1]):
-                smaller += setup.notes(config, method, *above, cell=below)
-            here = _in_small(cell, config) if own and setup.scale is not None else cell
-            named = {
-                key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL
-            }
-            words = _arguments(setup, method, merge(below, *above), config)
-            runs.append(Planned(_name(named, seed, config), here, seed, config.tables(), words))
+            run, notes, keys = _planned_run(
+                setup, given, cell, seed, own=own, unlabelled=unlabelled, noted=seed in (None, *seeds[:1])
+            )
+            runs.append(run)
+            smaller += notes
+            used |= keys
     method, tables = tables_of(cells[0])
     for section, table in given.items():
         for key in table:
@@ -182,7 +174,7 @@ def planned(
         runs = different
     _refuse_same(runs)
     runs = _uniquely_named(runs)
-    shared: list[Shared | None] = shared_histories([run.config for run in runs]) if share else [None] * len(runs)
+    shared: list[SharedHistory | None] = shared_histories([run.config for run in runs]) if share else [None] * len(runs)
     runs = [
         run if of is None else replace(run, after=(runs[of.trunk].name, of.round))
         for run, of in zip(runs, shared, strict=True)
@@ -198,6 +190,29 @@ def planned(
     return Plan(tuple(runs), about, setup.stored, tuple(notes))
 
 
+def _planned_run(
+    setup: Setup, given: Tables, cell: Cell, seed: int | None, *, own: bool, unlabelled: set[str], noted: bool
+) -> tuple[PlannedRun, Sequence[str], set[tuple[str, str]]]:
+    """A run of a cell and a seed, notes on its scale where they are asked for, and which of the given settings it has.
+
+    Args:
+        given: the settings of all runs.
+        own: whether the recipe varies the cells, so that a scale makes them smaller, too.
+        unlabelled: keys of axes without labels, which names say beside a label.
+    """
+    method, tables = tables_of(cell)
+    seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
+    fitting = _fitting(given, setup, method, merge(tables, seeded))
+    below, above = (tables, (fitting, seeded)) if own else ({}, (methods_in(given), tables, fitting, seeded))
+    config = setup.config(method, *above, cell=below)
+    notes = setup.notes(config, method, *above, cell=below) if noted else ()
+    here = _in_small(cell, config) if own and setup.scale is not None else cell
+    named = {key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL}
+    words = _arguments(setup, method, merge(below, *above), config)
+    used = {(section, key) for section, table in fitting.items() for key in table}
+    return PlannedRun(_name(named, seed, config), here, seed, config.tables(), words), notes, used
+
+
 def read_plan(folder: Path, *, checked: bool = True) -> Plan:
     """The plan of a sweep's folder.
 
@@ -210,7 +225,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
     path = folder / FILE
     if not path.is_file():
         raise FedscopeError(f"{folder} is not a sweep: it has no {FILE}; give the --out of fedscope sweep")
-    with reading(path, "the plan of a sweep"):
+    with explain_read_errors(path, "the plan of a sweep"):
         raw = read_json(path, "the plan of a sweep", "restore it from a copy", RESULT)
         if raw["format"] != FORMAT:
             raise FedscopeError(f"{path} is not the plan of a sweep; give the --out of fedscope sweep")
@@ -219,7 +234,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
                 f"{path} is of version {raw['version']}, this fedscope knows {VERSION}; update fedscope"
             )
         runs = tuple(
-            Planned(
+            PlannedRun(
                 entry["name"],
                 entry["settings"],
                 entry["seed"],
@@ -237,7 +252,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
         return Plan(runs, about, raw["config"], tuple(raw["notes"]))
 
 
-def _refuse_unsafe(path: Path, runs: Sequence[Planned]) -> None:
+def _refuse_unsafe(path: Path, runs: Sequence[PlannedRun]) -> None:
     """Refuse a plan that would write beside its folder, or ask for more than a configuration.
 
     Raises:
@@ -255,7 +270,7 @@ def _refuse_unsafe(path: Path, runs: Sequence[Planned]) -> None:
             )
 
 
-def difference(there: Plan, asked: Plan) -> str:
+def describe_difference(there: Plan, asked: Plan) -> str:
     """In what two plans differ first, as the end of a sentence; "" where they are of the same runs.
 
     How runs share their first rounds makes none: their results are the same.
@@ -270,7 +285,7 @@ def difference(there: Plan, asked: Plan) -> str:
             for key in sorted({*table, *before[section]}):
                 old, new = before[section].get(key), table.get(key)
                 if old != new:
-                    return f", with {section}.{key} = {word_of(old)} in {run.name}, not {word_of(new)}"
+                    return f", with {section}.{key} = {format_value(old)} in {run.name}, not {format_value(new)}"
     return ""
 
 
@@ -296,7 +311,7 @@ def _arguments(setup: Setup, method: str | None, settings: Tables, config: Confi
     elif setup.stored:
         words += [GIVEN]
     if setup.scale is not None:
-        words += ["--scale", word_of(setup.scale)]
+        words += ["--scale", format_value(setup.scale)]
     if method:
         words += ["--method", method]
     said = {section: dict(table) for section, table in settings.items()}
@@ -314,7 +329,9 @@ def _arguments(setup: Setup, method: str | None, settings: Tables, config: Confi
 
 def _assignments(settings: Tables) -> list[str]:
     """``section.key=value``, as ``--set`` takes them."""
-    return [f"{section}.{key}={word_of(value)}" for section, table in settings.items() for key, value in table.items()]
+    return [
+        f"{section}.{key}={format_value(value)}" for section, table in settings.items() for key, value in table.items()
+    ]
 
 
 def _in_small(cell: Cell, config: Config) -> Cell:
@@ -326,7 +343,7 @@ def _in_small(cell: Cell, config: Config) -> Cell:
     }
 
 
-def _first_of_each(runs: Sequence[Planned]) -> Iterator[Planned]:
+def _first_of_each(runs: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
     """Runs that no earlier one is the same as."""
     seen: set[str] = set()
     for run in runs:
@@ -358,19 +375,19 @@ def _refuse_double_keys(axes: Sequence[Sequence[Cell]], given: Tables, seeds: Se
                 raise FedscopeError(f"{key} is given twice, by itself and by --seeds; leave one out")
 
 
-def _refuse_same(runs: Sequence[Planned]) -> None:
-    seen: dict[str, Planned] = {}
+def _refuse_same(runs: Sequence[PlannedRun]) -> None:
+    seen: dict[str, PlannedRun] = {}
     for run in runs:
         key = json.dumps(run.tables, sort_keys=True)
         if key in seen:
-            one, other = (_spoken(planned.cell) for planned in (seen[key], run))
+            one, other = (_describe_cell(plan_sweep.cell) for plan_sweep in (seen[key], run))
             raise FedscopeError(f"{one} and {other} are the same run, setting by setting; leave one out")
         seen[key] = run
 
 
-def _spoken(cell: Cell) -> str:
+def _describe_cell(cell: Cell) -> str:
     """``method=fma average.method=ima``."""
-    return " ".join(f"{key}={word_of(value)}" for key, value in cell.items())
+    return " ".join(f"{key}={format_value(value)}" for key, value in cell.items())
 
 
 def _name(cell: Cell, seed: int | None, config: Config) -> str:
@@ -392,7 +409,7 @@ def _word(key: str, value: Any) -> str:
     last = key.rpartition(".")[2]
     if key == METHOD:
         value = canonical_method(str(value))
-    return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{word_of(value)}")
+    return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{format_value(value)}")
 
 
 def _slug(text: str) -> str:
@@ -401,7 +418,7 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9_.]+", "-", exact).strip("-.")
 
 
-def _uniquely_named(runs: Sequence[Planned]) -> list[Planned]:
+def _uniquely_named(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Runs whose names are no other's: of equal ones the second ends with 2, ..."""
     used: set[str] = set()
     named = []

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..settings.values import word_of
+from ..settings.values import format_value
 
 if TYPE_CHECKING:
     from ..config.config import Config
     from ..methods.base import AverageMethod
-    from .plan import Plan, Planned
+    from .plan import Plan, PlannedRun
 
 #: the configuration that a sweep was given, kept in its folder
 GIVEN = "config.toml"
@@ -21,7 +21,7 @@ RUNS, LOGS = "runs", "logs"
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedHistory:
     """A run goes on from a round of another one.
 
     Attributes:
@@ -32,7 +32,7 @@ class Shared:
     round: int
 
 
-def shared_histories(configs: Sequence[Config]) -> list[Shared | None]:
+def shared_histories(configs: Sequence[Config]) -> list[SharedHistory | None]:
     """For each run the one that it can branch from, bit for bit as if trained alone; None: trained from its start.
 
     Runs share rounds where their averages alone differ: before an average begins nothing depends on it (IMA before
@@ -42,14 +42,14 @@ def shared_histories(configs: Sequence[Config]) -> list[Shared | None]:
 
     >>> both = [Config.read({"average": {"method": name}, "run": {"rounds": 20}}) for name in ("none", "ima")]
     >>> shared_histories(both)
-    [Shared(trunk=1, round=14), None]
+    [SharedHistory(trunk=1, round=14), None]
     """
     groups: dict[str, list[int]] = {}
     for i, config in enumerate(configs):
         tables = config.tables()
         del tables["average"]
         groups.setdefault(json.dumps(tables, sort_keys=True), []).append(i)
-    found: list[Shared | None] = [None] * len(configs)
+    found: list[SharedHistory | None] = [None] * len(configs)
     for members in groups.values():
         starts = {i: configs[i].average.begins() for i in members}
         averages = {i: start for i, start in starts.items() if start is not None}
@@ -60,7 +60,7 @@ def shared_histories(configs: Sequence[Config]) -> list[Shared | None]:
             start = starts[i]
             round = (averages[trunk] if start is None else start) - 1
             if i != trunk and round >= 1 and _can_branch(configs[i].average, configs[trunk].average):
-                found[i] = Shared(trunk, round)
+                found[i] = SharedHistory(trunk, round)
     return found
 
 
@@ -71,14 +71,14 @@ def _can_branch(own: AverageMethod, trunk: AverageMethod) -> bool:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainStep:
     """A run is trained on to a round.
 
     Attributes:
         run: whose; until: the round after which it waits for its branches, None for its last one.
     """
 
-    run: Planned
+    run: PlannedRun
     until: int | None = None
 
     @property
@@ -87,9 +87,9 @@ class Step:
         return self.until or self.run.rounds
 
 
-def steps_of(plan: Plan) -> Iterator[Step]:
+def steps_of(plan: Plan) -> Iterator[TrainStep]:
     """All steps, in order: a run that others branch from waits at their rounds, where all that they need is there."""
-    branches: dict[str, list[tuple[int, Planned]]] = {}
+    branches: dict[str, list[tuple[int, PlannedRun]]] = {}
     for run in plan.runs:
         if run.after is not None:
             branches.setdefault(run.after[0], []).append((run.after[1], run))
@@ -100,13 +100,13 @@ def steps_of(plan: Plan) -> Iterator[Step]:
         for round, other in sorted(branches.get(run.name, ()), key=lambda branch: branch[0]):
             if round > waits:
                 waits = round
-                yield Step(run, waits)
-            yield Step(other)
-        yield Step(run)
+                yield TrainStep(run, waits)
+            yield TrainStep(other)
+        yield TrainStep(run)
 
 
 def arguments_of(
-    step: Step, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
+    step: TrainStep, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
 ) -> list[str] | None:
     """The words behind ``fedscope`` for a step; None where nothing is left to do.
 
@@ -127,7 +127,7 @@ def arguments_of(
         average = dict(run.tables["average"])
         words = ["--average", average.pop("method")]
         for key, value in average.items():
-            words += ["--set", f"average.{key}={word_of(value)}"]
+            words += ["--set", f"average.{key}={format_value(value)}"]
         return ["train", "--from", f"{trunk}@{run.after[1]}", *words, "--out", out, *wait]
     # a branch whose trunk has failed, or has gone on without it, is trained from its start
     words = [str(given or folder / GIVEN) if word == GIVEN else word for word in run.arguments]

@@ -12,8 +12,8 @@ from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.runs.run import visible_rounds
 from ...results import plain
 from ..config.recipes import Tables
-from ..settings.values import word_of
-from .plan import Plan, Planned
+from ..settings.values import format_value
+from .plan import Plan, PlannedRun
 from .schedule import RUNS
 
 FAILURES = "failures.json"
@@ -21,7 +21,7 @@ FAILURES = "failures.json"
 _SETTLED = (("run", "device"), ("run", "engine"), ("model", "task"), ("model", "weights"), ("data", "partition"))
 
 
-def rounds_of(folder: Path, planned: Planned) -> int | None:
+def rounds_of(folder: Path, planned: PlannedRun) -> int | None:
     """The last recorded round of a run of a sweep, 0 where there is none yet; None where there is no run.
 
     Raises:
@@ -41,7 +41,7 @@ def rounds_in(folder: Path, name: str) -> int:
     return max(rounds, default=0)
 
 
-def _refuse_other(run: Run, planned: Planned) -> None:
+def _refuse_other(run: Run, planned: PlannedRun) -> None:
     """Refuse a run with other settings than the plan's.
 
     Raises:
@@ -61,7 +61,7 @@ def _refuse_other(run: Run, planned: Planned) -> None:
             if old != new and (section, key) not in _SETTLED:
                 raise FedscopeError(
                     f"{run.path} is not the run that the sweep's plan has there: its {section}.{key} is "
-                    f"{word_of(old)}, not {word_of(new)}; move it elsewhere, and it is trained again"
+                    f"{format_value(old)}, not {format_value(new)}; move it elsewhere, and it is trained again"
                 )
 
 

@@ -17,7 +17,7 @@ from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from .axes import checked_seeds, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
-from .plan import FILE, Plan, Planned, difference, planned, read_plan
+from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
 from .running import SweepWatcher, train_sweep
 from .schedule import RUNS
 from .state import failures_in, rounds_of
@@ -54,7 +54,7 @@ class Sweep:
     def _complete(self) -> frozenset[str]:
         return frozenset(run.name for run in self.plan.runs if self._is_complete(run))
 
-    def _is_complete(self, run: Planned) -> bool:
+    def _is_complete(self, run: PlannedRun) -> bool:
         try:
             return (rounds_of(self.path, run) or 0) >= run.rounds
         except FedscopeError:  # a damaged run, or another one: training says which
@@ -95,7 +95,7 @@ def sweep(
             each a mapping of several settings. Without any what the recipe varies.
         out: the sweep's folder: new, or with the same plan.
         recipe: a paper's set-up; config: or a ``.toml`` file or its tables; neither for the defaults of ``train``.
-        scale: of the recipe or the configuration, see :func:`~fedscope.training.config.scale.scaled`.
+        scale: of the recipe or the configuration, see :func:`~fedscope.training.config.scale.scale_tables`.
         seeds: each sets ``run.seed`` and ``data.seed``.
         settings: tables of settings of all runs.
         share: train once what several runs have in common, see
@@ -105,7 +105,7 @@ def sweep(
         job: what each job is given, see :class:`~fedscope.training.jobs.job_settings.JobSettings`.
 
     Raises:
-        FedscopeError: what :func:`~fedscope.training.sweeps.plan.planned` refuses; an ``out`` that holds something
+        FedscopeError: what :func:`~fedscope.training.sweeps.plan.plan_sweep` refuses; an ``out`` that holds something
             else; a launcher that is not there.
         KeyboardInterrupt: passed on; the same call goes on.
 
@@ -127,7 +127,7 @@ def sweep(
         for key, values in axes.items():
             refuse_strange_values(key, values)
         axes = [[{key: value} for value in values] for key, values in axes.items()]
-    plan = planned(Setup(recipe, stored, scale), axes, checked_seeds(seeds), settings, share=share)
+    plan = plan_sweep(Setup(recipe, stored, scale), axes, checked_seeds(seeds), settings, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 
 
@@ -182,7 +182,7 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
     """
     if (out / FILE).exists():
         there = read_plan(out)
-        if other := difference(there, plan):
+        if other := describe_difference(there, plan):
             raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or --resume {out}")
         return there
     if out.exists() and not out.is_dir():

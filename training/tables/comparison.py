@@ -17,16 +17,16 @@ from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.errors import listed
 from ...checkpoints.io.visible_text import visible
 from ...results import Table, TableResult, number
-from ..curves.measures import TOTALS, Measure, measure_of
+from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
-from .gathered import Entry, Gathered, gather
-from .layout import axes_of, position, says, unsaid, words_of
-from .statistics import Paired, paired
+from .gathered import Gathered, TableRun, gather
+from .layout import axes_of, position, says, unsaid_settings, words_of
+from .statistics import PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
-from .telling_apart import about_rows, placed
+from .telling_apart import Placed, about_rows, place_runs
 
 if TYPE_CHECKING:
     pass
@@ -130,10 +130,10 @@ class Comparison(TableResult):
         sign = -1 if known.is_accuracy else 1
         return min(there, key=lambda cell: sign * cell.mean).row if len(there) > 1 else ""
 
-    def difference(self, cell: Cell) -> Paired | None:
+    def difference(self, cell: Cell) -> PairedDifference | None:
         """To the baseline's cell of the same column, paired over the seeds."""
         other = self.cell(self.baseline, cell.column, cell.measure)
-        return None if other is None or other is cell else paired(cell.values, other.values)
+        return None if other is None or other is cell else paired_difference(cell.values, other.values)
 
     def ratio(self, cell: Cell) -> float:
         """The baseline's rounds to the target over this one's; NaN where one never has it."""
@@ -146,9 +146,9 @@ class Comparison(TableResult):
         Raises:
             FedscopeError: another form.
         """
-        from .forms import written
+        from .forms import format_table
 
-        return written(self, form)
+        return format_table(self, form)
 
     def rows(self) -> list[Any]:
         """BASE.table.csv: a row a cell and seed."""
@@ -256,60 +256,27 @@ def table(
     about_data = _other_data(gathered, (*rows, *columns))
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
-    if of not in OF:
-        raise FedscopeError(f"--of {of!r} is not a model{nearest(of, OF)}; give {', '.join(OF)}")
-    if last is not None and (not isinstance(last, Integral) or last < 1):
-        raise FedscopeError(f"--last {last} is not a number of rounds; give 1 or more")
-    if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
-        raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+    _refuse_options(of, last, target)
 
-    def badness(entry: Entry) -> float:
+    def badness(entry: TableRun) -> float:
         value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
         return -value if chosen[0].is_accuracy else value
 
-    def place(entry: Entry) -> str:
+    def place(entry: TableRun) -> str:
         return ", ".join(part for part in (words_of(rows, entry), words_of(columns, entry)) if part)
 
     tuned, choices = best_of_grid(gathered.entries, best_of, place, badness)
     gathered = replace(gathered, entries=tuple(tuned))
 
-    def row_of(entry: Entry) -> str:
+    def row_of(entry: TableRun) -> str:
         return words_of(rows, entry)
 
-    there = placed(gathered.entries, row_of, lambda entry: words_of(columns, entry))
-    places: dict[tuple[str, str, str], dict[str, Entry]] = {}
-    kinds = ("global", "averaged") if of == "both" else (of,)
+    there = place_runs(gathered.entries, row_of, lambda entry: words_of(columns, entry))
     commands: dict[str, list[str]] = {}
     for one in there:
         commands.setdefault(one.row, []).append(one.entry.command)
-        for kind in kinds:
-            named = ", ".join(part for part in (one.column, kind if of == "both" else "") if part)
-            for measure in chosen:
-                places.setdefault((one.row, named, measure.name), {})[one.seed] = one.entry
-    cells, windows = [], set[int]()
-    for (row, column, name), seeds in places.items():
-        measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
-        values: dict[str, float] = {}
-        reached: dict[str, int | None] = {}
-        for seed, entry in seeds.items():
-            curve = _of(entry.curve, kind, measure)
-            values[seed], _, window = curve.tail(name, last)
-            windows.add(window)
-            if target is not None and measure.is_reachable:
-                reached[seed] = curve.reach(measure, target).round
-        cells.append(Cell(row, column, name, values, reached))
-    if all(np.isnan(cell.mean) for cell in cells):
-        names = ", ".join(measure.name for measure in chosen)
-        raise FedscopeError(f"no run has measured {names}; give another --measure, as test_error or test_loss")
-    named_rows = list(dict.fromkeys(cell.row for cell in cells))
-    if baseline is not None and baseline not in named_rows and canonical_method(baseline) in named_rows:
-        baseline = canonical_method(baseline)
-    if baseline is not None and baseline not in named_rows:
-        raise FedscopeError(
-            f"--baseline {baseline!r} is not a row{nearest(baseline, named_rows)}; the rows are {listed(named_rows)}"
-        )
-    if baseline is None:
-        baseline = next((name for name in BASELINES if name in named_rows and len(named_rows) > 1), "")
+    cells, windows = _cells(there, chosen, of, last, target)
+    baseline = _baseline(baseline, list(dict.fromkeys(cell.row for cell in cells)))
     return Comparison(
         cells=tuple(cells),
         last=last,
@@ -333,6 +300,67 @@ def table(
     )
 
 
+def _refuse_options(of: str, last: int | None, target: float | None) -> None:
+    """Refuse another model, number of rounds or accuracy than there can be.
+
+    Raises:
+        FedscopeError: names it.
+    """
+    if of not in OF:
+        raise FedscopeError(f"--of {of!r} is not a model{nearest(of, OF)}; give {', '.join(OF)}")
+    if last is not None and (not isinstance(last, Integral) or last < 1):
+        raise FedscopeError(f"--last {last} is not a number of rounds; give 1 or more")
+    if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
+        raise FedscopeError(f"--target {target} is not an accuracy; give one above 0 and at most 1, as 0.8 for 80 %")
+
+
+def _cells(
+    there: Sequence[Placed], chosen: Sequence[CurveMeasure], of: str, last: int | None, target: float | None
+) -> tuple[list[Cell], set[int]]:
+    """The cells of runs that have their places, and over how many rounds their means are.
+
+    Raises:
+        FedscopeError: no run has measured what was chosen.
+    """
+    places: dict[tuple[str, str, str], dict[str, TableRun]] = {}
+    kinds = ("global", "averaged") if of == "both" else (of,)
+    for one in there:
+        for kind in kinds:
+            named = ", ".join(part for part in (one.column, kind if of == "both" else "") if part)
+            for measure in chosen:
+                places.setdefault((one.row, named, measure.name), {})[one.seed] = one.entry
+    cells, windows = list[Cell](), set[int]()
+    for (row, column, name), seeds in places.items():
+        measure, kind = measure_of(name), column.rpartition(", ")[2] if of == "both" else of
+        values: dict[str, float] = {}
+        reached: dict[str, int | None] = {}
+        for seed, entry in seeds.items():
+            curve = _of(entry.curve, kind, measure)
+            values[seed], _, window = curve.tail(name, last)
+            windows.add(window)
+            if target is not None and measure.is_reachable:
+                reached[seed] = curve.reach(measure, target).round
+        cells.append(Cell(row, column, name, values, reached))
+    if all(np.isnan(cell.mean) for cell in cells):
+        names = ", ".join(measure.name for measure in chosen)
+        raise FedscopeError(f"no run has measured {names}; give another --measure, as test_error or test_loss")
+    return cells, windows
+
+
+def _baseline(asked: str | None, rows: Sequence[str]) -> str:
+    """The row that others are compared with; "" for none.
+
+    Raises:
+        FedscopeError: a row that is not there.
+    """
+    if asked is None:
+        return next((name for name in BASELINES if name in rows and len(rows) > 1), "")
+    found = next((name for name in (asked, canonical_method(asked)) if name in rows), None)
+    if found is None:
+        raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {listed(rows)}")
+    return found
+
+
 def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[str, Any]:
     """The first setting of the columns that is a number in all runs, and of each column its value and what else it is
     called."""
@@ -353,7 +381,7 @@ def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[s
     return {}
 
 
-def _of(curve: Curve, kind: str, measure: Measure) -> Curve:
+def _of(curve: Curve, kind: str, measure: CurveMeasure) -> Curve:
     """A curve whose deployed model is the one that was asked for."""
     if kind == "deployed" or f"averaged_{measure.column}" not in curve.values:
         return curve
@@ -377,7 +405,7 @@ def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
     """
     if "data.name" in asked or "data.name" in gathered.varied:
         return []
-    kinds: dict[str, Entry] = {}
+    kinds: dict[str, TableRun] = {}
     for entry in gathered.entries:
         kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
     for one, other in combinations(kinds.values(), 2):
@@ -395,7 +423,7 @@ def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
     return [f"{listed(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
 
 
-def _short(gathered: Gathered, measures: Sequence[Measure], of: str, last: int) -> list[str]:
+def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int) -> list[str]:
     """Says where the last rounds are all that there are: such a mean holds the first ones, too."""
     kinds = ("global", "averaged") if of == "both" else (of,)
     short = {}
@@ -416,7 +444,7 @@ def _short(gathered: Gathered, measures: Sequence[Measure], of: str, last: int) 
 def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
     """Says in which settings rows differ that no row and no column names."""
     notes = []
-    for key in unsaid(gathered.entries, said):
+    for key in unsaid_settings(gathered.entries, said):
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
         notes.append(f"rows differ in {key}, too: {listed(values, 5)}; --columns {key} sets them apart")
     return notes + _silent(gathered)
@@ -431,7 +459,7 @@ def _silent(gathered: Gathered) -> list[str]:
     return [f"{listed(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
 
 
-def _said(entry: Entry) -> list[str]:
+def _said(entry: TableRun) -> list[str]:
     return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
 
 

@@ -11,7 +11,7 @@ from ...plotting.spread import mean_bars
 from ...plotting.style import CHARACTER, literal, look_of, paper_style, shortened
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
-from ..curves.summary import broken
+from ..curves.summary import break_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +80,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
             even(axes.xaxis, "auto")
         named = literal(key.rpartition(".")[2].replace("_", " "))
         axes.set_xlabel(f"{named}{log}" if key else "")
-        axes.set_ylabel(broken(measure.label))
+        axes.set_ylabel(break_label(measure.label))
         handles = axes.get_legend_handles_labels()[0]
         if seeds:
             handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))

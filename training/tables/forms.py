@@ -31,7 +31,7 @@ LAST_ONE = "each run's last measured round"
 _TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
 
 
-def written(table: Comparison, form: str) -> str:
+def format_table(table: Comparison, form: str) -> str:
     """The table in a form.
 
     Raises:
@@ -42,7 +42,7 @@ def written(table: Comparison, form: str) -> str:
 
 
 def refuse_unknown(form: str) -> None:
-    """Raises as :func:`written`."""
+    """Raises as :func:`format_table`."""
     if form not in FORMS:
         raise FedscopeError(f"--format {form!r} is not known{nearest(form, FORMS)}; give {', '.join(FORMS)}")
 

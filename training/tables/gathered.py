@@ -20,7 +20,7 @@ _ASIDE = ("record.", "run.device", "run.engine", "run.evaluate")
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableRun:
     """One run of a table.
 
     Attributes:
@@ -54,7 +54,7 @@ class Gathered:
         varied: what the sweeps vary on purpose.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TableRun, ...]
     missing: tuple[str, ...] = ()
     varied: frozenset[str] = field(default_factory=frozenset)
 
@@ -65,7 +65,7 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
     Raises:
         FedscopeError: nothing, what is neither, a run without rounds, or one given twice.
     """
-    entries: list[Entry] = []
+    entries: list[TableRun] = []
     missing: list[str] = []
     varied: set[str] = set()
     for one in given:
@@ -101,7 +101,7 @@ def _own_command(run: Run) -> str:
     return shlex.join(["fedscope", "train", str(run.path / "config.toml"), "--out", f"{run.path}-again"])
 
 
-def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> Entry:
+def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> TableRun:
     last = run.round("last").number  # says that there is none
     settings = {**label, "method": method_of(run), **settings_of(run)}
     if run.is_foreign:  # an average over rounds is a part of its method
@@ -110,10 +110,10 @@ def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> Entry
     metrics = metrics_of(run)
     curve = Curve(name, metrics["round"].astype(int), {key: metrics[key] for key in metrics if key != "round"})
     of = int((run.config or {}).get("run", {}).get("rounds", last))
-    return Entry(name, kept, both_seeds(run), run.info.get("data", {}), curve, (last, of), command, run)
+    return TableRun(name, kept, both_seeds(run), run.info.get("data", {}), curve, (last, of), command, run)
 
 
-def with_names_of_data(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def with_names_of_data(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
     """The runs, with the data of recorded ones called as by a trained run on the same: paths vary."""
     trained = [entry for entry in entries if not entry.is_recorded]
     made = []
@@ -124,7 +124,7 @@ def with_names_of_data(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(made)
 
 
-def apart_from_trained(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def apart_from_trained(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
     """The runs, with those that another program recorded under the name of a method that others are trained with here
     called ``fedprox (recorded)``: a name alone does not say that both do the same."""
     trained = {entry.settings["method"] for entry in entries if not entry.is_recorded}

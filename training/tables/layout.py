@@ -8,7 +8,7 @@ from typing import Any
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.errors import listed
 from ..curves.run_names import with_average
-from .gathered import Entry
+from .gathered import TableRun
 
 #: the keys that name a method, in the order in which they are looked at
 NAMING = ("label", "method", "average.method")
@@ -17,7 +17,7 @@ PAIR = ("method", "average.method")
 _METHODS = ("client.method", "server.method")
 
 
-def varied(entries: Sequence[Entry]) -> list[str]:
+def varied_settings(entries: Sequence[TableRun]) -> list[str]:
     """The settings in which runs differ on purpose: what follows from a label or a method is none of them.
 
     FedProx has a ``client.mu`` that others lack, which is no axis of a table; two of its runs with other ``client.mu``
@@ -33,12 +33,12 @@ def varied(entries: Sequence[Entry]) -> list[str]:
     return found
 
 
-def _alike(key: str, other: str, entries: Sequence[Entry]) -> bool:
+def _alike(key: str, other: str, entries: Sequence[TableRun]) -> bool:
     """Whether two sections have one setting: ``client.gamma`` and ``server.gamma``, in all runs of one value."""
     return _last(key) == _last(other) and all(e.settings.get(key) == e.settings.get(other) for e in entries)
 
 
-def unsaid(entries: Sequence[Entry], said: Sequence[str]) -> list[str]:
+def unsaid_settings(entries: Sequence[TableRun], said: Sequence[str]) -> list[str]:
     """Settings of data, model and run that go with the method, and so are no column, though they are none of its own:
     FedProx of 4 rounds beside FMA of 8. A label stands for whatever it was given to.
 
@@ -52,16 +52,16 @@ def unsaid(entries: Sequence[Entry], said: Sequence[str]) -> list[str]:
     return [key for key in shared if _values(key, [one for one in entries if says(one, key)]) > 1]
 
 
-def says(entry: Entry, key: str) -> bool:
+def says(entry: TableRun, key: str) -> bool:
     """Whether a setting of a run is known: what a recorded run leaves out may be anything."""
     return key in entry.settings or not entry.is_recorded
 
 
-def _values(key: str, entries: Sequence[Entry]) -> int:
+def _values(key: str, entries: Sequence[TableRun]) -> int:
     return len({repr(entry.settings.get(key)) for entry in entries})
 
 
-def _follows(key: str, known: Sequence[str], entries: Sequence[Entry]) -> bool:
+def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> bool:
     """Whether the naming settings that are known already give a setting's value."""
     naming = [name for name in known if name in NAMING]
     if key in NAMING[1:] and "label" not in naming:
@@ -75,7 +75,7 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[Entry]) -> bool:
 
 
 def axes_of(
-    entries: Sequence[Entry], rows: Sequence[str] = (), columns: Sequence[str] = (), beside: Sequence[str] = ()
+    entries: Sequence[TableRun], rows: Sequence[str] = (), columns: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The settings of rows and of columns: those asked for, else the first varied one, and all others.
 
@@ -87,7 +87,7 @@ def axes_of(
     """
     for option, keys in (("--rows", rows), ("--columns", columns)):
         refuse_unknown_keys(option, keys, entries)
-    different = varied(entries)
+    different = varied_settings(entries)
     left = [key for key in different if key not in (*rows, *columns, *beside)]
     if "average.method" in left and (not _crossed(entries) or (rows and columns)):
         # somebody who says method means what --method chose, and that chose the average, too
@@ -109,7 +109,7 @@ def axes_of(
     return tuple(rows), tuple(columns)
 
 
-def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[Entry]) -> None:
+def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[TableRun]) -> None:
     """Refuse what is no setting of the runs.
 
     Raises:
@@ -137,14 +137,14 @@ def _paired(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(made))
 
 
-def _crossed(entries: Sequence[Entry]) -> bool:
+def _crossed(entries: Sequence[TableRun]) -> bool:
     """Whether several methods each have all of several averages, which are columns then: a paper's "+ IMA"."""
     pairs = {tuple(str(entry.settings.get(key)) for key in PAIR) for entry in entries}
     methods, averages = ({pair[i] for pair in pairs} for i in (0, 1))
     return len(methods) > 1 and len(pairs) == len(methods) * len(averages)
 
 
-def words_of(keys: Sequence[str], entry: Entry) -> str:
+def words_of(keys: Sequence[str], entry: TableRun) -> str:
     """What a run is called by some of its settings: values alone where they say what they are.
 
     >>> from types import SimpleNamespace
@@ -171,7 +171,7 @@ def _last(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _word(key: str, entry: Entry, name: str) -> str:
+def _word(key: str, entry: TableRun, name: str) -> str:
     """One setting of a run; ``name`` is what it is called beside its value."""
     value = entry.settings.get(key)
     if key == "average.method" and value in (None, "none"):

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from .gathered import Entry
+from .gathered import TableRun
 from .layout import refuse_unknown_keys, words_of
 
 
 def best_of(
-    entries: Sequence[Entry], keys: Sequence[str], place: Callable[[Entry], str], badness: Callable[[Entry], float]
-) -> tuple[list[Entry], list[str]]:
+    entries: Sequence[TableRun],
+    keys: Sequence[str],
+    place: Callable[[TableRun], str],
+    badness: Callable[[TableRun], float],
+) -> tuple[list[TableRun], list[str]]:
     """(the runs of the best values, what was chosen, a sentence a place).
 
     As papers tune a method: of every place the values with the least mean over the seeds, the first of equal ones. They
@@ -31,7 +34,7 @@ def best_of(
     refuse_unknown_keys("--best-of", keys, entries)
     if not keys:
         return list(entries), []
-    found: dict[str, dict[str, list[Entry]]] = {}
+    found: dict[str, dict[str, list[TableRun]]] = {}
     for entry in entries:
         found.setdefault(place(entry), {}).setdefault(words_of(keys, entry), []).append(entry)
     kept, notes = [], []
@@ -46,7 +49,7 @@ def best_of(
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifference:
     """A mean difference over n seeds.
 
     Attributes:
@@ -62,14 +65,14 @@ class Paired:
     seeds: int
 
 
-def paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Paired | None:
+def paired_difference(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> PairedDifference | None:
     """The mean of d_s = value_s − baseline_s over the seeds s that both have, its interval d̄ ± t s_d/√n, and the
     paired t-test's p; None without a common seed.
 
     The test supposes that differences over seeds are about normal. With two seeds t is 12.7 and with three 4.3, so that
     only differences far greater than their deviation show.
 
-    >>> found = paired({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.0})
+    >>> found = paired_difference({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.0})
     >>> found.mean, round(found.low, 2), round(found.high, 2), round(found.p, 3)
     (2.0, -0.48, 4.48, 0.074)
     """
@@ -81,8 +84,8 @@ def paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Paired
     differences = np.array([values[seed] - baseline[seed] for seed in seeds])
     mean, n = float(differences.mean()), len(seeds)
     if n == 1:
-        return Paired(mean, nan, nan, nan, 1)
+        return PairedDifference(mean, nan, nan, nan, 1)
     error = float(differences.std(ddof=1)) / sqrt(n)
     reach = float(stdtrit(n - 1, 0.975)) * error
     p = float(2 * stdtr(n - 1, -abs(mean) / error)) if error else nan
-    return Paired(mean, mean - reach, mean + reach, p, n)
+    return PairedDifference(mean, mean - reach, mean + reach, p, n)

@@ -9,7 +9,7 @@ from itertools import combinations
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
 from ..curves.run_names import is_copy
-from .gathered import Entry
+from .gathered import TableRun
 
 Place = tuple[str, str]
 
@@ -18,20 +18,22 @@ Place = tuple[str, str]
 class Placed:
     """A run in its row and column, under its seed."""
 
-    entry: Entry
+    entry: TableRun
     row: str
     column: str
     seed: str
 
 
-def placed(entries: Sequence[Entry], row: Callable[[Entry], str], column: Callable[[Entry], str]) -> list[Placed]:
+def place_runs(
+    entries: Sequence[TableRun], row: Callable[[TableRun], str], column: Callable[[TableRun], str]
+) -> list[Placed]:
     """Every run's place. Runs of one place share a cell if they say different seeds. One that says no seed, or the seed
     of another run that is none of its copies, has a row of its own, with its folder's name.
 
     Raises:
         FedscopeError: a run that is there twice; two trained runs of the same settings and seeds, which are one draw.
     """
-    cells: dict[Place, list[Entry]] = {}
+    cells: dict[Place, list[TableRun]] = {}
     for entry in entries:
         cells.setdefault((row(entry), column(entry)), []).append(entry)
     alone: dict[int, str] = {}
@@ -57,7 +59,7 @@ def placed(entries: Sequence[Entry], row: Callable[[Entry], str], column: Callab
     return made
 
 
-def about_rows(places: Sequence[Placed], row: Callable[[Entry], str]) -> list[str]:
+def about_rows(places: Sequence[Placed], row: Callable[[TableRun], str]) -> list[str]:
     """Why runs of one method have rows of their own, a sentence."""
     alone = [one.entry for one in places if one.row != row(one.entry)]
     unsaid = [entry.name for entry in alone if seed_of(entry) is None]
@@ -77,7 +79,7 @@ def about_rows(places: Sequence[Placed], row: Callable[[Entry], str]) -> list[st
     return notes
 
 
-def seed_of(entry: Entry) -> str | None:
+def seed_of(entry: TableRun) -> str | None:
     """``3``, or ``3/0`` where run and data have two; None where the run says none."""
     run, data = entry.seed
     if run is None:
@@ -85,7 +87,7 @@ def seed_of(entry: Entry) -> str | None:
     return str(run) if run == data or data is None else f"{run}/{data}"
 
 
-def _refuse_same(one: Entry, other: Entry) -> None:
+def _refuse_same(one: TableRun, other: TableRun) -> None:
     seed = seed_of(one) or seed_of(other)
     with_seed = f" (seed {seed})" if seed is not None else ""
     if one.run is None or other.run is None:
@@ -100,5 +102,5 @@ def _refuse_same(one: Entry, other: Entry) -> None:
         )
 
 
-def _history(entry: Entry) -> object:
+def _history(entry: TableRun) -> object:
     return None if entry.run is None else entry.run.info.get("branch", {}).get("history")

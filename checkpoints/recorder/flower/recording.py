@@ -93,7 +93,7 @@ def record(
 
 
 def _kind(strategy: Any) -> type[MessageWatch] | type[ResultWatch]:
-    """Of which interface a strategy is.
+    """Find the interface that a strategy has.
 
     Raises:
         FedscopeError: of neither; a class.

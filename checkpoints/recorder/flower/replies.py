@@ -23,7 +23,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sent.
+    """A client's reply.
 
     Attributes:
         node: Flower's number of the client, or its name.
@@ -59,7 +59,7 @@ def partition_mod(message: Any, context: Any, call_next: Callable[[Any, Any], An
 
 
 def of_messages(messages: Sequence[Any], model_key: str, weight_key: str) -> list[Reply]:
-    """The replies among messages, without failures; takes off what ``partition_mod`` added.
+    """Read the replies among messages, without failures; takes off what ``partition_mod`` added.
 
     Raises:
         FedscopeError: a reply of which it is not clear which record is the model; bfloat16 without ml_dtypes.
@@ -80,7 +80,7 @@ def of_messages(messages: Sequence[Any], model_key: str, weight_key: str) -> lis
 
 
 def of_results(results: Sequence[tuple[Any, Any]]) -> list[Reply]:
-    """The same of the older interface's pairs of a client and a ``FitRes``."""
+    """Read the replies among the older interface's pairs of a client and a ``FitRes``."""
     owners = [result.metrics.pop(PARTITION, None) for _, result in results]
     return [
         Reply(client.cid, partition, tensors_of(result.parameters), float(result.num_examples))
@@ -89,12 +89,12 @@ def of_results(results: Sequence[tuple[Any, Any]]) -> list[Reply]:
 
 
 def arrays_of(record: Any) -> Arrays:
-    """A model in an ``ArrayRecord``."""
+    """Read the model in an ``ArrayRecord``."""
     return {name: _array(name, array) for name, array in record.items()}
 
 
 def tensors_of(parameters: Any) -> Arrays:
-    """A model in the older interface's ``Parameters``."""
+    """Return a model in the older interface's ``Parameters``."""
     return {str(i): _npy(tensor) for i, tensor in enumerate(parameters.tensors)}
 
 
@@ -112,7 +112,7 @@ def _array(name: str, array: Any) -> np.ndarray:
 
 
 def _npy(data: bytes) -> np.ndarray:
-    """A view of the array in the bytes of a ``.npy`` file."""
+    """Return a view of the array in the bytes of a ``.npy`` file."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -182,6 +182,7 @@ def averaged(scale: Scale, seed: int) -> tuple[Unit, ...]:
             late,
         )
         asked = (
+            Asked("fig1", "curves fedavg --measure test_accuracy --last 10", ("fedavg",)),
             Asked(
                 "table4",
                 f"wima fedavg --windows {_listed(scale.windows)} --rounds {_listed(measured)}",

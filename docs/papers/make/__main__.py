@@ -6,8 +6,9 @@ Trains what is lacking into FOLDER (default `papers`, which git ignores), asks w
 numbers in `docs/papers/results`, and writes the pages and their pictures from them. It goes on after any stop; where
 all numbers are there nothing is trained, and no byte of the pages changes. PAPER is one of ima, wima, fedsa, fedswa;
 by default it is all of them. FOLDER needs `cifar10.npz` and `mnist.npz` (x_train, y_train, x_test, y_test; see
-docs/howto/own-data.md). `--quick` draws all of it from small runs on the embedded digits into FOLDER, to try the
-script. `--pages` trains and asks nothing: what is not measured yet is left out of the pages, and said there.
+docs/howto/own-data.md). Where numbers of long runs are kept (`make papers-long`), the pages show them first.
+`--quick` draws all of it from small runs on the embedded digits into FOLDER, to try the script. `--pages` trains and
+asks nothing: what is not measured yet is left out of the pages, and said there.
 """
 
 from __future__ import annotations

@@ -12,10 +12,22 @@ from pathlib import Path
 import findings_fed
 import findings_ima
 import findings_wima
-from page import WORDS
+from long_pages import groups
+from outcomes import CONTRADICTED, MIXED, REPRODUCED, UNDECIDED, UNTESTED, Outcome
+from page import claims_of
 from paper import Figure, Paper
-from verdicts import NOT, REPRODUCED, SMALL
 
+KINDS = (REPRODUCED, CONTRADICTED, MIXED, UNDECIDED, UNTESTED)
+MEANT = {
+    REPRODUCED: "every interval, or the pooled one where the claim is of methods or rounds in general, says it.",
+    CONTRADICTED: "some intervals say the contrary, and none says it.",
+    MIXED: "some intervals say it and some the contrary, or a bound of ours turns the outcome; the page says which way "
+    "and how often.",
+    UNDECIDED: "intervals leave it open, or one seed has none; the page says how many seeds, of how many rounds and "
+    "hours, would decide it.",
+    UNTESTED: "nothing here bears on it: it was not run, or the models have learnt too little; the page says what a "
+    "first test would take.",
+}
 #: of a finding's sentences
 Said = tuple[str, str, str]
 
@@ -43,7 +55,7 @@ FINDINGS = (
         findings_ima.locality,
     ),
     Finding(
-        "What a client has never seen is nearly all of the loss",
+        "Heterogeneous bias is nearly all of the ensemble's loss, as it would be of clients that know nothing",
         "ima",
         ("fig2",),
         findings_ima.bias,
@@ -61,7 +73,7 @@ FINDINGS = (
         findings_ima.basin,
     ),
     Finding(
-        "What gains in IMA is the average, not the exploration",
+        "IMA gains over eight methods together, and by its average, not its exploration",
         "ima",
         ("table1", "table3"),
         findings_ima.gain,
@@ -73,7 +85,7 @@ FINDINGS = (
         findings_wima.window,
     ),
     Finding(
-        "Clients' models do not gather on IID data either",
+        "After 30 rounds clients' models have not gathered on IID data either",
         "fedsa",
         ("fig1",),
         findings_fed.gathers,
@@ -108,16 +120,16 @@ def written(papers: Mapping[str, Paper], results: Path) -> str:
     parts = [
         "# Findings",
         "Four papers say why averages of federated models work. We repeated their figures at the size that two cores "
-        "allow. Every number comes from a run, and the paper's page has the command of that run. Each figure's claim "
-        "was judged by a rule that was fixed before. If a rule was changed later, its page says so. These are the "
-        "findings.",
+        "allow. Every number comes from a run, and the paper's page has the command of that run. Each claim is judged "
+        "by a rule. Many of these rules were changed after the results were seen, because they were unfair to the "
+        "papers or to the numbers; each such rule says so on its page. These are the findings.",
     ]
     for i, finding in enumerate(FINDINGS, 1):
         own = results / finding.paper
         figures = {figure.name: figure for figure in papers[finding.paper].figures}
         seen = ", ".join(_link(finding.paper, figures[name]) for name in finding.figures)
         parts += [f"## {i}. {finding.title}", f"{' '.join(finding.said(own))} ({seen})"]
-    parts += ["## All verdicts", _counted(papers, results)]
+    parts += ["## All outcomes", _counted(papers, results), "\n".join(f"- *{kind}*: {MEANT[kind]}" for kind in KINDS)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -128,15 +140,33 @@ def _link(paper: str, figure: Figure) -> str:
     return f"[{name}]({paper}.md#{anchor})"
 
 
-def _counted(papers: Mapping[str, Paper], results: Path) -> str:
-    """How many claims of each paper came out how."""
-    rows = [f"| page | {REPRODUCED} | {NOT} | {SMALL} |", "| --- | --- | --- | --- |"]
+def outcomes(papers: Mapping[str, Paper], results: Path) -> dict[str, list[Outcome]]:
+    """By paper what became of its claims, each once."""
+    found = {}
     for name, paper in papers.items():
-        own = results / name
-        verdicts = [one.verdict for figure in paper.figures for one in figure.judged(own)]
-        verdicts += [WORDS[one.verdict] for figure in paper.figures for one in figure.stated(own)]
-        counts = " | ".join(str(verdicts.count(word)) for word in (REPRODUCED, NOT, SMALL))
-        rows.append(f"| [{paper.title}]({name}.md) | {counts} |")
+        long = groups(results / "long", name)
+        found[name] = [
+            one.outcome for figure in paper.figures for one in claims_of(paper, figure, results / name, long)
+        ]
+    return found
+
+
+def counts(found: Mapping[str, list[Outcome]]) -> dict[str, int]:
+    """Of all papers' claims, how many came out how; ours are left out."""
+    every = [one for own in found.values() for one in own if not one.ours]
+    return {kind: sum(one.kind == kind for one in every) for kind in KINDS}
+
+
+def _counted(papers: Mapping[str, Paper], results: Path) -> str:
+    """How many claims of each paper came out how, and of ours."""
+    found = outcomes(papers, results)
+    rows = [f"| page | {' | '.join(KINDS)} |", "| --- |" + " --- |" * len(KINDS)]
+    for name, paper in papers.items():
+        own = [one.kind for one in found[name] if not one.ours]
+        rows.append(f"| [{paper.title}]({name}.md) | {' | '.join(str(own.count(kind)) for kind in KINDS)} |")
+    rows.append(f"| all papers | {' | '.join(map(str, counts(found).values()))} |")
+    ours = [one.kind for own in found.values() for one in own if one.ours]
+    rows.append(f"| claims of ours | {' | '.join(str(ours.count(kind)) for kind in KINDS)} |")
     return "\n".join(rows)
 
 

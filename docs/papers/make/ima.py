@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any
 
 import ima_methods
 import ima_rules as rules
+import ima_silo_rules as silos
+import long_figures
 from ima_left import READINGS, contradictions, left
 from kept import drawn, federation, listed
 from paper import Figure, Paper
@@ -160,20 +162,6 @@ def drawn_similarity(results: Path) -> Any:
     return draw_clients(similar, panels=["rounds", "error"])
 
 
-def stating(*begins: str) -> Callable[[Path], list[Any]]:
-    """The statements of ``explain`` on the cross-silo runs whose claims begin so.
-
-    What is said of early rounds' greatest part is ours alone, and replays cannot show a covariance: both are left out.
-    """
-
-    def stated(results: Path) -> list[Any]:
-        from fedscope import Explanation
-
-        return [one for one in Explanation.load(results / "fig2").statements if one.claim.startswith(begins)]
-
-    return stated
-
-
 def figures(scale: Scale) -> tuple[Figure, ...]:
     """In the paper's order."""
     of_device, of_silo = shown(scale.rounds), shown(scale.silo)
@@ -195,7 +183,9 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             device,
             ("fig1", "fig1-subsets"),
             partial(drawn_planes, names=[("fig1", "", scale.rounds)]),
+            partial(rules.left_out, rounds=of_device),
             judged=partial(rules.planes, rounds=of_device),
+            long=partial(long_figures.planes, place="device", name="fig1"),
         ),
         Figure(
             "fig2",
@@ -203,7 +193,8 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             silo,
             ("fig2",),
             partial(drawn_factors, ("factors", "error")),
-            stated=stating("own-data", "bias-and-error", "greatest-part/middle", "greatest-part/late"),
+            judged=silos.biases,
+            long=partial(long_figures.factors, panels=("factors", "error")),
         ),
         Figure(
             "fig3",
@@ -211,23 +202,26 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             silo,
             ("fig2",),
             partial(drawn_factors, ("distance", "error")),
-            stated=stating("distance-and-error", "locality-adds"),
+            judged=silos.distances,
+            long=partial(long_figures.factors, panels=("distance", "error")),
         ),
         Figure(
             "fig4a",
             "Figure 4, left: test error against the number of averaged models",
             silo,
-            ("fig4-subsets",),
+            ("fig4-subsets", "fig2"),
             partial(drawn, "Subsets", "fig4-subsets"),
-            stated=stating("variance-and-clients", "better-than-clients"),
+            judged=silos.numbers_of_clients,
+            long=long_figures.subsets,
         ),
         Figure(
             "fig4b",
             "Figure 4, right: similarity of the clients over rounds, and test error against it",
             silo,
-            ("fig4-cka",),
+            ("fig4-cka", "fig2"),
             drawn_similarity,
-            stated=stating("outputs-differ"),
+            judged=silos.similarities,
+            long=long_figures.similarities,
         ),
         Figure(
             "fig5b",
@@ -236,6 +230,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig5b",),
             partial(drawn, "Line", "fig5b"),
             judged=rules.inner,
+            long=partial(long_figures.lines, place="device", name="fig5b"),
         ),
         Figure(
             "fig5c",
@@ -244,6 +239,7 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig5c",),
             partial(drawn, "Line", "fig5c"),
             judged=rules.centre,
+            long=partial(long_figures.lines, place="device-{}-ima", name="fig5c"),
         ),
         Figure(
             "fig8",
@@ -252,7 +248,8 @@ def figures(scale: Scale) -> tuple[Figure, ...]:
             ("fig1", "fig8-silo"),
             partial(drawn_planes, names=cohorts),
             partial(rules.misses, device=of_device, silo=of_silo),
-            partial(rules.cohorts, device=of_device, silo=of_silo),
+            partial(rules.cohorts, silo=of_silo),
+            long=partial(long_figures.planes, place="silo", name="fig8"),
         ),
         Figure(
             "fig10",

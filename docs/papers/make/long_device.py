@@ -6,16 +6,17 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from long_kept import OVER, SAID, Bound, Claim, Long, last, loaded, metrics, rounds_of
+from long_kept import OVER, SAID, Bound, Claim, Long, keyed, last, loaded, metrics, rounds_of
 from outcomes import Cost, Outcome, untested
 
-NEAR = Bound("within {} of 0.8", 0.05, (0.03, 0.05, 0.1))
-MISSED = Bound("by more than the share {}", 0.01, (0.01, 0.05, 0.1, 0.25))
-RIDGE = Bound("a rise by the share {}", 0.05, (0.01, 0.05, 0.1, 0.25))
+NEAR = Bound("within … of 0.8", 0.05, (0.03, 0.05, 0.1))
+MISSED = Bound("by more than the share …", 0.01, (0.01, 0.05, 0.1, 0.25))
+RIDGE = Bound("a rise by the share …", 0.05, (0.01, 0.05, 0.1, 0.25))
 #: measured rounds over which accuracies are meant; what a whole federation must have learnt
 LAST, ENDS = 10, "The global model must have learnt in the last round."
 
@@ -23,11 +24,11 @@ LAST, ENDS = 10, "The global model must have learnt in the last round."
 def device(long: Long) -> dict[str, list[Outcome]]:
     """By figure, of the federation of 100 clients."""
     return {
-        "fig1": [alone(long), three_beat_each(long), misses_minimum(long), globals_nearer(long)],
-        "fig5b": [inner(long)],
-        "fig5c": [flat_centre(long), ends_above(long), later_start(long)],
-        "fig7c": [near_lowest(long), *unrun_lines(long)],
-        "fig10": [common_basin(long)],
+        "fig1": keyed(long, alone, three_beat_each, misses_minimum, globals_nearer),
+        "fig5b": keyed(long, inner),
+        "fig5c": keyed(long, flat_centre, ends_above, later_start),
+        "fig7c": [*keyed(long, near_lowest), *unrun_lines(long)],
+        "fig10": keyed(long, common_basin),
     }
 
 
@@ -272,7 +273,7 @@ def unrun_lines(long: Long) -> list[Outcome]:
     cost = Cost(3, 400, 2 * long.cost("device").hours)
     why = "FedASAM was not run at this length"
     return [
-        untested(f"FedASAM's line from FMA's model to IMA's is the {word} of eight methods.", "", why, cost)
+        replace(untested(f"FedASAM's line from FMA's model to IMA's is the {word} of eight.", "", why, cost), key=word)
         for word in ("flattest", "worst")
     ]
 

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ class Long:
             for folder in self.of(place, ending).values()
         ]
         return Cost(planned.seeds, planned.rounds, sum(hours) / len(hours) if hours else planned.hours)
+
+
+def keyed(long: Long, *rules: Callable[[Long], Outcome]) -> list[Outcome]:
+    """The outcomes of rules, by whose names they are known."""
+    return [replace(rule(long), key=rule.__name__) for rule in rules]
 
 
 @lru_cache(maxsize=64)
@@ -99,7 +104,7 @@ class Bound:
     """A bound of ours that a claim is judged by.
 
     Attributes:
-        words: what it is, with ``{}`` for its value; nominal: the chosen one; others: to show whether it matters.
+        words: what it is, with ``…`` for its value; nominal: the chosen one; others: to show whether it matters.
     """
 
     words: str
@@ -157,7 +162,7 @@ class Claim:
             return over_bound(self.bound.words, self.bound.nominal, self.bound.others, lambda value: at(LEARNT, value))
         if self.early:
             return at(LEARNT, LEARNT)
-        return over_bound("learnt at a test error of {}", LEARNT, BOUNDS, lambda needed: at(needed, needed))
+        return over_bound("learnt at a test error of …", LEARNT, BOUNDS, lambda needed: at(needed, needed))
 
     def learnt(self, needed: float) -> tuple[int, ...]:
         """The rounds in which every seed's global models have a test error of at most this."""

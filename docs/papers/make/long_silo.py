@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from long_device import beat_each
-from long_kept import OVER, SAID, Bound, Claim, Long, error, loaded
+from long_kept import OVER, SAID, Bound, Claim, Long, error, keyed, loaded
 from outcomes import Outcome, over_seeds, pooled
 from verdicts import Number
 
@@ -21,27 +21,34 @@ BOTH = {PLAIN: "without decay", DECAY: "with decay"}
 EARLY, RISE = 0.1, 0.1875
 #: of a late test error, the mean over the rounds so near: single rounds fluctuate
 AROUND = 5
-ZERO = Bound("below the share {} of the loss", 0.01, (0.001, 0.01, 0.05))
-STAYS = Bound("at most {} times as great", 1.25, (1.1, 1.25, 1.5))
-SIMILAR = Bound("below {}", 0.5, (0.4, 0.5, 0.6))
+ZERO = Bound("below the share … of the loss", 0.01, (0.001, 0.01, 0.05))
+STAYS = Bound("at most … times as great", 1.25, (1.1, 1.25, 1.5))
+SIMILAR = Bound("below …", 0.5, (0.4, 0.5, 0.6))
 
 
 def silo(long: Long) -> dict[str, list[Outcome]]:
     """By figure, of the two federations of 10 clients."""
     return {
-        "fig2": [no_training_bias(long), early_bias(long), together(long), rise_without(long), dominate(long)],
-        "fig3": [
-            greater_without(long, "distance"),
-            greater_without(long, "error"),
-            early_distance(long),
-            decay_phase(long),
-            stays(long),
-            falls_with_distance(long),
-            locality_adds(long),
-        ],
-        "fig4": [falls_with_number(long), ever_less(long), similar(long), least_similar_without(long)],
-        "fig8": [beat_each(long, "fig8", "Across silos, too, the mean of three clients")],
+        "fig2": keyed(long, no_training_bias, early_bias, together, rise_without, dominate),
+        "fig3": keyed(
+            long,
+            greater_distance,
+            greater_error,
+            early_distance,
+            decay_phase,
+            stays,
+            falls_with_distance,
+            locality_adds,
+        ),
+        "fig4a": keyed(long, falls_with_number, ever_less),
+        "fig4b": keyed(long, similar, least_similar_without),
+        "fig8": keyed(long, three_across_silos),
     }
+
+
+def three_across_silos(long: Long) -> Outcome:
+    """Figure 8."""
+    return beat_each(long, "fig8", "Across silos, too, the mean of three clients")
 
 
 def claim_of(
@@ -240,6 +247,16 @@ def dominate(long: Long) -> Outcome:
         return claim.above(numbers)
 
     return claim.judged(judge)
+
+
+def greater_distance(long: Long) -> Outcome:
+    """Figure 3's comparison of the distances."""
+    return greater_without(long, "distance")
+
+
+def greater_error(long: Long) -> Outcome:
+    """Figure 3's comparison of the errors."""
+    return greater_without(long, "error")
 
 
 def greater_without(long: Long, what: str) -> Outcome:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from long_kept import OVER, Claim, Long, last, loaded, metrics
+from long_kept import OVER, Claim, Long, keyed, last, loaded, metrics
 from outcomes import Outcome
 
 #: the units, and their level of skew; measured rounds of an end
@@ -22,9 +22,9 @@ LEVEL = "The global model must have learnt in the last round."
 def wima(long: Long) -> dict[str, list[Outcome]]:
     """By figure or table."""
     return {
-        "fig1": [smoother(long)],
-        "table2": [gains(long)],
-        "table4": [any_window(long), longer(long), too_long(long)],
+        "fig1": keyed(long, smoother),
+        "table2": keyed(long, gains),
+        "table4": keyed(long, any_window, longer, too_long),
     }
 
 

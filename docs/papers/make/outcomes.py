@@ -15,6 +15,10 @@ UNDECIDED, UNTESTED = "undecided", "not tested at this size"
 DECIDED = (REPRODUCED, CONTRADICTED, MIXED)
 #: chance with which a test must find an effect of the measured size, and the most seeds that are worth a number
 POWER, MOST = 0.8, 1000
+#: why an outcome is mixed that a bound turns
+TURNED = "it depends on a bound of ours"
+#: of a normal number, half its 95 % interval in deviations
+NORMAL = 1.96
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ class Outcome:
         claim: what the paper says, in our words, narrowed to what was run; rule: by which it is judged.
         kind: one of the five; why: which way and how often, or what would decide; numbers: measured.
         percent: how numbers are shown; ours: the claim is ours, not the paper's.
-        curve: over a bound of ours, its values and the outcome at each.
+        bound: of ours, what it is, with ``…`` for its value; curve: its values and the outcome at each.
+        changed: what of the rule was changed after results were seen; key: the same claim of runs of another length
+            has the same one.
     """
 
     claim: str
@@ -53,7 +59,10 @@ class Outcome:
     numbers: tuple[Number, ...]
     percent: bool = False
     ours: bool = False
+    bound: str = ""
     curve: tuple[tuple[str, str], ...] = ()
+    changed: str = ""
+    key: str = ""
 
     @property
     def depends(self) -> bool:
@@ -134,15 +143,13 @@ def inside(
         return untested(claim, rule, "nothing was measured for it", cost, ours=ours)
     sides = [side(one, low, high) for one in numbers]
     yes, no = sides.count(1), sides.count(-1)
+    said = _counted(numbers, sides, low, high)
     if yes == len(sides):
         kind, why = REPRODUCED, ""
-    elif no and yes:
-        kind, why = MIXED, counted(yes, no, len(sides))
     elif no:
-        kind, why = CONTRADICTED, counted(yes, no, len(sides)) if len(sides) > 1 else ""
+        kind, why = MIXED if yes else CONTRADICTED, said
     else:
         open_ = [one for one, own in zip(numbers, sides, strict=True) if not own]
-        said = counted(yes, no, len(sides)) if len(sides) > 1 else ""
         kind, why = UNDECIDED, _joined(said, would_decide(open_, low, high, cost))
     return Outcome(claim, rule, kind, why, tuple(numbers), percent, ours)
 
@@ -168,10 +175,10 @@ def in_general(
     yes, no, own = sides.count(1), sides.count(-1), side(effect, low, high)
     numbers = (effect, *parts)
     if (own >= 0 and no and (yes or own)) or (own < 0 and yes):
-        return Outcome(claim, rule, MIXED, counted(yes, no, len(sides)), numbers, percent, ours)
+        return Outcome(claim, rule, MIXED, _counted(parts, sides, low, high), numbers, percent, ours)
     if own:
         return Outcome(claim, rule, REPRODUCED if own > 0 else CONTRADICTED, "", numbers, percent, ours)
-    why = _joined(counted(yes, no, len(sides)), would_decide([effect], low, high, cost))
+    why = _joined(_counted(parts, sides, low, high), would_decide([effect], low, high, cost))
     return Outcome(claim, rule, UNDECIDED, why, numbers, percent, ours)
 
 
@@ -192,13 +199,13 @@ def over_bound(words: str, nominal: float, bounds: Sequence[float], judge: Calla
     """The outcome at our bound, with the curve over it; mixed, and said so, where the bound turns it.
 
     Args:
-        words: what the bound is, with ``{}`` for its value; nominal: the bound that was chosen, one of the others.
+        words: what the bound is, with ``…`` for its value; nominal: the bound that was chosen, one of the others.
     """
     found = {bound: judge(bound) for bound in bounds}
-    curve = tuple((words.format(f"{bound:g}"), own.kind) for bound, own in found.items())
-    own = replace(found[nominal], curve=curve)
+    curve = tuple((f"{bound:g}", own.kind) for bound, own in found.items())
+    own = replace(found[nominal], bound=words, curve=curve)
     if own.depends:
-        return replace(own, kind=MIXED, why="it depends on a bound of ours")
+        return replace(own, kind=MIXED, why=_joined(TURNED, own.why))
     return own
 
 
@@ -213,31 +220,32 @@ def counted(yes: int, no: int, count: int) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 2 else ", ".join(parts)
 
 
+def _counted(numbers: Sequence[Number], sides: Sequence[int], low: float, high: float) -> str:
+    """How often which way; of numbers without an interval, by their values."""
+    apart = [own for own, one in zip(sides, numbers, strict=True) if not math.isnan(one.low)]
+    bare = [one for one in numbers if math.isnan(one.low)]
+    right = sum(low < one.value < high for one in bare)
+    return _joined(
+        counted(apart.count(1), apart.count(-1), len(apart)) if len(apart) > 1 or (apart and bare) else "",
+        f"of {len(bare)} without an interval {right} as claimed" if bare else "",
+    )
+
+
 def would_decide(numbers: Sequence[Number], low: float, high: float, cost: Cost | None) -> str:
-    """How many seeds would set these apart from the bounds, or how much more of what their interval is over."""
-    if not all(one.seeds for one in numbers):
-        return _more([one for one in numbers if not one.seeds], low, high)
-    if any(len(one.seeds) < 2 for one in numbers):
-        planned = f"; {cost.seeds} are planned, of {cost.said}" if cost and cost.seeds > 1 else ""
+    """How many seeds would set these apart from the bounds.
+
+    Where an interval is not over seeds, seeds are taken to spread as the interval says.
+    """
+    each = f", of {cost.said}" if cost else ""
+    if any(math.isnan(one.low) for one in numbers):
+        planned = f"; {cost.seeds} would give one{each}" if cost and cost.seeds > 1 else ""
         return f"a single seed has no interval over seeds{planned}"
     needed = [seeds_needed(one, nearest(one, low, high)) for one in numbers]
     if any(one is None for one in needed):
-        return f"more than {MOST:,} seeds would be needed: the effect, if any, is too small beside its spread"
-    each = f", of {cost.said}" if cost else ""
-    return f"{max(one for one in needed if one)} seeds would decide at this effect and spread{each}"
-
-
-def _more(numbers: Sequence[Number], low: float, high: float) -> str:
-    """Of intervals that are not over seeds: they shrink with the root of what they are over."""
-    times = 1.0
-    for one in numbers:
-        gap, reach = abs(one.value - nearest(one, low, high)), (one.high - one.low) / 2
-        if math.isnan(reach):
-            return "one seed has no interval; three would give one"
-        times = max(times, (reach / gap) ** 2 if gap else math.inf)
-    if times > MOST:
-        return f"more than {MOST:,} times as much would be needed: the effect, if any, is too small beside its interval"
-    return f"about {math.ceil(times)} times as much of what the interval is over would decide at this effect"
+        return f"more than {MOST:,} seeds would be needed{each}: the effect, if any, is too small beside its spread"
+    most = max(one for one in needed if one)
+    spread = "and spread" if all(one.seeds for one in numbers) else "if they spread as the interval does"
+    return f"{most} seeds would decide at this effect {spread}{each}"
 
 
 def nearest(number: Number, low: float, high: float) -> float:
@@ -255,7 +263,8 @@ def seeds_needed(number: Number, bound: float) -> int | None:
     import numpy as np
     from scipy.stats import nct, t
 
-    spread, effect = float(np.std(number.seeds, ddof=1)), abs(number.value - bound)
+    effect = abs(number.value - bound)
+    spread = float(np.std(number.seeds, ddof=1)) if len(number.seeds) > 1 else (number.high - number.low) / 2 / NORMAL
     if not effect:
         return None
     if not spread:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import estimates
+from long_pages import Group, Settled, groups, settled
+from outcomes import TURNED, Outcome
 from paper import Figure, Left, Paper
-from verdicts import NOT, REPRODUCED, SMALL, Number, Verdict, said
+from verdicts import Number, said
 
-#: what ``explain`` says of a claim, in this page's words
-WORDS = {"supported": REPRODUCED, "contradicted": NOT, "undecided": SMALL}
-
-
+#: below the list of outcomes
+MEANT = "[What the outcomes mean](findings.md#all-outcomes)."
 #: of a paper that we have no text of
 NOTES = "These are notes on the paper by a third party. A slip may be theirs; whether the paper says so we do not know."
+#: numbers of a claim that are all shown
+MOST = 12
 #: of a picture: pages are read on a screen, and the repository stays small
 MOST_BYTES = 200_000
 
@@ -29,9 +31,12 @@ def make(paper: Paper, results: Path, pages: Path) -> None:
     known = answered(paper, results)
     pictures = pages / paper.name
     pictures.mkdir(parents=True, exist_ok=True)
+    long = groups(results.parent / "long", paper.name)
     for figure in known.figures:
         if figure.picture is not None:
             draw(figure.picture(results), pictures / f"{figure.name}.png")
+        if long and (drawn := figure.long(long[0].folders)) is not None:
+            draw(drawn[1], pictures / f"{figure.name}-long.png")
     (pages / f"{paper.name}.md").write_text(written(known, results), encoding="utf-8")
 
 
@@ -83,19 +88,16 @@ def draw(figure: Any, path: Path) -> None:
 def written(paper: Paper, results: Path) -> str:
     """The page in Markdown."""
     commands = commands_of(results)
-    judged = {figure.name: list(figure.judged(results)) for figure in paper.figures}
-    stated = {figure.name: list(figure.stated(results)) for figure in paper.figures}
-    rows = ["| figure | claim | verdict |", "| --- | --- | --- |"]
-    for figure in paper.figures:
-        rows += [f"| {figure.name} | {one.claim} | {one.verdict} |" for one in judged[figure.name]]
-        rows += [f"| {figure.name} | {one.title} ({one.run}) | {WORDS[one.verdict]} |" for one in stated[figure.name]]
+    long = groups(results.parent / "long", paper.name)
+    claims = {figure.name: claims_of(paper, figure, results, long) for figure in paper.figures}
     runs = [f"- `{one.command}`" for one in paper.runs]
-    parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs]), "\n".join(rows)]
+    parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs]), *_tables(claims), MEANT]
     for figure in paper.figures:
-        parts += [f"## {figure.heading}", figure.setup, *_shown(paper, figure, results)]
+        own = _long(paper, figure, long)
+        parts += [f"## {figure.heading}", *own, *(["### The short runs"] if own else [])]
+        parts += [figure.setup, *_shown(paper, figure, results)]
         parts += ["```sh\n" + "\n".join(commands[name] for name in figure.answers) + "\n```"]
-        parts += [_judged(one) for one in judged[figure.name]]
-        parts += [_stated(one) for one in stated[figure.name]]
+        parts += _claims(figure, claims[figure.name])
     if paper.contradictions:
         whose = "our notes contradict themselves" if paper.from_notes else "the paper contradicts itself"
         parts += [f"## Where {whose}", *([NOTES] if paper.from_notes else [])]
@@ -111,22 +113,94 @@ def written(paper: Paper, results: Path) -> str:
 
 def _shown(paper: Paper, figure: Figure, results: Path) -> list[str]:
     picture = [f"![{figure.heading}]({paper.name}/{figure.name}.png)"] if figure.picture is not None else []
-    return [*picture, figure.table(results)] if figure.table is not None else picture
+    table = figure.table(results) if figure.table is not None else ""
+    return [*picture, table] if table else picture
 
 
-def _judged(verdict: Verdict) -> str:
-    numbers = "; ".join(_number(one, verdict) for one in verdict.numbers)
-    return f"**{verdict.claim}** {verdict.rule} *{verdict.verdict[0].upper()}{verdict.verdict[1:]}*: {numbers}."
+def claims_of(paper: Paper, figure: Figure, results: Path, long: Sequence[Group]) -> list[Settled]:
+    """The claims of a figure, each once."""
+    return settled(figure.judged(results), figure.name, paper.name, long)
 
 
-def _number(one: Number, verdict: Verdict) -> str:
-    shown = partial(said, percent=verdict.percent)
-    interval = "" if math.isnan(one.low) else f" ({shown(one.low)} to {shown(one.high)})"
-    return f"{one.where} {shown(one.value)}{interval}"
+def _tables(claims: Mapping[str, Sequence[Settled]]) -> list[str]:
+    """The list of outcomes: the paper's claims, and ours apart."""
+    parts = []
+    for ours, head in ((False, "claim"), (True, "claim of ours")):
+        rows = [
+            f"| {name} | {one.outcome.claim} | {shown(one.outcome)} |"
+            for name, own in claims.items()
+            for one in own
+            if one.outcome.ours is ours
+        ]
+        if rows:
+            parts.append("\n".join([f"| figure | {head} | outcome |", "| --- | --- | --- |", *rows]))
+    return parts
 
 
-def _stated(statement: Any) -> str:
-    """A claim that ``fedscope explain`` judges, with its rule in ``docs/howto/explain.md``."""
-    words = WORDS[statement.verdict]
-    paper = f" The paper: {statement.paper}" if statement.paper else ""
-    return f"**{statement.title}** ({statement.run}).{paper} *{words[0].upper()}{words[1:]}*: {statement.sentence}"
+def shown(outcome: Outcome) -> str:
+    """An outcome in one or a few words."""
+    return f"{outcome.kind}: depends on the bound" if outcome.depends else outcome.kind
+
+
+def _long(paper: Paper, figure: Figure, long: Sequence[Group]) -> list[str]:
+    """What the long runs say of a figure, one commit, data file and machine after the other, never averaged."""
+    parts = []
+    for i, group in enumerate(long):
+        own = group.outcomes.get(figure.name, ())
+        drawn = None if i else figure.long(group.folders)
+        if own or drawn is not None:
+            parts += ["### The long runs", group.said]
+        if drawn is not None:
+            words = f"{figure.heading}, long runs, seed {drawn[0]}"
+            parts.append(f"![{words}]({paper.name}/{figure.name}-long.png)")
+        parts += map(_judged, own)
+    return parts
+
+
+def _claims(figure: Figure, claims: Sequence[Settled]) -> list[str]:
+    """What the short runs say of a figure's claims."""
+    parts = [_judged(one.short or one.outcome) for one in claims if one.short or not one.long]
+    if parts and any(one.long for one in claims):
+        parts.insert(0, "Where long runs have tested a claim with several seeds, theirs counts.")
+    return parts
+
+
+def _judged(one: Outcome) -> str:
+    """A claim: its outcome first, then its rule and what was measured."""
+    said, why = shown(one), one.why.removeprefix(TURNED).removeprefix("; ")
+    ours = " Our claim, not the paper's." if one.ours else ""
+    parts = [f"**{one.claim}**{ours} *{said[0].upper()}{said[1:]}*{f': {why}' if why else ''}."]
+    parts += [f"Rule: {one.rule}"] if one.rule else []
+    if one.changed:
+        parts[-1] += f" *Written or changed after its results were seen; before, {one.changed}.*"
+    parts += [f"Measured: {_numbers(one)}."] if one.numbers else []
+    if len({kind for _, kind in one.curve}) > 1:
+        parts.append(f"Over the bound ({one.bound}): {_curve(one.curve)}.")
+    return "\n".join([parts[0], "", *(f"- {part}" for part in parts[1:])]) if len(parts) > 1 else parts[0]
+
+
+def _curve(curve: Sequence[tuple[str, str]]) -> str:
+    """Its values, those beside each other with one outcome together.
+
+    >>> _curve((("0.1", "contradicted"), ("0.2", "contradicted"), ("0.25", "reproduced")))
+    '0.1, 0.2 contradicted; 0.25 reproduced'
+    """
+    from itertools import groupby
+
+    runs = [(kind, [value for value, _ in own]) for kind, own in groupby(curve, key=lambda item: item[1])]
+    return "; ".join(f"{', '.join(values)} {kind}" for kind, values in runs)
+
+
+def _numbers(one: Outcome) -> str:
+    """What was measured; of many numbers the least and the greatest."""
+    if len(one.numbers) <= MOST:
+        return "; ".join(_number(number, one) for number in one.numbers)
+    ends = (pick(one.numbers, key=lambda number: number.value) for pick in (min, max))
+    least, greatest = (_number(number, one) for number in ends)
+    return f"{len(one.numbers)} numbers, the least {least}, the greatest {greatest}"
+
+
+def _number(one: Number, verdict: Outcome) -> str:
+    words = partial(said, percent=verdict.percent)
+    interval = "" if math.isnan(one.low) else f" ({words(one.low)} to {words(one.high)})"
+    return f"{one.where.removesuffix(':')} {words(one.value)}{interval}"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verdicts import Verdict
+from outcomes import Outcome
 from work import Asked, Swept, Trained
 
 
 def nothing(_results: Path) -> list[Any]:
     """Of a figure that claims nothing."""
     return []
+
+
+def none(_folders: Mapping[str, Path]) -> None:
+    """Of a figure that long runs do not have."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class Figure:
         name: of its picture and in the list of verdicts, as ``fig1``; heading: above it; setup: a sentence.
         answers: names of the `Asked` that it is made of.
         picture: draws it; table: writes it as Markdown; a figure has one of both, or both.
-        judged: the verdicts on its claims; stated: the statements of ``fedscope explain`` that it is about.
+        judged: what became of its claims.
+        long: draws it from the folders of the long runs' units, with the seed; None where these are not finished.
     """
 
     name: str
@@ -33,8 +38,8 @@ class Figure:
     answers: tuple[str, ...]
     picture: Callable[[Path], Any] | None = None
     table: Callable[[Path], str] | None = None
-    judged: Callable[[Path], Sequence[Verdict]] = nothing
-    stated: Callable[[Path], Sequence[Any]] = nothing
+    judged: Callable[[Path], Sequence[Outcome]] = nothing
+    long: Callable[[Mapping[str, Path]], tuple[int, Any] | None] = none
 
 
 @dataclass(frozen=True)

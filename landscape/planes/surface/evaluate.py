@@ -17,9 +17,9 @@ from ....evaluation.first_layer_groups import Spanning, replaceable_layer
 from ....evaluation.model_replica import Replica
 from ....evaluation.normalization import Normalization, Points
 from ....evaluation.resumable import (
-    Elsewhere,
+    OtherStore,
     Progress,
-    Visits,
+    ResumableEvaluation,
     fingerprint,
     precision_errors,
     provenance_of,
@@ -82,7 +82,7 @@ class Options(TypedDict, total=False):
     preview: Callable[[SoFar], None] | None
     partial: Path | None
     block: tuple[int, int] | None
-    elsewhere: Sequence[Elsewhere]
+    elsewhere: Sequence[OtherStore]
 
 
 def plane(
@@ -201,9 +201,9 @@ class PlaneEvaluation:
             own = self.models[i - len(self.exact)].weights
             replica.load(own.parameters, own.buffers)
         else:
-            self.points.form((i - self.first) % self.size, replica)
+            self.points.interpolate_into((i - self.first) % self.size, replica)
 
-    def _visits(self) -> Visits:
+    def _visits(self) -> ResumableEvaluation:
         options, block = self.options, self.options.get("block")
         count = self.first + self.size * (1 if self.rough is None else 2)
         if block is not None:
@@ -211,7 +211,7 @@ class PlaneEvaluation:
         else:
             sets, fewer = len(self.evaluator.parts), self.rough is not None
             awaited = self.first + expected_visits(self.shape, options.get("adaptive"), sets, fewer=fewer)
-        return Visits(
+        return ResumableEvaluation(
             self.evaluator,
             self.form,
             count,
@@ -254,7 +254,7 @@ class PlaneEvaluation:
             )
         return self._spannings[of]
 
-    def _surfaces(self, visits: Visits) -> list[Surface]:
+    def _surfaces(self, visits: ResumableEvaluation) -> list[Surface]:
         """Measure the models and the grid; a surface for each data set."""
         fewer = None
         if self.rough is not None:
@@ -263,7 +263,7 @@ class PlaneEvaluation:
         return surfaces_of(visits, self.first, self.a, self.b, share, combined, fewer)
 
     def _results(
-        self, visits: Visits, surfaces: Sequence[Surface], provenance: Sequence[Mapping[str, Any]]
+        self, visits: ResumableEvaluation, surfaces: Sequence[Surface], provenance: Sequence[Mapping[str, Any]]
     ) -> list[Plane]:
         precise = precision_errors(self.module, self.evaluator, self.form, visits.loss[:, : len(self.exact)])
         made_from = [model for model, role in self.exact if role != "mean"]
@@ -284,7 +284,7 @@ class PlaneEvaluation:
             planes.append(Plane(self.a, self.b, surface.loss, surface.error, *about))
         return planes
 
-    def _measured(self, visits: Visits, s: int) -> tuple[PlaneModel, ...]:
+    def _measured(self, visits: ResumableEvaluation, s: int) -> tuple[PlaneModel, ...]:
         """The models on the s-th data set."""
         alike, own = slice(len(self.exact)), slice(self.first - len(self.exact), self.first)
         measured = np.stack([values[s, at] for at in (alike, own) for values in (visits.loss, visits.error)]).T.tolist()
@@ -306,10 +306,10 @@ class PlaneEvaluation:
         kept_from = "their mean" if of_clients else str(self.span.about.get("origin", self.span.members[0][0].label))
         return self.normalization.provenance(kept_from)
 
-    def _watch(self, visits: Visits) -> None:
+    def _watch(self, visits: ResumableEvaluation) -> None:
         self.options["preview"](lambda: self._so_far(visits))  # type: ignore[misc]
 
-    def _so_far(self, visits: Visits) -> Plane | None:
+    def _so_far(self, visits: ResumableEvaluation) -> Plane | None:
         """The finest grid that is whole on the first data set; None before there is one."""
         grid_points = slice(self.first, self.first + self.size)
         loss, error, done = (part[..., grid_points].reshape(-1, *self.shape) for part in visits.arrays)

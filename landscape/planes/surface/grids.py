@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ....evaluation.first_layer_groups import Spanning
-from ....evaluation.resumable import Visits, coarse_to_fine
+from ....evaluation.resumable import ResumableEvaluation, coarse_to_fine
 from ..basis.plane_bases import Place
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Fewer:
 
 
 def surfaces_of(
-    visits: Visits,
+    visits: ResumableEvaluation,
     first: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -170,7 +170,7 @@ def all_points(first: int, shape: tuple[int, int]) -> list[int]:
 
 
 def _two_levels(
-    visits: Visits, s: int, shape: tuple[int, int], share: float, measure: Measure, fewer: Fewer
+    visits: ResumableEvaluation, s: int, shape: tuple[int, int], share: float, measure: Measure, fewer: Fewer
 ) -> tuple[Refined | None, dict[str, int]]:
     """The surface on a tenth of the samples, and the difference of all samples from it on few points; None where that
     is not as near as a surface from all samples is to be. With it what was measured of the tenth."""
@@ -193,7 +193,7 @@ def _two_levels(
     return None, points
 
 
-def _as_measured(made: Refined, visits: Visits, s: int, grid: slice) -> None:
+def _as_measured(made: Refined, visits: ResumableEvaluation, s: int, grid: slice) -> None:
     """Mark as measured, too, what was measured before two levels were given up."""
     done = visits.done[grid]
     made.loss.flat[done], made.error.flat[done] = visits.loss[s, grid][done], visits.error[s, grid][done]

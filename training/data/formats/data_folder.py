@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....checkpoints import FedscopeError, expanded, real_path
+from ....checkpoints import FedscopeError, expand_home, real_path
 
 #: the folder of data sets, where the environment names one; else ``data/`` here
 VARIABLE = "FEDSCOPE_DATA"
@@ -43,11 +43,11 @@ class Remote:
 
 def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
     """Where a data set is looked for: in the folder that was typed, or in that of all data sets."""
-    root = expanded(argument or os.environ.get(VARIABLE) or "data")
+    root = expand_home(argument or os.environ.get(VARIABLE) or "data")
     return [root, root / name, *(root / part for part in inside)]
 
 
-def located(
+def locate(
     name: str,
     argument: str,
     files: Sequence[Sequence[str]],
@@ -87,7 +87,7 @@ def folder_with(
     fetched: bool = False,
     also: str = "",
 ) -> Path:
-    """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`located`."""
+    """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`locate`."""
     folders = folders_of(name, argument, inside)
     if argument and folders[0].is_file():
         raise FedscopeError(f"--data {name}:{argument} is a file; give its folder, --data {name}:{folders[0].parent}")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, refuse_oversize, regular
+from ....checkpoints import FedscopeError, explain_read_errors, refuse_oversize, regular
 from ....evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset
 from .cache import Decoded, Room, SplitRoom, decoded_once, in_memory
-from .data_folder import Remote, located
+from .data_folder import Remote, locate
 
 #: bytes of the head's first word: 0, 0, the type (8: unsigned bytes), the number of dimensions
 _BYTES = 8
@@ -32,7 +32,7 @@ def read_idx(path: Path, room: SplitRoom = in_memory) -> np.ndarray:
     """
     what = "an IDX file of unsigned bytes"
     regular(path, what)
-    with reading(path, what), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with explain_read_errors(path, what), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         zero, kind, dimensions = (word := file.read(4))[:2], word[2], word[3]
         if zero != b"\0\0" or kind != _BYTES or not 1 <= dimensions <= 4:
             raise FedscopeError(f"{path} is not {what}: it begins with {word.hex()}; copy it again")
@@ -67,7 +67,7 @@ def mnist_set(name: str, argument: str, source: str, inside: tuple[str, ...], ta
     Raises:
         FedscopeError: missing or damaged files.
     """
-    files = located(
+    files = locate(
         name,
         argument,
         [(f"{stem}.gz", stem, stem.replace("-idx", ".idx")) for stem in STEMS],

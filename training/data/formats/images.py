@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, refuse_oversize, regular
+from ....checkpoints import FedscopeError, explain_read_errors, refuse_oversize, regular
 from .cache import SplitRoom, in_memory
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def read_images(place: str, files: Sequence[Path], room: SplitRoom = in_memory) 
     stored = sum(_size(path) for path in files)
     x: np.ndarray | None = None
     for i, path in enumerate(files):
-        with opened(place, path) as image:
+        with open_image(place, path) as image:
             width, height = image.size
             if x is None:
                 refuse_oversize(place, len(files) * height * width * 3, stored)
@@ -62,14 +62,14 @@ def read_squares(place: str, files: Sequence[Path], side: int, room: SplitRoom) 
         raise FedscopeError(f"{place}: there are no images")
     x = room((len(files), side, side, 3))
     for i, path in enumerate(files):
-        with opened(place, path) as image:
+        with open_image(place, path) as image:
             refuse_oversize(path, image.width * image.height * 3, _size(path))
             x[i] = centre_square(image, side)
     return x
 
 
 @contextmanager
-def opened(place: str, path: Path) -> Iterator[Image.Image]:
+def open_image(place: str, path: Path) -> Iterator[Image.Image]:
     """An image whose size is known; its pixels are unpacked when they are asked for.
 
     Raises:
@@ -77,7 +77,7 @@ def opened(place: str, path: Path) -> Iterator[Image.Image]:
     """
     from PIL import Image
 
-    with reading(path, "an image"):
+    with explain_read_errors(path, "an image"):
         try:
             held = Image.open(regular(path, "an image"))
         except Image.DecompressionBombError as error:
@@ -102,7 +102,7 @@ def centre_square(image: Image.Image, side: int) -> np.ndarray:
 
 
 def _size(path: Path) -> int:
-    with reading(path, "an image"):
+    with explain_read_errors(path, "an image"):
         return path.stat().st_size
 
 
@@ -116,7 +116,7 @@ def images_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
 
 
-def resized(x: np.ndarray, side: int) -> np.ndarray:
+def resize(x: np.ndarray, side: int) -> np.ndarray:
     """Images [N, h, w, 3] as [N, side, side, 3], bilinear; those of that size as they are."""
     from PIL import Image
 

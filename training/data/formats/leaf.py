@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, real_path, regular
+from ....checkpoints import FedscopeError, explain_read_errors, real_path, regular
 from ..dataset import SPLITS, Groups, Split
 from .cache import Decoded, Room, SplitRoom
-from .data_folder import folders_of, located
+from .data_folder import folders_of, locate
 
 #: how a missing file is spoken of
 LAYOUT = "LEAF's train/*.json and test/*.json or all_data/*.json"
@@ -52,7 +52,7 @@ def located_in_leaf(
 ) -> list[Path] | LeafFiles:
     """The files of a data set, or where they are not there, its files in LEAF's layout.
 
-    For the arguments see :func:`~fedscope.training.data.formats.data_folder.located`.
+    For the arguments see :func:`~fedscope.training.data.formats.data_folder.locate`.
 
     Raises:
         FedscopeError: neither is there.
@@ -60,7 +60,7 @@ def located_in_leaf(
     inside = (*inside, f"{name}/data", "data")
     folders = folders_of(name, argument, inside)
     try:
-        return located(name, argument, files, inside=inside, source=source, also=LAYOUT)
+        return locate(name, argument, files, inside=inside, source=source, also=LAYOUT)
     except FedscopeError:
         # other sets may lie side by side in the folder of all data sets
         for folder in folders if argument else folders[1:]:
@@ -155,7 +155,7 @@ def _size(split: Split, together: bool, count: int) -> int:
 def _head(path: Path) -> dict[str, int]:
     """How many samples each user of a file has, as its head says, which stands before them and is read alone."""
     regular(path, _WHAT)
-    with reading(path, _WHAT):
+    with explain_read_errors(path, _WHAT):
         text = path.read_text(encoding="utf-8")
         users, counts = (_member(text, key) for key in ("users", "num_samples"))
     texts = isinstance(users, list) and all(isinstance(user, str) for user in users)
@@ -176,7 +176,7 @@ def _member(text: str, key: str) -> Any:
 
 def _users(path: Path, head: dict[str, int]) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Every user of a file and the lists x and y."""
-    with reading(path, _WHAT):
+    with explain_read_errors(path, _WHAT):
         held = json.loads(path.read_text(encoding="utf-8"))
     data = held.get("user_data") if isinstance(held, dict) else None
     if not isinstance(data, dict):

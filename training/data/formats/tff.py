@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ....checkpoints import FedscopeError
-from ....checkpoints.io.hdf5 import reading
+from ....checkpoints.io.hdf5 import open_hdf5
 
 
 @contextmanager
-def opened(path: Path, what: str, user: str, *needed: str) -> Iterator[Mapping[str, Mapping[str, Any]]]:
+def open_users(path: Path, what: str, user: str, *needed: str) -> Iterator[Mapping[str, Mapping[str, Any]]]:
     """The users of a file, by id, in the order of their ids; each has its arrays by name, unread.
 
     Args:
@@ -24,7 +24,7 @@ def opened(path: Path, what: str, user: str, *needed: str) -> Iterator[Mapping[s
     """
     import h5py
 
-    with reading(path, None, 0, what) as file:
+    with open_hdf5(path, None, 0, what) as file:
         users = file.get("examples")
         if not isinstance(users, h5py.Group):
             raise FedscopeError(f"{path} is not {what}: it has no group examples; copy it again")

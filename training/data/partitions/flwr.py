@@ -15,7 +15,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError, FedscopeWarning, nearest
 from ...settings.settings import setting
-from ...settings.values import value_of, word_of
+from ...settings.values import format_value, parse_value
 from ..split import Partitioner, group_of
 
 #: what the adapter fills in by itself, where the partitioner takes it
@@ -72,7 +72,7 @@ class Flwr(Partitioner):
         >>> Flwr.parse("flwr", "SizePartitioner,partition_sizes=[10, 20],shuffle=true").parameters()
         {'partition_sizes': [10, 20], 'shuffle': True}
         """
-        return {key: value_of(word) for key, _, word in (text.partition("=") for text in self.given)}
+        return {key: parse_value(word) for key, _, word in (text.partition("=") for text in self.given)}
 
     def resolved(self) -> Self:
         """With the defaults of the parameters that were not given.
@@ -107,7 +107,9 @@ class Flwr(Partitioner):
                     f"flwr:{self.partitioner},{key}=..."
                 )
         own = [key for key in takes if key in given or key not in (_CLIENTS, _SEED)]
-        return replace(self, given=tuple(f"{key}={word_of(values[key])}" for key in own if values[key] is not None))
+        return replace(
+            self, given=tuple(f"{key}={format_value(values[key])}" for key in own if values[key] is not None)
+        )
 
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]

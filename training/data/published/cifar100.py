@@ -11,7 +11,7 @@ from ....evaluation.tasks import Task
 from ..dataset import Dataset, Groups
 from ..formats.cache import Decoded, Room, decoded_once
 from ..formats.cifar import read_batches
-from ..formats.data_folder import Remote, located
+from ..formats.data_folder import Remote, locate
 
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
 INSIDE = ("cifar-100-python",)
@@ -20,7 +20,7 @@ REMOTE = (Remote(SOURCE, "eb9058c3a382ffc7106e4002c42a8d85", unpacked="cifar-100
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train`` and ``test`` of the Python version, unpacked, in ``argument``; the fine labels are learnt."""
-    files = located("cifar100", argument, [("train",), ("test",)], inside=INSIDE, source=SOURCE, fetched=True)
+    files = locate("cifar100", argument, [("train",), ("test",)], inside=INSIDE, source=SOURCE, fetched=True)
 
     def decode(room: Room) -> Decoded:
         arrays, coarse = {}, []

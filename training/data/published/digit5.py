@@ -13,8 +13,8 @@ from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset, Groups
 from ..formats.cache import Decoded, Room, decoded_once, put_together
-from ..formats.data_folder import located
-from ..formats.images import resized
+from ..formats.data_folder import locate
+from ..formats.images import resize
 from ..formats.pickles import array_of, read_pickle
 
 SOURCE = "https://github.com/med-air/FedBN"
@@ -29,7 +29,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     All ten parts are taken; images are resized to 28 x 28 pixels (bilinear), grey ones repeated over three channels.
     """
     names = [f"{domain}/{part}" for domain in DOMAINS for part in (*_PARTS, "test.pkl")]
-    files = located("digit5", argument, [(name,) for name in names], inside=("digits",), source=SOURCE)
+    files = locate("digit5", argument, [(name,) for name in names], inside=("digits",), source=SOURCE)
 
     def decode(room: Room) -> Decoded:
         arrays, domains = {}, []
@@ -71,7 +71,7 @@ def read_part(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def _alike(x: np.ndarray) -> np.ndarray:
     """Images as [N, 28, 28, 3]."""
     x = x if x.ndim == 4 else x[..., None]
-    return resized(x.repeat(3, axis=3) if x.shape[3] == 1 else x, SIDE)
+    return resize(x.repeat(3, axis=3) if x.shape[3] == 1 else x, SIDE)
 
 
 PROVIDES = load

@@ -8,7 +8,7 @@ from ....checkpoints import FedscopeError
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import Dataset
-from ..standardize import standardised
+from ..standardize import standardize
 
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
@@ -20,7 +20,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """
     if argument:
         raise FedscopeError(f"--data digits:{argument} takes no argument; give --data digits")
-    return standardised("digits", "", split_digits(), task=task)
+    return standardize("digits", "", split_digits(), task=task)
 
 
 def split_digits() -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from ....evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset, groups_of
 from ..formats.cache import Decoded, Room, SplitRoom, decoded_once, put_together
 from ..formats.leaf import LeafFiles, located_in_leaf, read_leaf
-from ..formats.tff import opened
+from ..formats.tff import open_users
 
 SOURCE = "https://storage.googleapis.com/tff-datasets-public/fed_emnist.tar.bz2"
 #: digits, capital and small letters
@@ -89,7 +89,7 @@ def read_writers(path: Path, room: SplitRoom) -> tuple[np.ndarray, np.ndarray, d
     Raises:
         FedscopeError: a damaged file, pixels that are not within 0..1, a writer with other numbers of both.
     """
-    with opened(path, "a file of Federated EMNIST", "writer", "pixels", "label") as writers:
+    with open_users(path, "a file of Federated EMNIST", "writer", "pixels", "label") as writers:
         labels = {}
         for writer, own in writers.items():
             pixels, y = own["pixels"], np.asarray(own["label"]).ravel()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from ....checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz, real_path
+from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, npz_names, read_npz, real_path
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..arrays import counts_labels
 from ..custom import as_they_are
 from ..dataset import ARRAYS, Dataset
-from ..standardize import standardised
+from ..standardize import standardize
 
 
 def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = None) -> Dataset:
     """``x_train, y_train, x_test, y_test``, of the shapes and types of
-    :func:`~fedscope.training.data.standardize.standardised`.
+    :func:`~fedscope.training.data.standardize.standardize`.
 
     A file of ``x_test, y_test`` alone is taken as it is, because there are no training samples to standardise it by.
 
@@ -24,7 +24,7 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
         standardise: False takes any file as it is; True refuses one without training samples; by default a warning says
             that it is taken as it is.
     """
-    path = expanded(argument)
+    path = expand_home(argument)
     if not argument or not path.exists():
         raise FedscopeError(f"--data npz:{argument}: there is no such file; give the path of an .npz")
     path = real_path(path)
@@ -34,7 +34,7 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
     if "x_train" in arrays or "y_train" in arrays or "x_test" not in arrays:
         others = dict.fromkeys(name for name in npz_names(path) if name not in arrays)
         scale = standardise is not False
-        made: Dataset = standardised(f"npz:{path}", str(path), arrays, others=tuple(others), task=task, scale=scale)
+        made: Dataset = standardize(f"npz:{path}", str(path), arrays, others=tuple(others), task=task, scale=scale)
         return replace(made, classes_seen=counts_labels(task, (made.y_train, made.y_test), arrays.get("classes")))
     if standardise:
         raise FedscopeError(

@@ -8,7 +8,7 @@ from ....checkpoints import FedscopeError
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset, Groups
-from ..standardize import standardised
+from ..standardize import standardize
 from .digits import split_digits
 
 ANGLES = (0, 15, 30, 45, 60, 75)
@@ -33,9 +33,9 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     for split, domain in zip(SPLITS, domains, strict=True):
         x = arrays[f"x_{split}"]
         for number, angle in enumerate(ANGLES):
-            x[domain == number] = rotated(x[domain == number], angle)
+            x[domain == number] = rotate(x[domain == number], angle)
     groups = {"domain": Groups(tuple(f"{angle} deg" for angle in ANGLES), *domains)}
-    return standardised("rotated-digits", "", arrays, task=task, groups=groups)
+    return standardize("rotated-digits", "", arrays, task=task, groups=groups)
 
 
 def domains_of(labels: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ def domains_of(labels: np.ndarray) -> np.ndarray:
     return domain
 
 
-def rotated(x: np.ndarray, angle: float) -> np.ndarray:
+def rotate(x: np.ndarray, angle: float) -> np.ndarray:
     """Images [n, H, W] within 0..1, turned by so many degrees about their middle."""
     from scipy.ndimage import rotate
 

@@ -17,7 +17,7 @@ from ....evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset, groups_of
 from ..formats.cache import Decoded, Room, SplitRoom, decoded_once, put_together
 from ..formats.leaf import LeafFiles, located_in_leaf, read_leaf
-from ..formats.tff import opened
+from ..formats.tff import open_users
 
 SOURCE = "https://storage.googleapis.com/tff-datasets-public/shakespeare.tar.bz2"
 #: what is learnt of it where nothing else is said
@@ -111,7 +111,7 @@ def read_roles(path: Path, room: SplitRoom) -> tuple[np.ndarray, np.ndarray, dic
     Raises:
         FedscopeError: a damaged file, a role whose snippets are no texts.
     """
-    with opened(path, "a file of Federated Shakespeare", "role", "snippets") as roles:
+    with open_users(path, "a file of Federated Shakespeare", "role", "snippets") as roles:
         said = {role: list(_snippets(path, role, own)) for role, own in roles.items()}
     counts = {role: sum(pieces(len(snippet)) for snippet in own) for role, own in said.items()}
     y = np.empty((sum(counts.values()), LENGTH), np.int8)

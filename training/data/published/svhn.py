@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, regular
+from ....checkpoints import FedscopeError, explain_read_errors, regular
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset
 from ..formats.cache import Decoded, Room, SplitRoom, decoded_once, put_together
-from ..formats.data_folder import Remote, located
+from ..formats.data_folder import Remote, locate
 
 SOURCE = "http://ufldl.stanford.edu/housenumbers/"
 INSIDE = ("SVHN",)
@@ -24,7 +24,7 @@ REMOTE = (
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``train_32x32.mat`` and ``test_32x32.mat`` in the folder ``argument``; the label 10 is the digit 0."""
-    files = located(
+    files = locate(
         "svhn", argument, [("train_32x32.mat",), ("test_32x32.mat",)], inside=INSIDE, source=SOURCE, fetched=True
     )
 
@@ -50,7 +50,7 @@ def read_mat(path: Path, room: SplitRoom) -> tuple[np.ndarray, np.ndarray]:
 
     what = "a MATLAB file of SVHN"
     regular(path, what)
-    with reading(path, what):
+    with explain_read_errors(path, what):
         held = loadmat(path, variable_names=["X", "y"])
         x, y = np.asarray(held["X"]), np.asarray(held["y"]).ravel()
     if x.ndim != 4 or x.shape[2] != 3 or x.dtype != np.uint8 or y.dtype.kind not in "iu" or x.shape[3] != len(y):

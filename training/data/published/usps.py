@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, regular
+from ....checkpoints import FedscopeError, explain_read_errors, regular
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import Dataset
 from ..formats.cache import Decoded, Room, decoded_once
-from ..formats.data_folder import Remote, located
+from ..formats.data_folder import Remote, locate
 
 SOURCE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
 INSIDE = ("USPS",)
@@ -25,7 +25,7 @@ REMOTE = (
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """``usps.bz2`` and ``usps.t.bz2`` in LIBSVM's format, packed or not, in the folder ``argument``."""
     names = [("usps.bz2", "usps"), ("usps.t.bz2", "usps.t")]
-    files = located("usps", argument, names, inside=INSIDE, source=SOURCE, fetched=True)
+    files = locate("usps", argument, names, inside=INSIDE, source=SOURCE, fetched=True)
 
     def decode(room: Room) -> Decoded:
         (x_train, y_train), (x_test, y_test) = map(read_libsvm, files)
@@ -44,7 +44,7 @@ def read_libsvm(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     what = "a LIBSVM file of USPS"
     regular(path, what)
-    with reading(path, what):
+    with explain_read_errors(path, what):
         rows, digits = load_svmlight_file(str(path), n_features=256, zero_based=False)
         x, y = rows.toarray(), np.asarray(digits)
     if np.abs(x).max(initial=0) > 1 or not set(np.unique(y)) <= set(range(1, 11)):

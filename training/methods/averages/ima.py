@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ....checkpoints import FedscopeError, Weights, mean, stack
 from ...settings.registry import method_name
 from ...settings.settings import setting
-from ..base import About, Averaged, AverageMethod, ClientMethod, History, Pace, State
+from ..base import Averaged, AverageMethod, ClientMethod, History, LocalSchedule, MethodInfo, State
 
 if TYPE_CHECKING:
     from ...config.config import Config
@@ -48,7 +48,7 @@ class IMA(AverageMethod):
     ``averaged``.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "IMA",
         "Zhou et al., Understanding and improving model averaging, IEEE TMC 2024",
         "from t_s on: averaged = mean of the last P globals, rounds start from it, η falls mildly",
@@ -68,7 +68,7 @@ class IMA(AverageMethod):
     before_server: bool = setting(False, "average the clients' means before the server's optimiser steps")
     explore_period: int = setting(20, "rounds of a cycle, of an epoch step, of a stage", least=2)
 
-    def settle(self, config: Config) -> IMA:
+    def resolve(self, config: Config) -> IMA:
         """t_s = ceil(0.75 R) where none was given.
 
         Raises:
@@ -89,7 +89,7 @@ class IMA(AverageMethod):
             )
         return replace(self, start=start)
 
-    def explore_pace(self, round: int, pace: Pace, client: ClientMethod) -> Pace:
+    def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
         """The pace of round t by the schedule, see the class; before t_s the client's own."""
         if self.start is None or round < self.start:
             return pace
@@ -100,17 +100,17 @@ class IMA(AverageMethod):
         fall = high - self.explore_low
         match self.explore:
             case "exp":
-                return Pace(at_start.lr * (1 - self.explore_decay) ** j, pace.epochs)
+                return LocalSchedule(at_start.lr * (1 - self.explore_decay) ** j, pace.epochs)
             case "const":
-                return Pace(self.explore_low, pace.epochs)
+                return LocalSchedule(self.explore_low, pace.epochs)
             case "cyclic":
-                return Pace(high - fall * phase / (self.explore_period - 1), pace.epochs)
+                return LocalSchedule(high - fall * phase / (self.explore_period - 1), pace.epochs)
             case "triangle":
-                return Pace(self.explore_low + fall * abs(1 - 2 * phase / self.explore_period), pace.epochs)
+                return LocalSchedule(self.explore_low + fall * abs(1 - 2 * phase / self.explore_period), pace.epochs)
             case "epochs":
-                return Pace(pace.lr, max(1, pace.epochs - j // self.explore_period))
+                return LocalSchedule(pace.lr, max(1, pace.epochs - j // self.explore_period))
             case "stage":
-                return Pace(at_start.lr * 0.5 ** (j // self.explore_period), pace.epochs)
+                return LocalSchedule(at_start.lr * 0.5 ** (j // self.explore_period), pace.epochs)
             case "none":
                 return pace
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..base import About, AverageMethod
+from ..base import AverageMethod, MethodInfo
 
 
 @dataclass(frozen=True)
 class NoAverage(AverageMethod):
     """``averaged`` never exists; every round starts from the last ``global``."""
 
-    about: ClassVar[About] = About("none", "", "every round starts from `global`")
+    about: ClassVar[MethodInfo] = MethodInfo("none", "", "every round starts from `global`")
 
     def begins(self) -> int | None:
         """Never."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError, Weights
 from ...settings.settings import setting
-from ..base import About, Averaged, AverageMethod, ClientMethod, History, Pace, State
+from ..base import Averaged, AverageMethod, ClientMethod, History, LocalSchedule, MethodInfo, State
 
 if TYPE_CHECKING:
     from ...config.config import Config
@@ -34,7 +34,7 @@ class SWA(AverageMethod):
     existed did that, without the start: they are read, resumed and branched from with it.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "SWA",
         "Izmailov et al., UAI 2018; on the server Caldarola et al., ECCV 2022",
         "cyclical η from the start round s on; averaged = mean of the globals of s − 1 and of the cycles' ends, for "
@@ -48,7 +48,7 @@ class SWA(AverageMethod):
     include_start: bool = setting(True, "the mean begins with the model that the cycles start from", before=False)
     full_first: bool = setting(False, "the first round of a cycle has the full rate eta_t, see the method", before=True)
 
-    def settle(self, config: Config) -> SWA:
+    def resolve(self, config: Config) -> SWA:
         """s = ceil(0.75 R) where none was given.
 
         Raises:
@@ -76,13 +76,13 @@ class SWA(AverageMethod):
             )
         return replace(self, start=start)
 
-    def explore_pace(self, round: int, pace: Pace, client: ClientMethod) -> Pace:
+    def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
         """The cycle's rate; before the start round the client's own."""
         if self.start is None or round < self.start:
             return pace
         j = (round - self.start) % self.cycle
         fallen = j / (self.cycle - 1) if self.full_first else (j + 1) / self.cycle
-        return Pace(pace.lr * (1 - (1 - self.low) * fallen), pace.epochs)
+        return LocalSchedule(pace.lr * (1 - (1 - self.low) * fallen), pace.epochs)
 
     def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
         """The running mean, in float64; a cycle's end adds its ``global``, and so does round s - 1."""

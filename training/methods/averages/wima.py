@@ -12,10 +12,10 @@ import numpy as np
 from ....checkpoints import FedscopeError, Weights
 from ...settings.registry import method_name
 from ...settings.settings import setting
-from ..base import About, Averaged, AverageMethod, History, State
+from ..base import Averaged, AverageMethod, History, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
     from ...config.config import Config
 
 
@@ -36,7 +36,7 @@ class WIMA(AverageMethod):
     same rate.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "WIMA",
         "Caldarola et al., Window-based model averaging, ICCV Workshops 2023",
         "averaged = mean of the last W globals, for evaluation only",
@@ -51,7 +51,7 @@ class WIMA(AverageMethod):
         """Whether a part of the model is averaged."""
         return self.parts != "all"
 
-    def settle(self, config: Config) -> WIMA:
+    def resolve(self, config: Config) -> WIMA:
         """Nothing to fill in.
 
         Raises:
@@ -98,7 +98,7 @@ class WIMA(AverageMethod):
             total = _plus(total, history.row(t), 1.0)
         return total
 
-    def mean_of(self, total: State, round: int, global_: Weights, facts: Facts) -> Weights:
+    def mean_of(self, total: State, round: int, global_: Weights, facts: ModelInfo) -> Weights:
         """``averaged`` of round t, whose window has this sum."""
         whole, count = global_.layout.dtype, min(round, self.window)
         parameters = (total["sum"] / count).astype(whole)

@@ -11,10 +11,10 @@ import numpy as np
 from ....checkpoints import Weights
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod, Exchange, State
+from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class AdaBest(ClientMethod):
         FedscopeError: mu is not greater than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "AdaBest",
         "Varno et al., AdaBest, ECCV 2022",
         "g ← g − μ_i h_i, μ_i = μ E m̄/n_i; h_i⁺ = h_i/(t − t_last) + (w − θ_i)",
@@ -50,7 +50,7 @@ class AdaBest(ClientMethod):
 
     mu: float = setting(0.02, "μ: strength of the drift correction", above=0, off="--client sgd")
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """``samples_a_step``, m̄, and ``participations``, how many it is the mean of; both 0, [1]."""
         return {"samples_a_step": np.zeros(1), "participations": np.zeros(1)}
 

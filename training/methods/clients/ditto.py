@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ditto(ClientMethod):
     Li et al., ICML 2021. The paper calls λ what is ``pull`` here.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) in addition to SGD's θ", keeps="v by client"
     )
     vectorised: ClassVar[bool] = True

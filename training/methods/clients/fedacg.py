@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FedACG(ClientMethod):
         FedscopeError: beta is not greater than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedACG", "Kim et al., FedACG, CVPR 2024", "loss + β‖θ − start‖², so g ← g + 2β(θ − start)"
     )
     vectorised: ClassVar[bool] = True

@@ -14,10 +14,10 @@ from ....checkpoints import FedscopeError, Layout, Weights
 from ...local.local_training import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
 from ...rng import generator
 from ...settings.settings import setting
-from ..base import About, ClientMethod, State
+from ..base import ClientMethod, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FedALA(ClientMethod):
         FedscopeError: more layers than the model has.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedALA",
         "Zhang et al., FedALA, AAAI 2023",
         "top layers start from θ_old + (w − θ_old)⊙A, A ← clip(A − η_A ∂L/∂A, 0, 1)",
@@ -67,7 +67,7 @@ class FedALA(ClientMethod):
     window: int = setting(10, "number of last epochs whose losses count for that deviation", least=2)
     most_epochs: int = setting(100, "most epochs for learning A the first time", least=1)
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """Nothing is sent beside the model."""
         self.mixed(facts.layout)
         return {}

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate
 from ...settings.settings import setting
-from ..base import About
+from ..base import MethodInfo
 from ..shared.sharpness_aware import SharpnessAware, adaptive_ascent, weight_mask
 
 
@@ -28,7 +28,7 @@ class FedASAM(SharpnessAware):
         FedscopeError: sam_rho is not greater than 0, or sam_eta is negative.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedASAM",
         "Caldarola et al., Seeking flat minima, ECCV 2022",
         "g ← ∇L(θ + ε) + wd·θ, ε = ρ T² ∇L/‖T ∇L‖, T = abs θ + η on weights, 1 on biases",

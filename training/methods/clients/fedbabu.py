@@ -12,10 +12,10 @@ from torch import Tensor
 from ....checkpoints import FedscopeError, Weights
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod, ClientState, State
+from ..base import ClientMethod, ClientState, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FedBABU(ClientMethod):
         FedscopeError: a model that is nothing but its head, which would not train at all.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedBABU", "Oh et al., FedBABU, ICLR 2022", "g = 0 on the head, which clients fine-tune"
     )
     vectorised: ClassVar[bool] = True
@@ -47,7 +47,7 @@ class FedBABU(ClientMethod):
     fine_tune_epochs: int = setting(10, "epochs of fine-tuning of a client's own model", least=1)
     fine_tune: Literal["all", "head", "body"] = setting("head", "part that a client fine-tunes for its own model")
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """Nothing is sent beside the model."""
         if self.model_size(facts) == 0:
             raise FedscopeError(
@@ -56,7 +56,7 @@ class FedBABU(ClientMethod):
             )
         return {}
 
-    def model_size(self, facts: Facts) -> int:
+    def model_size(self, facts: ModelInfo) -> int:
         """P − H: the head is the same everywhere."""
         return facts.layout.size - int(facts.head_mask().sum())
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from ....checkpoints import Weights
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod, Exchange, State
+from ..base import ClientMethod, Exchange, MethodInfo, State
 from ..shared.server_steps import weighted_update
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class FedCM(ClientMethod):
         FedscopeError: alpha is not between 0 (nobody would look at data) and 1 (which is SGD).
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedCM",
         "Xu et al., FedCM, arXiv 2021",
         "g ← a g + (1 − a) c; c⁺ = −Σ p_i Δ_i/Σ_k η_k",
@@ -44,7 +44,7 @@ class FedCM(ClientMethod):
 
     alpha: float = setting(0.1, "a: share of the client's own gradient; 1 would be plain SGD", above=0, below=1)
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """``momentum``: c = 0, [P]."""
         return {"momentum": facts.zeros()}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FedDyn(ClientMethod):
         FedscopeError: alpha is not greater than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedDyn",
         "Acar et al., Dynamic regularization, ICLR 2021",
         "loss − ⟨h_i, θ⟩ + (α/2)‖θ − w‖²; h_i⁺ = h_i − α(θ_i − w)",

@@ -17,10 +17,10 @@ from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...local.worker_model import features_and_logits, head_layer
 from ...rng import generator
 from ...settings.settings import setting
-from ..base import About, ClientMethod, Exchange, State
+from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
     from ...config.config import Config
 
 
@@ -49,7 +49,7 @@ class FedFA(ClientMethod):
     from the first step on.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedFA",
         "Zhou et al., feature anchors, IEEE TMC 2023",
         "loss + (λ/C) Σ ‖f − a_y‖²/n_y + CE(head(a_c), c); a_c ← m a_c + (1−m) mean f",
@@ -68,13 +68,13 @@ class FedFA(ClientMethod):
         None, "first round in which heads learn the anchors; default ceil(0.25 R), after R: never", least=1
     )
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """``calibrate_from`` = ceil(0.25 R) where none was given."""
         if self.calibrate_from is None:
             return replace(self, calibrate_from=ceil(0.25 * config.run.rounds))
         return self
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """Anchors [C, width] of length 1, see the class."""
         if facts.classes <= facts.width:
             anchors = np.eye(facts.classes, facts.width)

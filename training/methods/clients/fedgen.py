@@ -18,10 +18,10 @@ from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...local.worker_model import head_layer
 from ...rng import torch_generator
 from ...settings.settings import setting
-from ..base import About, ClientMethod, Exchange, State
+from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
     from ...config.config import Config
 
 
@@ -59,7 +59,7 @@ class FedGen(ClientMethod):
     The server's part takes about 0.4 s a round on one core, whatever the model's size.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedGen",
         "Zhu et al., data-free distillation, ICML 2021",
         "loss + γ_t (α CE(head(G(y′)), y′) + β KL(softmax head(G(y)) ‖ softmax logits)), γ_t = 0.98^(t−1)",
@@ -80,7 +80,7 @@ class FedGen(ClientMethod):
     generator_batch: int = setting(32, "generated samples per generator step", least=2)
     diversity: float = setting(1.0, "weight of the term that keeps generated features different; 0: none", least=0)
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Nothing to fill in.
 
         Raises:
@@ -93,7 +93,7 @@ class FedGen(ClientMethod):
             )
         return self
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """An untrained generator, by name."""
         # Draw 0: clients' draws of the same purpose count from 1.
         draws = torch_generator(facts.seed, "generator", draw=0)

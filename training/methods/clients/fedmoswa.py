@@ -12,11 +12,11 @@ import numpy as np
 from ....checkpoints import FedscopeError, Weights
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, Exchange, State
+from ..base import Exchange, MethodInfo, State
 from .fedswa import FedSWA
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
     from ...config.config import Config
 
 _GAMMA = 0.2
@@ -40,7 +40,7 @@ class FedMoSWA(FedSWA):
     Liu et al., ICML 2025; the server's half is the server method of the same name.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedMoSWA",
         "Liu et al., FedSWA, ICML 2025",
         "θ ← θ − η_k (g − c_i + m), m⁺ = m + γ mean(c_i⁺ − m)",
@@ -60,7 +60,7 @@ class FedMoSWA(FedSWA):
         off="--client fedswa",
     )
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Take the server's γ where it has one.
 
         Raises:
@@ -75,7 +75,7 @@ class FedMoSWA(FedSWA):
             )
         return replace(self, gamma=self.gamma or theirs or _GAMMA)
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """m = 0, [P]."""
         return {"momentum": facts.zeros()}
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class FedNTD(ClientMethod):
     class is left, softmax of which is 1: the term is 0 and the method is SGD.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedNTD", "Lee et al., not-true distillation, NeurIPS 2022", "loss + β τ² KL(softmax(g̃/τ) ‖ softmax(l̃/τ))"
     )
     vectorised: ClassVar[bool] = True

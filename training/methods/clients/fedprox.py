@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FedProx(ClientMethod):
         FedscopeError: mu is not greater than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedProx", "Li et al., Heterogeneous networks, MLSys 2020", "loss + (μ/2)‖θ − w‖², so g ← g + μ(θ − w)"
     )
     vectorised: ClassVar[bool] = True

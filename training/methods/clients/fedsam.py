@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate
 from ...settings.settings import setting
-from ..base import About
+from ..base import MethodInfo
 from ..shared.sharpness_aware import SharpnessAware, ascent
 
 
@@ -30,7 +30,7 @@ class FedSAM(SharpnessAware):
         FedscopeError: sam_rho is not greater than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedSAM",
         "Caldarola et al., Seeking flat minima, ECCV 2022",
         "g ← ∇L(θ + ε) + wd·θ, ε = ρ ∇L/‖∇L‖",

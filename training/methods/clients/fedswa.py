@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class FedSWA(ClientMethod):
     ``momentum`` is not 0 the rate multiplies the velocity, as in torch's ``SGD`` (**chosen**).
     """
 
-    about: ClassVar[About] = About("FedSWA", "Liu et al., FedSWA, ICML 2025", "η_k = η(1 − k/K) + ρη k/K")
+    about: ClassVar[MethodInfo] = MethodInfo("FedSWA", "Liu et al., FedSWA, ICML 2025", "η_k = η(1 − k/K) + ρη k/K")
     vectorised: ClassVar[bool] = True
     changing_rate: ClassVar[bool] = True
 

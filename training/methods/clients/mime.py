@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ....checkpoints import FedscopeError, Weights
 from ...local.local_training import LocalTask, LocalUpdate, full_gradient, length, local_sgd
-from ...local.worker_model import Workbench
+from ...local.worker_model import TrainableModel
 from ...settings.settings import setting
-from ..base import About, ClientMethod, Exchange, State
+from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
     from ...config.config import Config
 
 
@@ -37,7 +37,7 @@ class Mimicry(ClientMethod):
     tau: float = setting(1e-3, "τ: added to √v; adam only", above=0)
     momentum: float = setting(0.0, "must stay 0: the server has the momentum, see beta", least=0, below=1)
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Refuse a momentum of the local steps' own.
 
         Raises:
@@ -50,12 +50,12 @@ class Mimicry(ClientMethod):
             )
         return self
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """m = 0, and v = 0 for Adam, [P]."""
         names = ("momentum", "variance") if self.optimiser == "adam" else ("momentum",)
         return {name: facts.zeros() for name in names}
 
-    def stepper(self, sent: State, bench: Workbench) -> Callable[[Tensor], Tensor]:
+    def stepper(self, sent: State, bench: TrainableModel) -> Callable[[Tensor], Tensor]:
         """g -> U(g; s), in place."""
         m = bench.tensor(sent["momentum"])
         # a branch whose history followed momentum has no v yet
@@ -105,7 +105,7 @@ class MIME(Mimicry):
         FedscopeError: ``momentum`` is not 0, when settled with the configuration.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "MIME",
         "Karimireddy et al., Mime, arXiv 2020",
         "θ ← θ − η U(g(θ) − g(w) + c; s), s frozen in the round",

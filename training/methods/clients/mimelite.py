@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from ....checkpoints import FedscopeError
 from ...local.local_training import LocalTask, LocalUpdate, full_gradient, local_sgd
-from ..base import About, Exchange, State
+from ..base import Exchange, MethodInfo, State
 from .mime import Mimicry
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class MIMELite(Mimicry):
             configuration.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "MIMELite",
         "Karimireddy et al., Mime, arXiv 2020",
         "θ ← θ − η U(g; s), s frozen in the round",
@@ -51,12 +51,12 @@ class MIMELite(Mimicry):
     )
     vectorised: ClassVar[bool] = True
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         if self.optimiser == "momentum" and self.beta == 0:
             raise FedscopeError(
                 "client.beta = 0 would switch the method off; give a number greater than 0, or --client sgd"
             )
-        return super().settle(config)
+        return super().resolve(config)
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs along U(g; s); the message is the client's full gradient at w."""

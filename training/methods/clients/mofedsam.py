@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate
 from ...settings.settings import setting
-from ..base import About
+from ..base import MethodInfo
 from ..shared.sharpness_aware import SharpnessAware, ascent
 from .fedcm import FedCM
 
@@ -25,7 +25,7 @@ class MoFedSAM(FedCM, SharpnessAware):
         FedscopeError: alpha is not between 0 and 1, or sam_rho is not greater than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "MoFedSAM",
         "Qu et al., Generalized FL via SAM, ICML 2022",
         "g ← a (∇L(θ + ε) + wd·θ) + (1 − a) c, ε = ρ ∇L/‖∇L‖; c⁺ = −Σ p_i Δ_i/Σ_k η_k",

@@ -13,7 +13,7 @@ from torch.nn import functional
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...local.worker_model import features_and_logits
 from ...settings.settings import setting
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MOON(ClientMethod):
     belong to the architecture. The authors' code has τ = 0.5.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "MOON",
         "Li et al., model-contrastive learning, CVPR 2021",
         "loss − μ log(e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}))",

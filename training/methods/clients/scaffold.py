@@ -10,10 +10,10 @@ import numpy as np
 
 from ....checkpoints import Weights
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ..base import About, ClientMethod, Exchange, State
+from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import Facts
+    from ...build import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SCAFFOLD(ClientMethod):
     The paper's server step of size η_g is the server method's: ``fma`` is η_g = 1, weighted with p.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "SCAFFOLD",
         "Karimireddy et al., SCAFFOLD, ICML 2020",
         "g ← g − c_i + c; c_i⁺ = c_i − c + (w − θ_i)/Σ_k η_k; c⁺ = c + (1/N) Σ_S (c_i⁺ − c_i)",
@@ -42,7 +42,7 @@ class SCAFFOLD(ClientMethod):
     # The formula's Σ_S is unweighted.
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
 
-    def begin(self, w: Weights, facts: Facts) -> State:
+    def begin(self, w: Weights, facts: ModelInfo) -> State:
         """``control``: c = 0, [P]."""
         return {"control": facts.zeros()}
 

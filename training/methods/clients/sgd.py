@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ..base import About, ClientMethod
+from ..base import ClientMethod, MethodInfo
 
 
 @dataclass(frozen=True)
 class SGD(ClientMethod):
     """theta <- theta - eta_t (grad of the batch's cross-entropy + weight_decay theta), with momentum if set."""
 
-    about: ClassVar[About] = About("SGD", "McMahan et al., FedAvg, AISTATS 2017", "θ ← θ − η g")
+    about: ClassVar[MethodInfo] = MethodInfo("SGD", "McMahan et al., FedAvg, AISTATS 2017", "θ ← θ − η g")
     vectorised: ClassVar[bool] = True
 
     def train(self, task: LocalTask) -> LocalUpdate:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.server_steps import mean_update
 
 
@@ -30,7 +30,7 @@ class AdaBest(ServerMethod):
     Workshops 2023). β = 0 is refused: that is FMA with uniform weights.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "AdaBest",
         "Varno et al., AdaBest, ECCV 2022",
         "w⁺ = θ̄_t − β (θ̄_{t−1} − θ̄_t), θ̄ = mean θ_i",

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, State
+from ..base import Cohort, MethodInfo, Served, State
 from ..shared.server_steps import weighted_update
 from .fedavgm import FedAvgM
 
@@ -30,7 +30,7 @@ class DiLoCo(FedAvgM):
     Source: Douillard et al., DiLoCo: η_s = 0.7, β = 0.9. β = 0 is refused: with η_s = 1 that is FMA.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "DiLoCo",
         "Douillard et al., DiLoCo, arXiv 2023",
         "w⁺ = w + η_s (Δ̄ + βm⁺), m⁺ = βm + Δ̄",

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.server_steps import weighted_update
 
 
@@ -30,7 +30,7 @@ class FedACG(ServerMethod):
     Source: Kim et al., CVPR 2024. λ = 0 is refused: that is FMA.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedACG",
         "Kim et al., Accelerated Client Gradient, CVPR 2024",
         "start = w + λm; m⁺ = λm + Δ̄; w⁺ = Σ p_i θ_i",

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...settings.settings import setting
-from ..base import About
+from ..base import MethodInfo
 from ..shared.server_steps import Adaptive
 
 
@@ -28,7 +28,7 @@ class FedAdagrad(Adaptive):
     Source: Reddi et al., ICLR 2021, Algorithm 2.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedAdagrad",
         "Reddi et al., Adaptive Federated Optimization, ICLR 2021",
         "w⁺ = w + η_s Δ̄/(√v⁺ + τ), v⁺ = v + Δ̄²",

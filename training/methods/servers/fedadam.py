@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..base import About
+from ..base import MethodInfo
 from ..shared.server_steps import AdaptiveMomentum
 
 
@@ -30,7 +30,7 @@ class FedAdam(AdaptiveMomentum):
     than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedAdam",
         "Reddi et al., Adaptive Federated Optimization, ICLR 2021",
         "w⁺ = w + η_s m⁺/(√v⁺ + τ), m⁺ = β1 m + (1−β1)Δ̄, v⁺ = β2 v + (1−β2)Δ̄²",

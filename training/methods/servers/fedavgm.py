@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.server_steps import weighted_update
 
 
@@ -28,7 +28,7 @@ class FedAvgM(ServerMethod):
     Source: Hsu et al. 2019. β = 0 is refused: with η_s = 1 that is FMA.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedAvgM",
         "Hsu et al., Non-Identical Data Distribution, arXiv 2019",
         "w⁺ = w + η_s m⁺, m⁺ = βm + Δ̄",

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError, Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.server_steps import mean_update
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class FedDyn(ServerMethod):
     Source: Acar et al., ICLR 2021, Algorithm 1. A FedscopeError refuses an α that is not the client's.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedDyn",
         "Acar et al., Dynamic Regularization, ICLR 2021",
         "w⁺ = mean θ_i − h⁺/α, h⁺ = h − (α/N) Σ Δ_i",
@@ -47,7 +47,7 @@ class FedDyn(ServerMethod):
         None, "α of the regulariser; default: that of the client method feddyn, else 0.01", above=0, off="--server fma"
     )
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Take the client's α."""
         client = config.tables()["client"]
         theirs: float | None = client.get("alpha") if client["method"] == "feddyn" else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.server_steps import updates
 
 
@@ -33,7 +33,7 @@ class FedGMA(ServerMethod):
     τ = 0 is refused: it masks nothing.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedGMA",
         "Tenison et al., Gradient Masked Averaging, TMLR 2023",
         "w⁺ = w + η_s mask Δ̄, mask = 1 where agree ≥ τ, else agree (hard: 0); agree = abs Σ p_i sign Δ_i",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ....checkpoints import FedscopeError
 from ...settings.registry import method_name
 from ...settings.settings import setting
-from ..base import About
+from ..base import MethodInfo
 from .fedswa import FedSWA
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ class FedMoSWA(FedSWA):
         FedscopeError: a γ that is not the client's, or with a client that has no such momentum.
     """
 
-    about: ClassVar[About] = About("FedMoSWA", "Liu et al., FedSWA, ICML 2025", "w⁺ = w + α (Σ p_i θ_i − w)")
+    about: ClassVar[MethodInfo] = MethodInfo("FedMoSWA", "Liu et al., FedSWA, ICML 2025", "w⁺ = w + α (Σ p_i θ_i − w)")
 
     gamma: float | None = setting(
         None, "γ of the clients' momentum; default 0.2", above=0, most=1, off="--method fedswa"
     )
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Take the client's γ, which by then is this one or 0.2."""
         if method_name(config.client) == "fedmoswa":
             return replace(self, gamma=config.tables()["client"]["gamma"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from ....checkpoints import FedscopeError, Weights
 from ...settings.registry import method_name
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.server_steps import weighted_update
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ class FedNova(ServerMethod):
     own.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedNova",
         "Wang et al., FedNova, NeurIPS 2020",
         "w⁺ = w + (Σ p_i a_i) Σ p_i Δ_i/a_i, a_i = K_i without momentum",
     )
     counts_steps: ClassVar[bool] = True
 
-    def settle(self, config: Config) -> Self:
+    def resolve(self, config: Config) -> Self:
         """Refuse clients whose steps are not those that a_i counts."""
         reason = None
         if config.client.proximal:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FedSA(ServerMethod):
     from the recorded clients.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedPake (FedSA)",
         "Wang et al., The key of parameter skew, arXiv 2024",
         "w⁺ = unweighted mean μ; where cv = σ/μ over clients is high, Σ_s α_s w̄_s over clusters s of clients",

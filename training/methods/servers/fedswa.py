@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.server_steps import weighted_update
 
 
@@ -23,7 +23,7 @@ class FedSWA(ServerMethod):
     Source: Liu et al., ICML 2025.
     """
 
-    about: ClassVar[About] = About("FedSWA", "Liu et al., FedSWA, ICML 2025", "w⁺ = w + α (Σ p_i θ_i − w)")
+    about: ClassVar[MethodInfo] = MethodInfo("FedSWA", "Liu et al., FedSWA, ICML 2025", "w⁺ = w + α (Σ p_i θ_i − w)")
     optimiser: ClassVar[bool] = True
 
     alpha: float = setting(1.5, "α: how far to go towards the clients' mean; above 1, beyond it", above=0)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..base import About
+from ..base import MethodInfo
 from ..shared.server_steps import AdaptiveMomentum
 
 
@@ -29,7 +29,7 @@ class FedYogi(AdaptiveMomentum):
     than 0.
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "FedYogi",
         "Reddi et al., Adaptive Federated Optimization, ICLR 2021",
         "w⁺ = w + η_s m⁺/(√v⁺ + τ), m⁺ = β1 m + (1−β1)Δ̄, v⁺ = v − (1−β2)Δ̄² sign(v − Δ̄²)",

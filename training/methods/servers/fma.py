@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ....checkpoints import Weights, weighted_mean
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class FMA(ServerMethod):
     So anyone can recompute a recorded ``global`` from the file's ``clients`` and ``weights``, bit for bit.
     """
 
-    about: ClassVar[About] = About("FMA (FedAvg)", "McMahan et al., FedAvg, AISTATS 2017", "w⁺ = Σ p_i θ_i")
+    about: ClassVar[MethodInfo] = MethodInfo("FMA (FedAvg)", "McMahan et al., FedAvg, AISTATS 2017", "w⁺ = Σ p_i θ_i")
     forgets_start: ClassVar[bool] = True
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:

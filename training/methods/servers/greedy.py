@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import Weights, stack, weighted_mean
 from ...settings.settings import setting
-from ..base import About, Cohort, Served, ServerMethod, State
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 
 #: (error, loss), where there is no error the loss alone; the less the better, and infinite where it is not finite
 Quality = tuple[float, float]
@@ -34,7 +34,7 @@ class Greedy(ServerMethod):
     Source: Wortsman et al., the greedy soup, where p is 1/C (``weighting = "uniform"``).
     """
 
-    about: ClassVar[About] = About(
+    about: ClassVar[MethodInfo] = MethodInfo(
         "Greedy (soup)",
         "Wortsman et al., Model soups, ICML 2022",
         "w⁺ = mean of the clients, best first, that do not raise the error of the mean on a split",
@@ -46,25 +46,25 @@ class Greedy(ServerMethod):
     samples: int | None = setting(None, "number of its samples to use, drawn once; default: all", least=1)
 
     @property
-    def judges_on(self) -> tuple[str, int | None]:
+    def validates_on(self) -> tuple[str, int | None]:
         """The split and how many of its samples."""
         return self.split, self.samples
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        assert cohort.judge is not None, "whoever steps with a server that judges gives it a judge"
+        assert cohort.validator is not None, "whoever steps with a server that judges gives it a validator"
 
         def shares(members: list[int]) -> np.ndarray:
             p = np.zeros(len(clients))
             p[members] = cohort.p[members] / cohort.p[members].sum()
             return p
 
-        alone = _qualities(*cohort.judge(clients))
+        alone = _qualities(*cohort.validator(clients))
         first, *others = sorted(map(int, np.flatnonzero(cohort.p)), key=lambda k: (alone[k], cohort.client_ids[k]))
         taken, best = [first], alone[first]
         for k in others:
             if alone[k][1] == np.inf:
                 break
-            (quality,) = _qualities(*cohort.judge(stack([_mean(clients, shares([*taken, k]))])))
+            (quality,) = _qualities(*cohort.validator(stack([_mean(clients, shares([*taken, k]))])))
             if quality <= best:
                 taken, best = [*taken, k], quality
         p = shares(taken)

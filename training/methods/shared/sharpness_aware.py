@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ....checkpoints import Layout
 from ...local.local_training import LocalTask, LocalUpdate, length, local_sgd
-from ...local.worker_model import Objective, Workbench
+from ...local.worker_model import Objective, TrainableModel
 from ...settings.settings import setting
 from ..base import ClientMethod
 
@@ -57,9 +57,9 @@ def adaptive_ascent(rho: float, eta: float, weights: Tensor) -> Ascent:
 def weight_mask(layout: Layout) -> np.ndarray:
     """Which of the P parameters are weights, [P] bool: all but those with ``bias`` in the last part of their name.
 
-    >>> from fedscope.checkpoints import Entry
+    >>> from fedscope.checkpoints import TensorEntry
     >>> parts = ("rnn.weight_hh_l0", (2,)), ("rnn.bias_hh_l0", (1,)), ("norm.weight", (1,)), ("norm.bias", (1,))
-    >>> weight_mask(Layout(tuple(Entry(name, shape, "float32", "parameter") for name, shape in parts))).tolist()
+    >>> weight_mask(Layout(tuple(TensorEntry(name, shape, "float32", "parameter") for name, shape in parts))).tolist()
     [True, True, False, True, False]
     """
     mask = np.ones(layout.size, dtype=bool)
@@ -69,7 +69,7 @@ def weight_mask(layout: Layout) -> np.ndarray:
 
 
 def sharp_gradient(
-    bench: Workbench, objective: Objective, weight_decay: float, epsilon: Ascent
+    bench: TrainableModel, objective: Objective, weight_decay: float, epsilon: Ascent
 ) -> Callable[[Tensor, Tensor], Any]:
     """The gradient of objective + (weight_decay/2)‖θ‖² at θ + ε(θ, g), for ``local_training.local_sgd``.
 

@@ -1,0 +1,97 @@
+"""Long runs on the pages: what is kept of them, told apart by commit, data file and machine, beside the short runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costs import plan
+from long_rules import judged
+from outcomes import UNTESTED, Outcome
+
+
+@dataclass(frozen=True)
+class Group:
+    """Finished units of one identity.
+
+    Attributes:
+        said: which they are, and what they took; folders: of the units, by name.
+        outcomes: by figure, those that are tested.
+    """
+
+    said: str
+    folders: Mapping[str, Path]
+    outcomes: Mapping[str, Sequence[Outcome]]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A claim of a figure, as it counts.
+
+    Attributes:
+        outcome: the one that counts; long: whether it is of long runs; short: of the short ones beside it.
+    """
+
+    outcome: Outcome
+    long: bool
+    short: Outcome | None = None
+
+
+def groups(kept: Path, paper: str) -> list[Group]:
+    """Of each identity, that with the most units first; half-written units count for nothing.
+
+    Args:
+        kept: ``results/long``; paper: as ``ima``.
+    """
+    found = []
+    for identity, folders in _groups(kept):
+        outcomes = judged(folders, plan()).get(paper, {})
+        tested = {name: [one for one in own if one.kind != UNTESTED] for name, own in outcomes.items()}
+        if any(tested.values()):
+            about = [json.loads((folder / "unit.json").read_text(encoding="utf-8")) for folder in folders.values()]
+            hours = sum(float(one["seconds"]) for one in about) / 3600
+            processors = ", ".join(sorted({str(one.get("processor", "")) for one in about} - {""}))
+            said = (
+                f"Commit {identity.commit[:10]}, data {identity.data[:8]}, {identity.machine}"
+                + (f" ({processors})" if processors else "")
+                + f"; finished: {', '.join(sorted(folders))}; {hours:.1f} hours on one core in all. The rules were "
+                "committed before these runs."
+            )
+            found.append(Group(said, folders, tested))
+    return found
+
+
+def _groups(kept: Path) -> list[tuple[Any, dict[str, Path]]]:
+    folder = str(Path(__file__).resolve().parents[1] / "long")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    from units import groups as of
+
+    return list(of(kept))
+
+
+def planned(paper: str) -> Mapping[str, Sequence[Outcome]]:
+    """What the long runs will be judged by, of which none is finished."""
+    outcomes: Mapping[str, Sequence[Outcome]] = judged({}, plan()).get(paper, {})
+    return outcomes
+
+
+def settled(short: Sequence[Outcome], figure: str, paper: str, found: Sequence[Group]) -> list[Settled]:
+    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, else the
+    short ones'."""
+    own = found[0].outcomes.get(figure, ()) if found else ()
+    first = {one.key: one for one in own if any(len(number.seeds) > 1 for number in one.numbers)}
+    known = {one.key for one in short if one.key}
+    made = [
+        Settled(first[one.key], long=True, short=one) if one.key in first else Settled(one, long=False) for one in short
+    ]
+    made += [
+        Settled(first.get(one.key, one), long=one.key in first)
+        for one in planned(paper).get(figure, ())
+        if one.key not in known
+    ]
+    return made

@@ -1,0 +1,37 @@
+"""Options of a training that are no settings of the run: how it is watched, where it computes, when it stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .federation import Unwatched, Watcher
+
+if TYPE_CHECKING:
+    from ..profile import Profile
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What :func:`~fedscope.training.train`, :func:`~fedscope.training.resume` and :func:`~fedscope.training.branch`
+    are given beside a configuration.
+
+    Attributes:
+        force: replace an existing run, and train although the disk is too small for what will be recorded.
+        keep_going: go on when a client's loss is no longer a number.
+        watcher: is told of rounds and clients.
+        workers: worker threads, one a core by default.
+        engine: ``ray``, ``ray:2`` or ``ray:ADDRESS``, a cluster whose workers train; None for this machine.
+        task: what is learnt, where the configuration does not say it.
+        until: stop after this round; None for the last one.
+        profile: where the rounds' times are left.
+    """
+
+    force: bool = False
+    keep_going: bool = False
+    watcher: Watcher = field(default_factory=Unwatched)
+    workers: int | None = None
+    engine: str | None = None
+    task: Any = None
+    until: int | None = None
+    profile: Profile | None = None
