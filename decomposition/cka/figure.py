@@ -101,7 +101,7 @@ def draw_clients(
     with paper_style(width):
         named = [[[str(k) for k in similarity.client_ids] for similarity in rounds] for rounds in shown]
         every = [names for row in named for names in row]
-        beside, side = _beside(every, width, columns)
+        beside, side = _room_beside_maps(every, width, columns)
         ids = max(room_for(names, side) for names in every)
         remark = wrap_words(_remark(results, drawn), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
@@ -163,7 +163,7 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
     return [rounds[i] for i in sorted({0, len(rounds) - 1} | middle)]
 
 
-def _beside(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
+def _room_beside_maps(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
     """The room for names of rows beside each map, in inches, and the side of a map then."""
     beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
     return beside, _side(width, columns, beside)

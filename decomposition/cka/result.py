@@ -142,17 +142,17 @@ class ClientCKA(ArrayResult):
     def summary(self) -> str:
         """The means of the first and the last round, the last one's extremes, and where CKA does not exist."""
         first, last = self.rounds[0], self.rounds[-1]
-        means = [f"{shown(round_.mean, round_.mean_stderr)} in round {round_.round}" for round_ in (first, last)]
+        means = [f"{cka_text(round_.mean, round_.mean_stderr)} in round {round_.round}" for round_ in (first, last)]
         where = f"{self.run}, {self.layer}" if self.run else self.layer
         sentence = f"{where}: mean CKA between clients {', '.join(means if last is not first else means[:1])}"
         if ends := extremes(last.cka, [str(k) for k in last.client_ids]):
             sentence += f" (there {ends})"
         if math.isfinite(last.mean_global):
-            sentence += f"; with global {shown(last.mean_global, last.mean_global_stderr)}"
+            sentence += f"; with global {cka_text(last.mean_global, last.mean_global_stderr)}"
         for round_ in self.rounds:
             if round_.undefined:
                 who = f"client{'s' if len(round_.undefined) > 1 else ''} {listed(round_.undefined)}"
-                sentence += f"; {undefined(who)} in round {round_.round}"
+                sentence += f"; {undefined_words(who)} in round {round_.round}"
         return sentence
 
     def findings(self) -> dict[str, Any]:
@@ -187,10 +187,10 @@ def layer_ends(layers: Sequence[str]) -> list[str]:
     return [f".{layer.replace('/', '-')}" for layer in layers] if len(layers) > 1 else [""]
 
 
-def shown(value: float, stderr: float) -> str:
+def cka_text(value: float, stderr: float) -> str:
     """``0.83 ± 0.01``; without the error where there is none.
 
-    >>> shown(0.8312, 0.012), shown(0.8312, math.nan)
+    >>> cka_text(0.8312, 0.012), cka_text(0.8312, math.nan)
     ('0.831 ± 0.01', '0.831')
     """
     return f"{value:.3g}" + (f" ± {stderr:.1g}" if math.isfinite(stderr) else "")
@@ -212,6 +212,6 @@ def extremes(matrix: Array, names: Sequence[str]) -> str:
     return " to ".join(f"{values[k]:.3g} ({names[rows[k]]} and {names[columns[k]]})" for k in ends)
 
 
-def undefined(who: str) -> str:
+def undefined_words(who: str) -> str:
     """Why there is no CKA."""
     return f"not defined for {who}, whose features are constant, not finite, or too noisy for so few samples"

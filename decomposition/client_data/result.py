@@ -129,9 +129,9 @@ class ClientData(ArrayResult):
         nobody = f"; {there - owned:,} of {there:,} samples are nobody's" if there is not None and there > owned else ""
         own = f", {int(self.test.sum()):,} more in the clients' own test parts" if self.test.any() else ""
         domains = f" in {len(self.domains)} domains" if self.domains else ""
-        kinds = f" of {_spread(held, 'class', 'classes')}, of {classes}" if classes > 1 else ""
+        kinds = f" of {_range_words(held, 'class', 'classes')}, of {classes}" if classes > 1 else ""
         return (
-            f"{begin}{clients} client{'s' if clients > 1 else ''}{domains}, each with {_spread(sizes, 'sample')}"
+            f"{begin}{clients} client{'s' if clients > 1 else ''}{domains}, each with {_range_words(sizes, 'sample')}"
             f"{kinds}; {int(sizes.sum()):,} samples in all{own}{nobody}"
         )
 
@@ -147,7 +147,7 @@ class ClientData(ArrayResult):
         return {"clients": clients}
 
 
-def _spread(values: np.ndarray, one: str, many: str = "") -> str:
+def _range_words(values: np.ndarray, one: str, many: str = "") -> str:
     """``24 to 1,203 samples (median 400)``, or the one number that they all are."""
     least, most = int(values.min()), int(values.max())
     if least == most:

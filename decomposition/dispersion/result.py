@@ -101,12 +101,12 @@ the mean |skewness| is 0.9; no test of skewness, which needs 8 clients
         whole = self.whole
         words = (
             f"{self.run}, round {self.round}: of {whole.parameters:,} parameters over {self.clients} clients"
-            f"{_left_out(whole)} {_shown('the median cv is', whole.median_cv)}, "
+            f"{_left_out(whole)} {_number_words('the median cv is', whole.median_cv)}, "
             f"{_share(whole.high_share)} of high dispersion, "
         )
         if self.clients < 3:
             return f"{words}no skewness, which needs 3 clients, and no test of it, which needs {FEWEST}"
-        words += _shown("the mean |skewness| is", whole.skew_mean_abs)
+        words += _number_words("the mean |skewness| is", whole.skew_mean_abs)
         if self.clients < FEWEST:
             return f"{words}; no test of skewness, which needs {FEWEST} clients"
         if whole.skew_rejected_share is None:
@@ -263,7 +263,7 @@ def _left_out(whole: LayerDispersion) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _shown(words: str, value: float | None) -> str:
+def _number_words(words: str, value: float | None) -> str:
     return f"{words} {'unknown' if value is None else f'{value:.3g}'}"
 
 

@@ -191,7 +191,7 @@ def join(cohorts: Sequence[CohortDraws], shares: npt.ArrayLike, round: int) -> C
         client_ids=np.concatenate([cohort.client_ids for cohort in cohorts]),
         p=p / p.sum(),  # Σ a_τ is 1 up to rounding, and P_TOLERANCE is no excuse
         draws=tuple(_concatenate([cohort.draws[r] for cohort in cohorts]) for r in range(last.count)),
-        client_samples=_known([cohort.client_samples for cohort in cohorts]),
+        client_samples=_join_known([cohort.client_samples for cohort in cohorts]),
         source=last.source,
         independent=last.independent,
         trained=np.concatenate([np.full(len(cohort.client_ids), cohort.round) for cohort in cohorts]),
@@ -211,7 +211,7 @@ def _cohort(rounds: Sequence[Round], source: str, *, independent: bool) -> Cohor
     )
 
 
-def _known(parts: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int64] | None:
+def _join_known(parts: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int64] | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if len(known) == len(parts) else None
 

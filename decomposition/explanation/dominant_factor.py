@@ -7,7 +7,7 @@ from math import isfinite
 
 from ..factors.fixed import is_replayed
 from ..factors.result import RunFactors
-from ..factors.rows import RoundFactors, recorded
+from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, above, broken, clients_differ, finite, magnitude, order, read, size, subtract
 from .statements import Evidence, Judgement, Verdict
 from .wording import (
@@ -22,7 +22,7 @@ from .wording import (
     narrower,
     share,
     spell,
-    splitting,
+    split_hint,
 )
 
 AWAY = "Below 0, it takes away from the loss, which disagrees with the reading that O(Δ²) adds to it (5.3.2)."
@@ -33,7 +33,7 @@ def parts_of(one: RoundFactors) -> tuple[str, ...]:
     """The factors that are compared: without a split of the bias the whole of it; with replays no covariance, which is
     0 by construction; of the recorded models alone neither variance nor covariance."""
     biases = ("heter_bias", "train_bias", "bias_cross") if one.split else ("bias",)
-    if recorded([one]):
+    if is_recorded([one]):
         return (*biases, "locality")
     covariance = () if is_replayed([one]) else ("covariance",)
     return (*biases, "variance", *covariance, "locality")
@@ -68,10 +68,10 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
         # Not the next in value: a smaller one may have the wider interval.
         first, *others = sorted(parts, key=size, reverse=True)
         firsts.setdefault(first.name, []).append(one.round)
-        stands.add(expected(first))
-        away = away or (first.name == "locality" and not expected(first))
+        stands.add(is_expected(first))
+        away = away or (first.name == "locality" and not is_expected(first))
         whole = early or not one.split
-        rivals = others if whole else [other for other in others if expected(other) != expected(first)]
+        rivals = others if whole else [other for other in others if is_expected(other) != is_expected(first)]
         near = [other for other in rivals if not above(magnitude(first), magnitude(other))]
         if near:
             both = f"{NAMES[first.name]} ({spell(first)}) and {NAMES[near[0].name]} ({spell(near[0])})"
@@ -99,7 +99,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
         sentence = f"{capital(NAMES[factor])} is the greatest part{when}: {made_of}."
     if phase.rounds and not doubts:
         if not early and next(iter(firsts)) == "bias":
-            decide = f"The bias is not split here, into own data and others'. {splitting(evidence.split, 'splits it')}"
+            decide = f"The bias is not split here, into own data and others'. {split_hint(evidence.split, 'splits it')}"
         else:
             verdict = "supported" if early or True in stands else "contradicted"
     if away and not early:
@@ -108,7 +108,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
     return Judgement(verdict, sentence, decide, readings, {"when": when})
 
 
-def expected(part: Reading) -> bool:
+def is_expected(part: Reading) -> bool:
     """Tell whether the paper names it as dominating later: heterogeneous bias, or a locality that adds to the loss."""
     return part.name == "heter_bias" or (part.name == "locality" and (part.value or 0.0) > 0)
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..factors.result import RunFactors
-from ..factors.rows import RoundFactors, recorded
+from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, broken, finite, order, read
 from .phases import FEWEST, Phase
 from .statements import Evidence, Judgement, Verdict, throughout
-from .wording import NAMES, capital, ends, narrower, not_finite, spell, splitting
+from .wording import NAMES, capital, ends, narrower, not_finite, spell, split_hint
 
 # Up to 7! = 5,040 orders are counted, of more rounds so many are drawn, and of very many rounds fewer.
 ORDERS, FEW_ORDERS, MANY = 9999, 999, 20
@@ -27,7 +27,7 @@ def bias_and_error_early(evidence: Evidence) -> Judgement | None:
     """Supported where bias and error move against each other over the early rounds and the error is lower at their end;
     contradicted where they move together (:func:`relate`), or the error rises. None of one round
     of recorded models."""
-    if len(evidence.phases) < 2 and recorded(evidence.rounds):
+    if len(evidence.phases) < 2 and is_recorded(evidence.rounds):
         return None
     early = evidence.phases[0]
     both = _Both.of(evidence.run, [early], "heter_bias")
@@ -44,7 +44,7 @@ def together(evidence: Evidence, factor: str) -> Judgement | None:
     rounds after early training, contradicted where they move against each other (:func:`relate`). None of one round of
     recorded models."""
     later = evidence.phases[1:]
-    if not later and recorded(evidence.rounds):
+    if not later and is_recorded(evidence.rounds):
         return None
     both = _Both.of(evidence.run, later, factor)
     span = f" (rounds {later[0].first} to {later[-1].last})" if later else ""
@@ -111,7 +111,7 @@ class _Both:
         if self.rounds and not any(finite(one) for one in self.values):
             if any(one.split for one in self.rounds):
                 return "More clients, each with data of its own, would decide it."
-            return splitting(split, "splits the bias")
+            return split_hint(split, "splits the bias")
         if self.rounds and not any(finite(one) for one in self.errors):
             return "Test errors, measured while training, would decide it."
         if length < FEWEST:

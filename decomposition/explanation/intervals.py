@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import fsum, hypot, isfinite, nan, sqrt
 
 from ..factors.fixed import all_alike
-from ..factors.rows import ClientRow, RoundFactors, recorded
+from ..factors.rows import ClientRow, RoundFactors, is_recorded
 
 # Of one recorded model each: draws do not enter, so all of D leaves no error.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
@@ -49,7 +49,7 @@ def read(one: RoundFactors, factor: str) -> Reading:
         row = one.row(factor)
     except KeyError:
         return Reading(factor, one.round, None)
-    alone = factor in WITHOUT_DRAWS or recorded([one])
+    alone = factor in WITHOUT_DRAWS or is_recorded([one])
     known = one.population or row.stderr_samples is not None if alone else not all_alike(one)
     over_draws = 0.0 if alone else row.stderr_draws
     if row.value is None or over_draws is None or not known:

@@ -47,7 +47,7 @@ def better_than_clients(evidence: Evidence) -> Judgement | None:
             Reading("test_error", one.round, one.error),
             *(replace(difference, name=f"{difference.name} (nearest)") for difference in nearest),
         ]
-    sentence = f"On {cases[-1].samples:,} test samples it has {'; '.join(_beside(one) for one in ends(cases))}."
+    sentence = f"On {cases[-1].samples:,} test samples it has {'; '.join(_against_words(one) for one in ends(cases))}."
     for words, sign in (
         ("Both are lower than every client's, apart,", 1),
         ("Some client's cross-entropy or error is lower, apart,", -1),
@@ -63,7 +63,7 @@ def better_than_clients(evidence: Evidence) -> Judgement | None:
     return Judgement(throughout(list(signs.values())), evidence.measured(sentence), decide, readings)
 
 
-def _beside(one: ModelComparison) -> str:
+def _against_words(one: ModelComparison) -> str:
     losses, errors = [other.loss for other in one.others], [100 * other.error for other in one.others]
     return (
         f"cross-entropy {one.loss:.3g} (its clients' {min(losses):.3g} at best, {fmean(losses):.3g} on average) and "

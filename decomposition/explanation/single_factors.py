@@ -10,12 +10,12 @@ from statistics import fmean
 import numpy as np
 
 from ..factors.fixed import all_alike, is_replayed
-from ..factors.rows import RoundFactors, recorded
+from ..factors.rows import RoundFactors, is_recorded
 from ..subsets.averages import choose
 from .intervals import Reading, above, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
 from .statements import Evidence, Judgement, Verdict, throughout
-from .wording import CANNOT, NAMES, ends, in_rounds, list_words, narrower, share, spell, splitting
+from .wording import CANNOT, NAMES, ends, in_rounds, list_words, narrower, share, spell, split_hint
 
 # What the paper calls almost zero is called small here, below this share of what it is compared with: ours.
 SMALL = 0.1
@@ -44,7 +44,7 @@ def own_data(evidence: Evidence) -> Judgement:
         decide = "More clients, each with data of its own, would decide it."
     elif not known:
         sentence = "It has no value: nothing tells the clients' own samples from others'."
-        decide = splitting(evidence.split, "tells them apart")
+        decide = split_hint(evidence.split, "tells them apart")
     else:
         means = "; ".join(
             f"in round {one.round} {spell(of_clients(one, 'train_bias'))} on own data and "
@@ -126,7 +126,7 @@ def variance_and_clients(evidence: Evidence) -> Judgement | None:
     every round, intervals apart, contradicted where it is higher in every one. That of a single client has an interval
     over clients. None of the recorded models alone."""
     rounds = evidence.rounds
-    if recorded(rounds):
+    if is_recorded(rounds):
         return None
     single = [variance_of(one, 1) for one in rounds]
     every = [read(one, "variance") for one in rounds]
@@ -172,7 +172,7 @@ def covariance_is_small(evidence: Evidence) -> Judgement | None:
     """Below a tenth of heterogeneous bias in every round, of the whole bias where nothing splits it; contradicted where
     it is above in one. Of replays it is 0 by construction and cannot be seen. None of the recorded models alone."""
     rounds = evidence.rounds
-    if recorded(rounds):
+    if is_recorded(rounds):
         return None
     beside = "heter_bias" if all(one.split for one in rounds) else "bias"
     words = {"bias": NAMES[beside]}

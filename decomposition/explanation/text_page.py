@@ -12,7 +12,7 @@ from ...checkpoints.io.visible_text import in_markdown, visible
 from ...plotting.style import describe_statistics
 from ..factors.fixed import all_alike
 from ..factors.result import Decomposition
-from ..factors.rows import recorded
+from ..factors.rows import is_recorded
 from .intervals import Reading, broken, clients_differ, finite, read
 from .single_factors import SMALL
 from .statements import Evidence, Statement
@@ -101,7 +101,7 @@ def _draw_notes(result: Decomposition, known: Sequence[Evidence]) -> Iterator[st
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""
     yield f"Draws {result.draws}{DRAWS.get(result.draws.partition(':')[0], '')}{first}."
     counted, whole = sorted({one.count for one in rounds}), _is_whole(result)
-    if recorded(rounds):
+    if is_recorded(rounds):
         over = (
             "All samples of D are measured and nothing is drawn, so numbers are exact for these models."
             if whole

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..factors.fixed import all_alike, is_replayed
 from ..factors.result import RunFactors
-from ..factors.rows import RoundFactors, recorded
+from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, broken
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ values can decide it.
     return f"Not finite: {where}. {CANNOT}" if where else ""
 
 
-def splitting(split: str, what: str) -> str:
+def split_hint(split: str, what: str) -> str:
     """Say what would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured
     on, "" where the run does not say whose samples are whose."""
     return f"--split train {what}." if split == "test" else f"Knowing whose samples are whose {what}."
@@ -127,7 +127,7 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
     """Say what gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
     if any(broken(one) for one in values):
         return not_finite(values)
-    if recorded(rounds):
+    if is_recorded(rounds):
         if all(one.population for one in rounds):
             return "All samples are measured and nothing is drawn: only other models would decide it."
         return "More samples would make the intervals narrower."

@@ -11,7 +11,7 @@ import numpy as np
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, literal
 from ...plotting.ticks import even
 from .fixed import fixed_factors, has_full_batches
-from .rows import RoundFactors, recorded
+from .rows import RoundFactors, is_recorded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,9 @@ def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]
         names = ["bias", "remainder", "variance"]
     names = [name for name in names if name not in fixed_factors(rounds)]
     # of the recorded models alone nothing scatters
-    names = [name for name in names if any(one.row(name).value is not None for one in rounds) or not recorded(rounds)]
+    names = [
+        name for name in names if any(one.row(name).value is not None for one in rounds) or not is_recorded(rounds)
+    ]
     top = {
         name: max((abs(value) for value in _values(rounds, name) if np.isfinite(value)), default=0.0) for name in names
     }
@@ -157,7 +159,7 @@ def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
     from scipy.stats import t
 
     rows = [one.row(factor) for one in rounds]
-    if recorded(rounds):
+    if is_recorded(rounds):
         return [np.nan if row.stderr_samples is None else 1.96 * row.stderr_samples for row in rows]
     return [
         np.nan

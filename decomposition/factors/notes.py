@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...checkpoints.errors import listed
 from ...plotting.style import describe_accepted, describe_statistics, literal
 from .fixed import fixed_factors, has_full_batches, is_replayed
-from .rows import recorded
+from .rows import is_recorded
 
 if TYPE_CHECKING:
     from .result import Decomposition
@@ -61,7 +61,7 @@ def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:
         return f"{drawn} {counts} samples of the cohort's own data{several}{bars}"
     if all(one.population for one in rounds):
         return f"all {counts} samples of D"
-    own = "" if recorded(rounds) else "; its own error is not in the bars"
+    own = "" if is_recorded(rounds) else "; its own error is not in the bars"
     return f"a sample of {counts} from the {literal(result.split)} split{own}"
 
 
@@ -116,7 +116,7 @@ def _single(rounds: Sequence[RoundFactors]) -> str:
 
 
 def _bars(rounds: Sequence[RoundFactors]) -> str:
-    if recorded(rounds):
+    if is_recorded(rounds):
         known = any(row.stderr_samples is not None for one in rounds for row in one.rows)
         return "bars 95\N{NO-BREAK SPACE}% over samples" if known else "no bars, because nothing is drawn"
     if all(has_full_batches(one) for one in rounds):

@@ -87,7 +87,7 @@ class ClientRow:
     trained: int | None = None
 
 
-def recorded(rounds: Sequence[RoundFactors]) -> bool:
+def is_recorded(rounds: Sequence[RoundFactors]) -> bool:
     """Tell whether they are of the recorded models alone, without draws."""
     return bool(rounds) and all(one.draws == "none" for one in rounds)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...checkpoints import FedscopeError
 from ...results import Table, TableResult, number, truth
 from .parameter_names import Array, RunValues
-from .summaries import Reference, Summary, known, summarise
+from .summaries import Reference, Summary, none_if_nan, summarise
 
 if TYPE_CHECKING:
     pass
@@ -179,7 +179,7 @@ class ParameterMap(TableResult):
         numbers = zip(self.at[:, 0], self.at[:, 1], self.cv, self.skewness, self.high.tolist(), strict=True)
         return [
             (
-                (layer, ",".join(map(str, index)), x, y, known(cv), known(skewness), high)
+                (layer, ",".join(map(str, index)), x, y, none_if_nan(cv), none_if_nan(skewness), high)
                 for layer, index, (x, y, cv, skewness, high) in zip(self.layers, self.index, numbers, strict=True)
             )
         ]

@@ -98,9 +98,9 @@ def summarise(names: Sequence[str], runs: Sequence[RunValues]) -> tuple[Summary,
                 len(values),
                 constant,
                 finite,
-                known(moments.skewness[i]),
-                known(moments.cv[i]),
-                known(skewtest(values).pvalue) if tested else None,
+                none_if_nan(moments.skewness[i]),
+                none_if_nan(moments.cv[i]),
+                none_if_nan(skewtest(values).pvalue) if tested else None,
                 mode,
                 {} if mode is None else _distances(runs, i, mode, float(np.std(values))),
             )
@@ -116,7 +116,7 @@ def _distances(runs: Sequence[RunValues], i: int, mode: float, deviation: float)
     return {which: distance for which, distance in distances.items() if np.isfinite(distance)}
 
 
-def known(value: float) -> float | None:
+def none_if_nan(value: float) -> float | None:
     """A number for tables, None for NaN."""
     return None if np.isnan(value) else float(value)
 

@@ -77,10 +77,10 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
     Raises:
         FedscopeError: a round that lacks them (says which have them), or with a cohort of one.
     """
-    pairs = [t for t in _recorded(run) if len(run.round(t).client_ids) > 1]
+    pairs = [t for t in _recorded_rounds(run) if len(run.round(t).client_ids) > 1]
     numbers = parse_rounds(rounds, run.rounds, str(run.path))
     if rounds.strip() == "all":
-        numbers = pairs or _recorded(run)[-1:] or numbers[-1:]
+        numbers = pairs or _recorded_rounds(run)[-1:] or numbers[-1:]
     for number in numbers:
         round_ = run.round(number)
         if not round_.has_sketch:
@@ -110,14 +110,14 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
 
 def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
     """Describe what ``all`` does not take though clients were recorded."""
-    alone = [t for t in _recorded(run) if t not in taken] if rounds.strip() == "all" else []
+    alone = [t for t in _recorded_rounds(run) if t not in taken] if rounds.strip() == "all" else []
     if not alone:
         return []
     which = f"round{'s' if len(alone) > 1 else ''} {spans(alone)}"
     return [f"{run.name}: {which} left out, because one client is not a pair of updates"]
 
 
-def _recorded(run: Run) -> list[int]:
+def _recorded_rounds(run: Run) -> list[int]:
     """The rounds of which clients and the model they were sent were recorded, or sketches of their updates."""
     return [t for t in run.rounds if has_models(run.round(t)) or run.round(t).has_sketch]
 

@@ -110,7 +110,7 @@ class ClientUpdates(ArrayResult):
         first, last = self.rounds[0], self.rounds[-1]
         shown = [first] if last is first else [first, last]
         cosines = ", ".join(f"{_cosine(round_)} in round {round_.round}" for round_ in shown)
-        kept = ", ".join(f"{_kept(round_)} in round {round_.round}" for round_ in shown)
+        kept = ", ".join(f"{_kept_words(round_)} in round {round_.round}" for round_ in shown)
         across = ", ".join(
             "undefined" if math.isnan(round_.orthogonal) else f"{round_.orthogonal:.3g}" for round_ in shown
         )
@@ -218,7 +218,7 @@ def _cosine(round_: RoundUpdates) -> str:
     return f"{round_.cosine_mean:.3g}" + ("" if math.isnan(round_.cosine_stderr) else f" ± {round_.cosine_stderr:.1g}")
 
 
-def _kept(round_: RoundUpdates) -> str:
+def _kept_words(round_: RoundUpdates) -> str:
     return "an undefined share" if math.isnan(round_.cancellation) else f"{round_.cancellation:.3g}"
 
 

@@ -106,7 +106,7 @@ def plane(
     survey = Survey(grid, margin, ends, 0.15 if adaptive else None, normalization, whose, source)
     given, shown = as_list(models), as_list(show)
     if rounds is None or trajectory:
-        return _alone(given, asked, said(rounds), expand_all(shown), survey)
+        return _one_plane(given, asked, said(rounds), expand_all(shown), survey)
     if asked or shown:
         other = f"--{asked[0]}" if asked else f"--show {names_of(shown)[0]}"
         raise FedscopeError(f"{other} does not go with panels over --rounds; leave out one of them")
@@ -203,7 +203,7 @@ def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
     return settings
 
 
-def _alone(
+def _one_plane(
     models: Sequence[ModelLike], asked: Sequence[str], rounds: str | None, shown: Sequence[ModelLike], survey: Survey
 ) -> PreparedAnalysis[Plane | Planes]:
     """One plane, on one or several sets of samples."""

@@ -693,7 +693,7 @@ def test_a_map_is_the_same_again_and_is_read_back(mapped: ParameterMap, tmp_path
 @pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
 @pytest.mark.parametrize("colour", ["layer", "skewness", "dispersion"])
 def test_every_point_is_drawn_once(mapped: ParameterMap, width: float, colour: Any) -> None:
-    figure = mapped.figure(width, "A title", colour)
+    figure = mapped.figure(width, "A title", colour=colour)
     clouds = figure.axes[0].collections
     drawn = np.concatenate([np.asarray(cloud.get_offsets()) for cloud in clouds[:2]])
     assert sorted(map(tuple, drawn)) == sorted(map(tuple, mapped.at))

@@ -27,17 +27,17 @@ def refuse_damaged_plane(path: Path, values: Mapping[str, np.ndarray], attrs: Ma
     for name in ("a", "b"):
         axis = values[name]
         if axis.ndim != 1 or axis.dtype.kind not in "fiu" or len(axis) < 2 or not (np.diff(axis) > 0).all():
-            raise _damaged(path, f"{name} is not a rising row of at least two coordinates")
+            raise _damage(path, f"{name} is not a rising row of at least two coordinates")
     grid = len(values["b"]), len(values["a"])
     for name in ("loss", "error", "computed"):
         if name in values and (values[name].shape != grid or values[name].dtype.kind not in "fiu"):
-            raise _damaged(path, f"{name} is {_shaped(values[name])}, not numbers of shape {list(grid)}")
+            raise _damage(path, f"{name} is {_shape_words(values[name])}, not numbers of shape {list(grid)}")
     count = values["model_a"].shape
     for name, column in values.items():
         if name.startswith("model_"):
             kinds = "O" if name in ("model_label", "model_role") else "fiu"
             if column.ndim != 1 or column.shape != count or column.dtype.kind not in kinds:
-                raise _damaged(path, f"{name} is {_shaped(column)}, not a value a model")
+                raise _damage(path, f"{name} is {_shape_words(column)}, not a value a model")
     refuse_strange(path, attrs)
 
 
@@ -49,7 +49,7 @@ def refuse_strange(path: Path, attrs: Mapping[str, Any]) -> None:
     """
     for name, value in attrs.items():
         if not _fits(name, value):
-            raise _damaged(path, f"its attribute {name} is {str(value)[:40]!r}")
+            raise _damage(path, f"its attribute {name} is {str(value)[:40]!r}")
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -64,9 +64,9 @@ def _fits(name: str, value: Any) -> bool:
     return name != "explained" or value is None or (shares == value and all(isinstance(s, int | float) for s in shares))
 
 
-def _shaped(values: np.ndarray) -> str:
+def _shape_words(values: np.ndarray) -> str:
     return f"{values.dtype} of shape {list(values.shape)}"
 
 
-def _damaged(path: Path, what: str) -> FedscopeError:
+def _damage(path: Path, what: str) -> FedscopeError:
     return FedscopeError(f"{path} is damaged: {what}; compute it again")
