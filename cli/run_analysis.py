@@ -129,7 +129,7 @@ def _have_measured(
     question: Question[Any], base: Path, mains: Sequence[Sequence[Path]], output: Output, blocks: Blocks
 ) -> None:
     """Have jobs measure the parts whose results do not lie there."""
-    from ..training.jobs.blocks import Watching
+    from ..training.jobs.blocks import BlockProgress
 
     lacking = []
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
@@ -140,7 +140,7 @@ def _have_measured(
         part.release()
     if lacking:
         with progress(f"{base}: blocks") as report:
-            blocks.measure(question, base, lacking, Watching(report, partial(say, err=True)))
+            blocks.measure(question, base, lacking, BlockProgress(report, partial(say, err=True)))
 
 
 def _computed(
