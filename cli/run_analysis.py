@@ -1,4 +1,4 @@
-"""What every command about results does: obtain the answer, draw it, say it, and overwrite nothing."""
+"""The steps of every command about results: obtain the answer, draw it, say it, and overwrite nothing."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Sweep(click.Command):
-    """Says how a flag of ``train`` is written here."""
+    """The command, which says how a flag of ``train`` is written here."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See click."""

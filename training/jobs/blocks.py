@@ -52,7 +52,7 @@ class PartBlock:
 
     @property
     def log(self) -> Path:
-        """What its command prints."""
+        """The file that its command prints to."""
         return self.folder / f"{self.name}.log"
 
     @property
@@ -66,7 +66,7 @@ class PartBlock:
         return str(read_json(self.folder / self.name / _COMPLETE, "the end of a block", "remove it")["capability"])
 
     def is_complete(self) -> bool:
-        """Whether all of its points are measured."""
+        """Check whether all of its points are measured."""
         return (self.folder / self.name / _COMPLETE).exists()
 
     def waits_for(self) -> str | None:
@@ -98,7 +98,7 @@ class PartBlock:
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a question's surfaces are measured by jobs.
+    """The blocks in which jobs measure a question's surfaces.
 
     Attributes:
         by: sends them; count: of blocks of a surface.
@@ -149,7 +149,7 @@ class Blocks:
             )
 
     def elsewhere(self, question: Question[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:
-        """What a computation takes over from a part's blocks, beside the settings that it has."""
+        """Settings with which a computation takes over from a part's blocks."""
         from ...evaluation.resumable import Elsewhere
 
         own, blocks = Environment.here().capability, self.of(question, base.absolute(), part)

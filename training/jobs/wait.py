@@ -1,4 +1,4 @@
-"""Whoever waits for jobs: finds those of an earlier command, sends what is lacking, and says how each ended."""
+"""Wait for jobs: find those of an earlier command, send the missing ones, and say how each ended."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _how_ended(spec: JobSpec, job: _Sent, outcome: JobOutcome | None, *, late: b
 
 
 def _looked_at(spec: JobSpec) -> tuple[bool, str | None]:
-    """Whether a job spec is complete, and what is wrong with what is there."""
+    """Check whether a job spec is complete, and what is wrong with what is there."""
     try:
         return spec.is_complete(), None
     except FedscopeError as error:

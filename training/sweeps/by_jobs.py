@@ -46,11 +46,11 @@ class RunOfSweep:
 
     @property
     def log(self) -> Path:
-        """What ``fedscope train`` prints."""
+        """The file that ``fedscope train`` prints to."""
         return self.folder / LOGS / f"{self.name}.log"
 
     def is_complete(self) -> bool:
-        """Whether all rounds are recorded; raises FedscopeError for a damaged run, or another one."""
+        """Check whether all rounds are recorded; raises FedscopeError for a damaged run, or another one."""
         return (rounds_of(self.folder, self.planned) or 0) >= self.planned.rounds
 
     def waits_for(self) -> str | None:

@@ -96,7 +96,7 @@ def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[st
 
 
 def _recorded(plan: Plan, done: Mapping[str, int | None]) -> int:
-    """How many of a plan's rounds are recorded; a shared history counts once."""
+    """Count the recorded rounds of a plan; a shared history counts once."""
     return sum(own_rounds(run.after, done[run.name]) for run in plan.runs)
 
 
@@ -105,5 +105,5 @@ def _own(plan: Plan, done: Mapping[str, int | None], name: str) -> int:
 
 
 def own_rounds(after: tuple[str, int] | None, done: int | None) -> int:
-    """How many of a run's recorded rounds are its own, and not of the one that it branches from."""
+    """Count the recorded rounds of a run that are its own, and not of the one that it branches from."""
     return max(0, (done or 0) - (after[1] if after else 0))
