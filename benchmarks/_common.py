@@ -81,7 +81,7 @@ def spread(values: Sequence[float], form: str = "{:.2f}") -> str:
 def resnet18() -> Any:
     """The layout of ResNet-18 as federated papers use it (3 x 3 stem, GroupNorm, 10 classes), in torchvision's order:
     11.2 million parameters."""
-    from fedscope.checkpoints import Entry, Layout
+    from fedscope.checkpoints import Layout, TensorEntry
 
     shapes: dict[str, tuple[int, ...]] = {"conv1.weight": (64, 3, 3, 3)}
 
@@ -101,7 +101,7 @@ def resnet18() -> Any:
                 norm(f"{name}.downsample.1", width)
             before = width
     shapes.update({"fc.weight": (CLASSES, 512), "fc.bias": (CLASSES,)})
-    return Layout(tuple(Entry(name, shape, "float32", "parameter") for name, shape in shapes.items()))
+    return Layout(tuple(TensorEntry(name, shape, "float32", "parameter") for name, shape in shapes.items()))
 
 
 def write_clients(path: Path, clients: int, compression: str = "none") -> None:

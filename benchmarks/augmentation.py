@@ -23,14 +23,14 @@ def main(repetitions: int) -> None:
     import torch
     from torch.nn import functional
 
-    from fedscope.evaluation.uint8_images import Pixels
+    from fedscope.evaluation.uint8_images import Uint8Images
     from fedscope.training.local.local_training import crop_and_flip
 
     torch.set_num_threads(1)
     draw, shifts = np.random.default_rng(0), torch.Generator().manual_seed(0)
     channels, *pixels = IMAGE
     stored = torch.from_numpy(draw.integers(0, 256, (SAMPLES, *pixels, channels), dtype=np.uint8))
-    images = Pixels(stored, np.full(channels, 0.5), np.full(channels, 0.25))
+    images = Uint8Images(stored, np.full(channels, 0.5), np.full(channels, 0.25))
     y = torch.from_numpy(draw.integers(0, CLASSES, BATCH))
     module = paper_cnn()
 

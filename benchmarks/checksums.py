@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from _common import Line, resnet18, table
 
-from fedscope.checkpoints import Layout, Round, RoundRecord, Weights, read_pieces, write_round
+from fedscope.checkpoints import Layout, Round, RoundRecord, Weights, read_chunks, write_round
 from fedscope.checkpoints.io import checksums
 from fedscope.training import build_module, model_settings
 
@@ -63,7 +63,7 @@ def whole(round_: Round) -> None:
 def in_pieces(round_: Round) -> None:
     """All clients in blocks of columns, each read into the same room."""
     room = np.empty(4 * 2**20, np.float32)
-    for piece in read_pieces(round_, len(room) // len(round_.client_ids)):
+    for piece in read_chunks(round_, len(room) // len(round_.client_ids)):
         piece.read(room)
 
 

@@ -101,7 +101,7 @@ def tsne_seconds() -> float:
     import numpy as np
 
     from fedscope.decomposition.embedding.gram import Gram
-    from fedscope.decomposition.embedding.pca_and_tsne import embed
+    from fedscope.decomposition.embedding.pca_and_tsne import project
     from fedscope.decomposition.embedding.shown_models import Point
 
     draw = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def tsne_seconds() -> float:
     points = tuple(Point("noise", 1 + k // 20, f"client-{k % 20}") for k in range(MODELS))
     made = Gram(points, rows @ rows.T, ("all",))
     began = time.perf_counter()
-    embed(made, "tsne")
+    project(made, "tsne")
     return time.perf_counter() - began
 
 

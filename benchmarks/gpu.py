@@ -178,13 +178,13 @@ def tsne(device: str, size: Size) -> Line:
         return Line(what, "torchdr is not installed", "<= 60")
     import numpy as np
 
-    from fedscope.decomposition.parameters.tsne import embed
+    from fedscope.decomposition.parameters.tsne import fit_map
 
     draw = np.random.default_rng(0)
     points = draw.normal(size=(size.parameters, 20)).astype(np.float32)
     began = time.perf_counter()
     try:
-        embed(points, perplexity=min(30.0, size.parameters / 4), backend="torchdr", device=device)
+        fit_map(points, perplexity=min(30.0, size.parameters / 4), backend="torchdr", device=device)
     except RuntimeError as error:  # out of memory, most likely
         return Line(what, str(error).splitlines()[0][:60], "<= 60", False)
     spent = time.perf_counter() - began

@@ -93,7 +93,7 @@ def play(repetitions: int) -> dict[str, Any]:
     """Seconds of rounds by threads and by Ray, in turn."""
     import numpy as np
 
-    from fedscope.distributed.engines import cluster_named
+    from fedscope.distributed.engines import open_cluster
     from fedscope.evaluation.compute import Compute
     from fedscope.training import build_module, model_settings
     from fedscope.training.local.engine import Engine
@@ -108,7 +108,7 @@ def play(repetitions: int) -> dict[str, Any]:
         method = SGD(epochs=5 if samples > 100 else 1, batch=50 if samples > 100 else 20)
         engines = {
             "threads": Engine(module, Compute("cpu", workers=WORKERS)),
-            "ray": Engine(module, Compute("cpu", cluster=cluster_named(f"ray:{WORKERS}"))),
+            "ray": Engine(module, Compute("cpu", cluster=open_cluster(f"ray:{WORKERS}"))),
         }
         seconds: dict[str, list[float]] = {kind: [] for kind in engines}
         for t in range(1, rounds + 3):

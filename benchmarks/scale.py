@@ -115,19 +115,19 @@ def measured(folder: str, repetitions: int) -> dict[str, float]:
     """The rates of :class:`Rates` but the client's, in GB a second."""
     import numpy as np
 
-    from fedscope.checkpoints import Entry, Layout, RoundRecord, ScratchRows, Weights, as_array, write_round
+    from fedscope.checkpoints import Layout, RoundRecord, TemporaryMatrix, TensorEntry, Weights, as_array, write_round
     from fedscope.checkpoints.rounds.sketches import sketch
     from fedscope.training.loop.server import step_server
     from fedscope.training.methods.base import Cohort
     from fedscope.training.methods.servers.fma import FMA
 
-    layout = Layout((Entry("w", (WIDTH // 1000, 1000), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (WIDTH // 1000, 1000), "float32", "parameter"),))
     start, size = Weights(layout, np.ones(WIDTH, np.float32), {}), ROWS * WIDTH * 4 / 1e9
     ids, p = np.arange(ROWS), np.full(ROWS, 1 / ROWS)
-    held: list[ScratchRows] = []
+    held: list[TemporaryMatrix] = []
 
     def aside() -> None:
-        held[:] = [ScratchRows(folder, (ROWS, WIDTH), np.dtype("float32"))]
+        held[:] = [TemporaryMatrix(folder, (ROWS, WIDTH), np.dtype("float32"))]
         for k in range(ROWS):
             held[0][k] = start.parameters
 

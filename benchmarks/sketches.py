@@ -70,10 +70,10 @@ def errors() -> tuple[float, float, float]:
     """Deviations of squared lengths, of cosines (ρ = 0.5) and of distances between rounds over their theory."""
     import numpy as np
 
-    from fedscope.checkpoints import Entry, Layout
+    from fedscope.checkpoints import Layout, TensorEntry
     from fedscope.checkpoints.rounds.sketches import reader, sketch, sketch_whole
 
-    draw, layout = np.random.default_rng(1), Layout((Entry("w", (SIZE,), "float32", "parameter"),))
+    draw, layout = np.random.default_rng(1), Layout((TensorEntry("w", (SIZE,), "float32", "parameter"),))
     lengths, cosines, distances = [], [], []
     for _ in range(PAIRS):
         a = draw.normal(size=SIZE)

@@ -1,40 +1,42 @@
-"""Models at rest: run directories, addresses, layouts, files."""
+"""Stored models: runs, rounds, addresses, layouts, files."""
+
+from typing import TYPE_CHECKING
 
 from ..moved import names_of
 from .errors import FedscopeError as FedscopeError
 from .errors import FedscopeWarning as FedscopeWarning
+from .errors import format_size as format_size
 from .errors import nearest as nearest
-from .errors import spoken_size as spoken_size
 from .io.archives import npz_names as npz_names
 from .io.archives import read_npz as read_npz
 from .io.archives import refuse_oversize as refuse_oversize
 from .io.atomic import WriterLock as WriterLock
 from .io.atomic import write_durably as write_durably
 from .io.background import Background as Background
-from .io.untrusted import expanded as expanded
-from .io.untrusted import reading as reading
+from .io.untrusted import expand_home as expand_home
+from .io.untrusted import explain_read_errors as explain_read_errors
 from .io.untrusted import real_path as real_path
 from .io.untrusted import regular as regular
 from .models.files import read_file as read_file
 from .models.files import write_file as write_file
-from .models.weights import Entry as Entry
 from .models.weights import Layout as Layout
+from .models.weights import TensorEntry as TensorEntry
 from .models.weights import Weights as Weights
 from .models.weights import mean as mean
 from .models.weights import stack as stack
 from .models.weights import weighted_mean as weighted_mean
+from .rounds.columns import ColumnChunk as ColumnChunk
 from .rounds.columns import Columns as Columns
-from .rounds.columns import Piece as Piece
+from .rounds.columns import read_chunks as read_chunks
 from .rounds.columns import read_columns as read_columns
-from .rounds.columns import read_pieces as read_pieces
-from .rounds.disk_matrix import RowsOnDisk as RowsOnDisk
-from .rounds.disk_matrix import ScratchRows as ScratchRows
+from .rounds.disk_matrix import DiskMatrix as DiskMatrix
+from .rounds.disk_matrix import RecordedMatrix as RecordedMatrix
+from .rounds.disk_matrix import TemporaryMatrix as TemporaryMatrix
 from .rounds.disk_matrix import as_array as as_array
-from .rounds.disk_matrix import on_disk as on_disk
+from .rounds.disk_matrix import as_disk_matrix as as_disk_matrix
+from .rounds.disk_matrix import recorded_matrix as recorded_matrix
 from .rounds.metrics import COLUMNS as COLUMNS
-from .rounds.recorded_matrix import RecordedRows as RecordedRows
-from .rounds.recorded_matrix import recorded_rows as recorded_rows
-from .rounds.retention import Policy as Policy
+from .rounds.retention import RetentionPolicy as RetentionPolicy
 from .rounds.retention import size_on_disk as size_on_disk
 from .rounds.round import Round as Round
 from .rounds.writer import RoundRecord as RoundRecord
@@ -53,4 +55,5 @@ from .runs.run import recorded_clients as recorded_clients
 from .runs.run import rounds_with_clients as rounds_with_clients
 from .runs.writer import RunWriter as RunWriter
 
-__getattr__ = names_of(__name__)
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

@@ -20,7 +20,7 @@ class FedscopeError(Exception):
 
 
 class FedscopeWarning(UserWarning):
-    """What a user should know though the work goes on, in one sentence."""
+    """A warning in one sentence: something that a user should know though the work goes on."""
 
     def __str__(self) -> str:
         return sentence(super().__str__())
@@ -31,8 +31,8 @@ class DiskFullError(FedscopeError):
 
 
 def sentence(text: str) -> str:
-    r"""A sentence that quotes what files and folders say: whatever they say, it is one line, steers no terminal, and is
-    no longer than a screen; its end, the remedy, stays.
+    r"""Make a sentence that quotes what files and folders say safe: whatever they say, it is one line, steers no
+    terminal, and is no longer than a screen; its end, the remedy, stays.
 
     >>> sentence("runs/a\x1b[2J: " + "9" * 6000 + " is no round")[:60]
     'runs/a\\x1b[2J: 999999999999999999999999999999999999999999999'
@@ -46,7 +46,7 @@ def sentence(text: str) -> str:
 
 
 def nearest(word: str, options: Iterable[str], offers: Mapping[str, str] | None = None) -> str:
-    """A clause that offers the known word nearest to a mistyped one, or nothing.
+    """Offer the known word nearest to a mistyped one, in a clause, or nothing.
 
     Args:
         options: the known words.
@@ -62,7 +62,7 @@ def nearest(word: str, options: Iterable[str], offers: Mapping[str, str] | None 
 
 
 def listed(items: Iterable[object], most: int = 12) -> str:
-    """The first few of many, for a sentence.
+    """List the first few of many, for a sentence.
 
     >>> listed([3, 8, 11, 20, 31], most=4)
     '3, 8, 11, 20, ...'
@@ -86,10 +86,10 @@ def spans(numbers: Iterable[int]) -> str:
     return listed("-".join(map(str, part)) for part in parts)
 
 
-def spoken_size(size: float) -> str:
-    """A number of bytes in words.
+def format_size(size: float) -> str:
+    """Format a number of bytes in words.
 
-    >>> spoken_size(840_000), spoken_size(52.4e6), spoken_size(9e11)
+    >>> format_size(840_000), format_size(52.4e6), format_size(9e11)
     ('840 kB', '52 MB', '900 GB')
     """
     units = ("B", "kB", "MB", "GB", "TB")

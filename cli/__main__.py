@@ -27,7 +27,7 @@ def serve() -> None:
     The process ends when its standard input does, which is when the parent ends in whatever way, even amid a command: a
     run is fit to go on after any end.
     """
-    from ..checkpoints.io.own_files import append
+    from ..checkpoints.io.safe_write import append
     from ..training.jobs.worker import LOG
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, in a shell's background

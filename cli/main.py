@@ -7,62 +7,52 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from io import StringIO
 from keyword import iskeyword
+from operator import itemgetter
 from types import FrameType
 from typing import TextIO
 
 import click
 
+from ..analysis.register import SECTIONS, analyses
 from .printing import say, say_lines
 from .streams import STDOUT, describe_unprinted, guard
 
-#: by what one wants, in the order of a first tour; each in a line
-SECTIONS = {
-    "Train and look around": {
-        "train": "Train a federation and record every round.",
-        "data": "What a federation looks like before it is trained.",
-        "ls": "List runs, or show one run; --check verifies them.",
-        "curves": "Loss, error and spread over rounds, as measured in training.",
-        "report": "One page on runs for a co-author: verdict, figures, checks.",
-        "bench": "How fast this machine trains, evaluates and writes.",
-        "demo": "Try everything on the embedded digits, in a minute.",
-    },
-    "Repeat an experiment": {
-        "recipes": "The papers' set-ups, with the published numbers.",
-        "sweep": "Train a run for every combination of settings and seeds.",
-        "table": "Compare runs in a table: mean ± deviation over seeds.",
-    },
-    "See losses in weight space": {
-        "line": "Losses between two models, or between all pairs of clients.",
-        "plane": "Losses on the plane through three models, or near many.",
-        "sharpness": "How sharp the loss is at models: eigenvalues, trace, rises.",
-    },
-    "Ask why averaging works": {
-        "explain": "One page: what makes up the loss in each phase.",
-        "decompose": "Split the loss into bias, variance, covariance, locality.",
-        "subsets": "How many models an average needs.",
-        "wima": "How many rounds an average needs: WIMA's window.",
-        "forgetting": "What clients gain on their own data and lose on others'.",
-        "theory": "Whether Lemma 1 and Theorem 2 hold in a run.",
-    },
-    "Compare clients and models": {
-        "cka": "How similar the outputs of models are (CKA).",
-        "updates": "Whether the clients' updates agree or cancel.",
-        "disperse": "How clients differ: dispersion, skewness, maps of models.",
-        "parameters": "Single parameters across the clients of a round.",
-        "synergy": "Which parameters clients disagree about, and who agrees.",
-        "reaggregate": "What another server method would have made of a round.",
-    },
-    "Exchange with other programs": {
-        "import": "Make a run from model files, or draw a surface.",
-        "export": "Write a model, or a plane's surface, for other programs.",
-    },
+#: commands that are no analyses: section, place within it, and a line each
+OWN = {
+    "train": ("Train and look around", 10, "Train a federation and record every round."),
+    "ls": ("Train and look around", 30, "List runs, or show one run; --check verifies them."),
+    "report": ("Train and look around", 50, "One page on runs for a co-author: verdict, figures, checks."),
+    "bench": ("Train and look around", 60, "How fast this machine trains, evaluates and writes."),
+    "demo": ("Train and look around", 70, "Try everything on the embedded digits, in a minute."),
+    "recipes": ("Repeat an experiment", 10, "The papers' set-ups, with the published numbers."),
+    "sweep": ("Repeat an experiment", 20, "Train a run for every combination of settings and seeds."),
+    "table": ("Repeat an experiment", 30, "Compare runs in a table: mean ± deviation over seeds."),
+    "import": ("Exchange with other programs", 10, "Make a run from model files, or draw a surface."),
+    "export": ("Exchange with other programs", 20, "Write a model, or a plane's surface, for other programs."),
 }
+
+
+@cache
+def sections() -> dict[str, dict[str, str]]:
+    """All commands with a line each, by what one wants, in the order of a first tour."""
+    told = [(*said, name) for name, said in OWN.items()]
+    told += [(one.section, one.place, one.line, one.name) for one in analyses() if one.line]
+    told.sort(key=itemgetter(1))
+    return {section: {name: line for at, _, line, name in told if at == section} for section in SECTIONS}
+
+
+@cache
+def commands() -> tuple[str, ...]:
+    """Their names."""
+    return tuple(name for of in sections().values() for name in of)
+
+
 #: functions of Python whose command has another name
 ELSEWHERE = {"embed": "disperse --embed tsne"}
-COMMANDS = tuple(name for commands in SECTIONS.values() for name in commands)
 
 
 class Tour(click.Group):
@@ -70,18 +60,18 @@ class Tour(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""
-        return list(COMMANDS)
+        return list(commands())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands of every section; none is imported for that."""
-        widest = max(map(len, COMMANDS))
-        for section, commands in SECTIONS.items():
+        widest = max(map(len, commands()))
+        for section, lines in sections().items():
             with formatter.section(section):
-                formatter.write_dl([(name.ljust(widest), words) for name, words in commands.items()])
+                formatter.write_dl([(name.ljust(widest), words) for name, words in lines.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name; its file is ``NAME.py``, or ``NAME_.py`` where NAME is a keyword."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in commands():
             return None
         file = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command: click.Command = import_module(f"{__package__}.commands.{file}").command
@@ -99,9 +89,9 @@ class Tour(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], COMMANDS, 1)
+            near = get_close_matches(args[0], commands(), 1)
             near = [ELSEWHERE[args[0]]] if args[0] in ELSEWHERE else near
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(commands())}"
             raise click.UsageError(error.message.rstrip(".") + hint, ctx) from None
 
 
@@ -192,10 +182,10 @@ def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
     from ..checkpoints.errors import sentence
 
     if _is_out_of_memory(error):
-        from ..checkpoints import spoken_size
+        from ..checkpoints import format_size
 
         asked = re.search(r"allocate ([0-9]+) bytes", str(error))  # torch's; NumPy has said it in its own units
-        what = f" ({spoken_size(int(asked[1]))} were asked for at once)" if asked else ""
+        what = f" ({format_size(int(asked[1]))} were asked for at once)" if asked else ""
         return f"there is no memory left for this{what}; give a smaller model or fewer samples, or free some memory"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"

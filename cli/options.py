@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..analysis.settings import NORMALIZATIONS, SPLITS, Source
+from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError
 from ..evaluation.compute import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
@@ -218,7 +218,7 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         standardise_option,
         accept_data_option,
     ]
-    return lambda function: _gathered(function, "source", Source, options)
+    return lambda function: _gathered(function, "source", EvaluationConfig, options)
 
 
 def launcher_options(what: str) -> Decorator:
@@ -259,7 +259,7 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--colour-scale, as ``colour_scale``."""
-    from ..landscape.planes.drawing.colors import SCALES
+    from ..landscape.planes.drawing.color_scales import SCALES
 
     about = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
     return choice("--colour-scale", SCALES, about)(function)
@@ -268,7 +268,7 @@ def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def surface_options(*, panels: bool) -> Decorator:
     """--cmap, --colour-scale, --loss-limits, --error-limits and, of figures with panels, --scale, each under its own
     name."""
-    from ..landscape.planes.drawing.colors import SHARED
+    from ..landscape.planes.drawing.color_scales import SHARED
 
     limits = "Ends of the {} scale{}, to compare figures  [default: of what is drawn]."
     options: list[Decorator] = [

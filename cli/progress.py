@@ -95,10 +95,10 @@ class TrainingWatcher:
 
     def begin(self, rounds: int, size: int) -> None:
         """Say what will be recorded before the first round is."""
-        from ..checkpoints import spoken_size
+        from ..checkpoints import format_size
 
         of = f" of {self.setting}" if self.setting else ""
-        say(f"{self.label}: {rounds} rounds{of}, recording up to {spoken_size(size)}", err=True)
+        say(f"{self.label}: {rounds} rounds{of}, recording up to {format_size(size)}", err=True)
 
     def client(self, round: int, done: int, of: int) -> None:
         """One more client of a round has trained."""

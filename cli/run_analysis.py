@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..analysis.execution import Work
+from ..analysis.execution import Execution
 from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
 from ..checkpoints.errors import listed
-from ..checkpoints.io.own_files import ELSEWHERE, refuse_linked, refuse_strange
-from ..results import claimed, plain, shown
+from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
+from ..results import lock_result, plain, shown
 from .options import Output
 from .printing import say, say_json, say_lines
 from .progress import progress
@@ -23,8 +23,8 @@ from .settings_diff import differences
 from .streams import printing
 
 if TYPE_CHECKING:
-    from ..analysis.analysis import Part, Question
-    from ..results import Claim, Result
+    from ..analysis.analysis import PreparedAnalysis, Step
+    from ..results import Result, ResultLock
     from ..training.jobs.blocks import Blocks
 
     A = TypeVar("A", bound=Result)
@@ -37,7 +37,7 @@ _OWN = "a file of a result"
 SAID_ONLY = {"models_read", "recorded_numbers"}
 
 
-def answer(question: Question[Any], output: Output, blocks: Blocks | None = None, /, **drawing: Any) -> None:
+def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | None = None, /, **drawing: Any) -> None:
     """Answer a question, write its files and figures, and print what was found and where it lies.
 
     Args:
@@ -78,7 +78,7 @@ def tell(result: Result, written: Sequence[Path], output: Output) -> None:
             say(f"  {path}")
 
 
-def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
+def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
     """The answer: read back where its files hold it, else computed and saved.
 
     Args:
@@ -110,7 +110,7 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
             refuse_unwritable(own[0])
             for path in [*own, *part.files(base)]:
                 refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
-            with claimed(_partial(own), [*part.files(base), *pictures]) as claim:
+            with lock_result(_partial(own), [*part.files(base), *pictures]) as claim:
                 kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
                     made_from = [main for other in mains if other not in by_itself for main in other]
@@ -126,7 +126,7 @@ def obtain(question: Question[A], base: Path, output: Output, blocks: Blocks | N
 
 
 def _have_measured(
-    question: Question[Any], base: Path, mains: Sequence[Sequence[Path]], output: Output, blocks: Blocks
+    question: PreparedAnalysis[Any], base: Path, mains: Sequence[Sequence[Path]], output: Output, blocks: Blocks
 ) -> None:
     """Have jobs measure the parts whose results do not lie there."""
     from ..training.jobs.blocks import BlockProgress
@@ -144,9 +144,9 @@ def _have_measured(
 
 
 def _computed(
-    part: Part[Any], base: Path, mains: Sequence[Path], claim: Claim, settings: Mapping[str, Any]
+    part: Step[Any], base: Path, mains: Sequence[Path], claim: ResultLock, settings: Mapping[str, Any]
 ) -> list[Any]:
-    results = part.answer(Work(_partial(mains), progress, base, partial(say, err=True), **settings))
+    results = part.answer(Execution(_partial(mains), progress, base, partial(say, err=True), **settings))
     claim.saving = True
     for main in mains:
         main.unlink(missing_ok=True)  # what --force replaces is not whole from here on
@@ -159,16 +159,16 @@ def _partial(mains: Sequence[Path]) -> Path:
     return mains[0].with_name(f"{mains[0].name}.partial")
 
 
-def _mains(question: Question[Any], base: Path) -> list[list[Path]]:
+def _mains(question: PreparedAnalysis[Any], base: Path) -> list[list[Path]]:
     return [[part.kind.paths(f"{base}{end}")[-1] for end in part.ends] for part in question.parts]
 
 
-def _numbers(question: Question[Any], base: Path) -> list[Path]:
+def _numbers(question: PreparedAnalysis[Any], base: Path) -> list[Path]:
     return [path for part in question.parts for path in part.files(base)]
 
 
 def _kept(
-    part: Part[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
+    part: Step[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
 ) -> list[Any] | None:
     """The results that lie there, where they are those that are asked for; None where there is one to compute."""
     if part.read_back is not None:
@@ -252,7 +252,7 @@ def _placeless(run: Any) -> Any:
     return {**run, "path": real_path(run["path"]).name} if isinstance(run, dict) and "path" in run else run
 
 
-def refuse_taken(question: Question[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
+def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
     """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
 
     Args:
@@ -300,9 +300,9 @@ def refuse_unwritable(file: Path) -> None:
 
 def write_page(path: Path, page: str) -> Path:
     """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
-    from ..plotting.web_page import apart
+    from ..plotting.web_page import split_library
 
-    page, name, library = apart(page)
+    page, name, library = split_library(page)
     beside = path.parent / name
     # whole, and not by its size: in a folder of somebody else's it may be anything, and the page runs it
     if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):

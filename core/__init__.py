@@ -11,4 +11,5 @@ __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
+__getattr__ = moved.names_of(__name__, __getattr__)
 moved.install()

@@ -1,5 +1,5 @@
 # models at rest
-from .analysis.execution import Work as Work
+from .analysis.execution import Execution as Execution
 from .checkpoints import FedscopeError as FedscopeError
 from .checkpoints import Layout as Layout
 from .checkpoints import Model as Model

@@ -15,6 +15,7 @@ from typing import Any, ForwardRef
 from docstrings import markdown
 
 import fedscope
+from fedscope.analysis.register import analyses
 from fedscope.results import ArrayResult, Collection, Result, TableResult
 
 HOW_TOS = Path(__file__).resolve().parent / "howto"
@@ -35,19 +36,11 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Ask": (
         "Each question is a function, and has a command of the same name. Runs and models come first; all else is "
         "given by keyword.",
-        (
-            *("curves", "data", "line", "plane", "sharpness", "explain", "decompose", "subsets", "wima"),
-            *("forgetting", "theory", "cka", "updates", "disperse", "embed", "parameters", "synergy"),
-            *("reaggregate", "report"),
-        ),
+        (*(one.name for one in analyses()), "report"),
     ),
     "Answers": (
         "What questions give. All of them also have what [every answer](#what-every-answer-can-do) has.",
-        (
-            *("Curves", "ClientData", "Line", "Plane", "Planes", "Sharpness", "Explanation", "Decomposition"),
-            *("Subsets", "WindowMeans", "Forgetting", "Theory", "ClientCKA", "ModelCKA", "Updates", "Dispersion"),
-            *("Embedding", "Parameters", "ParameterMap", "Synergy", "Comparison", "Report"),
-        ),
+        (*(name for one in analyses() for name in one.answers), "Comparison", "Report"),
     ),
     "Measure by hand": (
         "What questions are built of: losses of many models, planes, the decomposition of one round, tasks.",
@@ -59,7 +52,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Errors and long computations": (
         "",
-        ("FedscopeError", "Work"),
+        ("FedscopeError", "Execution"),
     ),
 }
 #: the page that explains a question with pictures and what not to read into it
@@ -71,24 +64,9 @@ HOW_TO = {
     "Recorder": "record-own-loop",
     "record": "record-flower",
     "import_models": "soup",
-    "line": "landscape",
-    "plane": "landscape",
-    "sharpness": "sharpness",
-    "explain": "explain",
-    "decompose": "decomposition",
-    "subsets": "subsets",
-    "wima": "wima",
-    "forgetting": "forgetting",
-    "theory": "theory",
-    "cka": "cka",
-    "updates": "updates",
-    "disperse": "dispersion",
-    "embed": "embedding",
-    "parameters": "parameters",
-    "synergy": "what-if",
-    "reaggregate": "what-if",
     "report": "report",
     "Task": "any-loss",
+    **{one.name: one.how_to for one in analyses() if one.how_to},
 }
 HEAD = """\
 Every public name of `import fedscope`: its signature, its docstring, its fields and methods. \
@@ -113,7 +91,7 @@ Formulas and settings that [the public functions](python.md) name: what is compu
 These names are not public: they may move between versions. Their examples run in the module in which they stand."""
 
 #: the settings that questions share stand beside the public names
-SHARED = "fedscope.analysis.settings.Measured"
+SHARED = "fedscope.analysis.settings.EvaluationSettings"
 PUBLIC, FORMULAS = "python.md", "formulas.md"
 
 
@@ -213,17 +191,27 @@ def members(kind: type[Any], apart: tuple[type[Any], ...], page: str) -> list[st
     for name, member in everything(kind):
         if name.startswith("_") or (name in taken and not asks_more(kind, name)):
             continue
-        if apart == () and name in ("command", "suffixes", "derived", "drawn", "paged", "paths", "derive"):
+        if apart == () and name in (
+            "command",
+            "suffixes",
+            "derived",
+            "drawn",
+            "paged",
+            "drawing",
+            "paging",
+            "paths",
+            "derive",
+        ):
             continue  # how answers are kept and named, which is for those who write questions
         inner = getattr(member, "fget", None) or getattr(member, "func", None)
         if inner is not None:
             hint = inspect.get_annotations(inner).get("return", "")
             shown = f"`{name}`{f' (`{type_text(hint)}`)' if hint else ''}"
         elif callable(getattr(kind, name)) and not inspect.isclass(member):
-            shown = f"`{name}{parameters_of(getattr(kind, name), member)}`"
+            shown = f"`{name}{parameters_of(asked_of(kind, name), member)}`"
         else:
             continue
-        about = inspect.getdoc(inner or getattr(kind, name)) or inspect.getdoc(getattr(Result, name, None)) or ""
+        about = inspect.getdoc(inner or asked_of(kind, name)) or inspect.getdoc(getattr(Result, name, None)) or ""
         first = " ".join(about.split("\n\n")[0].split())
         lines.append(f"- {shown}: {text_of(kind, first, page)}")
     return lines
@@ -243,10 +231,18 @@ def everything(kind: type[Any]) -> Iterator[tuple[str, Any]]:
 
 def asks_more(kind: type[Any], name: str) -> bool:
     """Whether what all answers have takes more of this one: settings of its figure."""
-    common, own = getattr(Result, name, None), getattr(kind, name)
+    common, own = getattr(Result, name, None), asked_of(kind, name)
     if not callable(common) or name not in ("figure", "figures", "pages"):
         return False
-    return set(inspect.signature(own).parameters) - set(inspect.signature(common).parameters) != set()
+    return set(list(inspect.signature(own).parameters)[1:]) - {"width", "title", "drawing"} != set()
+
+
+def asked_of(kind: type[Any], name: str) -> Any:
+    """What takes the settings of a method: of a figure the function that draws it, which its folder has."""
+    own = getattr(kind, name)
+    if own is Result.figure and kind is not Result and kind.drawn:
+        return kind.drawing(next(iter(kind.drawn)))
+    return own
 
 
 def parameters_of(function: Any, member: Any) -> str:
@@ -256,6 +252,8 @@ def parameters_of(function: Any, member: Any) -> str:
         for parameter in inspect.signature(function).parameters.values()
         if parameter.name not in ("self", "cls") or isinstance(member, staticmethod)
     ]
+    if member is Result.figure and function is not member:
+        own = own[1:]  # the result itself, of a function that draws it
     return f"({', '.join(spelled(own, typed=False))})"
 
 

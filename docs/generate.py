@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # what lies beside thi
 from api_page import api_pages
 
 from fedscope.cli.commands.train import command as train
-from fedscope.cli.main import COMMANDS
+from fedscope.cli.main import commands
 from fedscope.cli.main import fedscope as group
 from fedscope.training import Config, preset, presets
 from fedscope.training.config.config import DataConfig, RecordConfig, RunConfig
@@ -67,7 +67,7 @@ def cli_page() -> str:
         "sentence that names it (`fedscope --debug COMMAND` shows the traceback); 130 after Ctrl-C.",
         f"## fedscope\n\n```text\n{help_of()}\n```",
     ]
-    parts += [f"## fedscope {name}\n\n```text\n{help_of(name)}\n```" for name in COMMANDS]
+    parts += [f"## fedscope {name}\n\n```text\n{help_of(name)}\n```" for name in commands()]
     return "\n\n".join(parts) + "\n"
 
 

@@ -16,6 +16,7 @@ from .planes.basins import Basin as Basin
 from .planes.basins import BasinModel as BasinModel
 from .planes.basins import basin_of as basin_of
 from .planes.basis.orthonormal_axes import Basis as Basis
+from .planes.basis.plane_bases import PlaneBasis as PlaneBasis
 from .planes.basis.plane_bases import Span as Span
 from .planes.basis.plane_bases import along_trajectory as along_trajectory
 from .planes.basis.plane_bases import near_clients as near_clients

@@ -36,7 +36,7 @@ import torch
 from safetensors.torch import save_file
 
 import fedscope
-from fedscope.cli.main import COMMANDS, SECTIONS, Tour, run
+from fedscope.cli.main import Tour, commands, run, sections
 from fedscope.results import Result
 from fedscope.training import Config
 from fedscope.training.settings.registry import names
@@ -332,7 +332,7 @@ def test_the_examples_in_the_help_texts_run(tour: Path, tmp_path: Path) -> None:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         save_file({"weight": torch.ones(2)}, folder / f"{path}.safetensors")
         torch.save({"weight": torch.ones(2)}, folder / f"{path}.pt")
-    for name in COMMANDS:
+    for name in commands():
         if name == "export":
             shutil.copy(next(folder.glob("runs/*/figures/plane-*.nc")), folder / "figures" / "plane.nc")
             (folder / "surface.h5").unlink()
@@ -390,8 +390,8 @@ def test_the_generated_reference_is_up_to_date() -> None:
 
 def test_every_command_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f"\n## fedscope {name}\n" not in text] == []
-    assert [name for name in COMMANDS if f"Usage: fedscope {name} " not in text] == []
+    assert [name for name in commands() if f"\n## fedscope {name}\n" not in text] == []
+    assert [name for name in commands() if f"Usage: fedscope {name} " not in text] == []
 
 
 def every_setting() -> set[str]:
@@ -423,9 +423,9 @@ def test_every_data_set_partition_and_model_is_among_the_methods() -> None:
 def test_every_command_answers_a_question_and_stands_where_the_help_has_it() -> None:
     text = (DOCS / "questions.md").read_text(encoding="utf-8")
     parts = {part.partition("\n")[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]}
-    assert [title for title in parts if title in SECTIONS] == list(SECTIONS)
-    for title, commands in SECTIONS.items():
-        missing = [name for name in commands if not re.search(rf"`fedscope {name}\b", parts[title])]
+    assert [title for title in parts if title in sections()] == list(sections())
+    for title, lines in sections().items():
+        missing = [name for name in lines if not re.search(rf"`fedscope {name}\b", parts[title])]
         assert missing in ([], ["demo"])
     assert "`fedscope demo`" in text
 

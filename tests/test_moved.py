@@ -52,9 +52,12 @@ def test_what_lay_in_a_package_moved_with_it() -> None:
 
 @pytest.mark.parametrize(("package", "name"), [(p, n) for p, names in moved.NAMES.items() for n in names])
 def test_a_name_that_a_package_handed_on_is_still_there(package: str, name: str) -> None:
-    place = importlib.import_module(f"fedscope.{moved.NAMES[package][name]}")
-    with pytest.warns(DeprecationWarning, match=rf"fedscope\.{package}\.{name} is now "):
-        assert getattr(importlib.import_module(f"fedscope.{package}"), name) is getattr(place, name)
+    module, _, now = moved.NAMES[package][name].partition(":")
+    place = importlib.import_module(f"fedscope.{module}")
+    path = f"fedscope.{package}".rstrip(".")
+    with pytest.warns(DeprecationWarning, match=rf"{path}\.{name} is now "):
+        old = getattr(importlib.import_module(path), name)
+    assert old is getattr(place, now or name)
 
 
 @pytest.mark.parametrize("name", ["fedscope.training.nothing", "fedscope.nothing", "elsewhere.training.building"])

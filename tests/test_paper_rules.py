@@ -538,3 +538,12 @@ def test_the_rules_take_the_numbers_of_finished_units(
     some = {name: folder for name, folder in folders.items() if "-0" in name and not name.endswith("-1")}
     alone = [one for of in made.long_rules.judged(some, costs).values() for own in of.values() for one in own]
     assert {one.kind for one in alone} <= {"undecided", "not tested at this size"}
+    drawn = {
+        figure.name: found[0]
+        for paper in (made.ima.paper(False), made.wima.paper(False))
+        for figure in paper.figures
+        if (found := figure.long(folders)) is not None
+    }
+    assert drawn == dict.fromkeys(("fig1", "fig2", "fig3", "fig4a", "fig4b", "fig5b", "fig5c", "fig8", "table4"), 0), (
+        "each picture, of the first seed"
+    )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, nearest, spoken_size
+from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, format_size, nearest
 from ..checkpoints.errors import listed
 from ..checkpoints.models.weights import tensors_of
 from ..evaluation.standard_tasks import CLASSIFICATION
@@ -144,7 +144,7 @@ def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classe
     if free is not None and HELD * needed > free:
         raise FedscopeError(
             f"{_describe_model(architecture, shape, classes)} would have {Layout.of(module).size:,} parameters, "
-            f"{spoken_size(needed)} in each of {HELD} copies or more, but {spoken_size(free)} of memory are free; make "
+            f"{format_size(needed)} in each of {HELD} copies or more, but {format_size(free)} of memory are free; make "
             "its layers smaller"
         )
 

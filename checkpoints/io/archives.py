@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..models.pickled_numbers import numbers_admitted, with_numbers
-from .untrusted import reading, regular
+from .pickled_numbers import admit_numbers, with_numbers
+from .untrusted import explain_read_errors, regular
 
 _NPZ, _TORCH = "an .npz file", "a checkpoint of torch"
 # What a file unpacks to may be so many times its size; less than the room is never asked about.
@@ -31,7 +31,7 @@ _STATES = ("state_dict", "model_state_dict", "model_state", "net_state_dict")
 
 
 def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz`` by name; no pickle in it is ever loaded.
+    """Read the arrays of an ``.npz`` by name; no pickle in it is ever loaded.
 
     Args:
         only: names to read, where others may lie beside; all by default.
@@ -43,7 +43,7 @@ def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.nd
     regular(path, _NPZ)
     arrays: dict[str, np.ndarray] = {}
     found = members(path, _NPZ)
-    with reading(path, _NPZ), zipfile.ZipFile(path) as archive:
+    with explain_read_errors(path, _NPZ), zipfile.ZipFile(path) as archive:
         for member in found:
             name = member.filename.removesuffix(".npy")
             if name == member.filename or (only is not None and name not in only):
@@ -55,7 +55,7 @@ def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.nd
 
 
 def npz_names(path: Path) -> list[str]:
-    """The names of the arrays in an ``.npz``, without reading one.
+    """List the names of the arrays in an ``.npz``, without reading one.
 
     Raises:
         FedscopeError: damaged or foreign.
@@ -65,7 +65,7 @@ def npz_names(path: Path) -> list[str]:
 
 
 def read_torch(path: Path) -> Any:
-    """What ``torch.load(..., weights_only=True)`` returns, on the CPU; and NumPy's numbers and arrays.
+    """Read a file as ``torch.load(..., weights_only=True)`` does, on the CPU; NumPy's numbers and arrays are read too.
 
     Classes that torch has been told are safe (``torch.serialization.safe_globals``) are taken here, too.
 
@@ -76,20 +76,20 @@ def read_torch(path: Path) -> Any:
     import torch
 
     found, stored = None, path.stat().st_size
-    with reading(path, _TORCH):
+    with explain_read_errors(path, _TORCH):
         zipped = zipfile.is_zipfile(path)  # raises on some damaged ones
     if zipped:
         found = members(path, _TORCH)
         stored = sum(member.file_size for member in found)
         _refuse_programs(path, [member.filename for member in found])
         verify(path, _TORCH, found)
-    with reading(path, _TORCH):
+    with explain_read_errors(path, _TORCH):
         pickles = _pickles(path, found)
         for pickled in pickles:
             _refuse_oversized_storages(path, pickled, stored)
         try:
             # not by its name, whose ending torch would believe
-            with path.open("rb") as file, numbers_admitted():
+            with path.open("rb") as file, admit_numbers():
                 return with_numbers(torch.load(file, map_location="cpu", weights_only=True))
         except pickle.UnpicklingError as error:
             if "invalid load key" in str(error):
@@ -139,7 +139,7 @@ def refuse_oversize(place: object, declared: int, stored: int) -> None:
 
 
 def members(path: Path, what: str) -> list[zipfile.ZipInfo]:
-    """What lies in a zip file, once the sizes that it declares go with the bytes that it stores.
+    """List the members of a zip file, once the sizes that it declares go with the bytes that it stores.
 
     Where no checksums were written, the members have none either; open them by what is returned, not by name.
 
@@ -147,7 +147,7 @@ def members(path: Path, what: str) -> list[zipfile.ZipInfo]:
         FedscopeError: no zip file, encrypted, a name twice, members larger than the file, a zip bomb.
     """
     stored = path.stat().st_size
-    with reading(path, what), zipfile.ZipFile(path) as archive:
+    with explain_read_errors(path, what), zipfile.ZipFile(path) as archive:
         found = archive.infolist()
     names = [member.filename for member in found]
     if len(set(names)) < len(names):
@@ -178,7 +178,7 @@ def verify(path: Path, what: str, found: list[zipfile.ZipInfo]) -> None:
     Raises:
         FedscopeError: a member that is not what was saved.
     """
-    with reading(path, what), zipfile.ZipFile(path) as archive:
+    with explain_read_errors(path, what), zipfile.ZipFile(path) as archive:
         for member in found:
             with archive.open(member) as file:
                 while file.read(2**20):
@@ -213,7 +213,7 @@ def _refuse_programs(path: Path, names: list[str]) -> None:
 
 
 def _pickles(path: Path, found: list[zipfile.ZipInfo] | None) -> list[list[tuple[str, Any]]]:
-    """The operations of a file's pickles, by name and argument; nothing is run."""
+    """Return the operations of a file's pickles, by name and argument; nothing is run."""
     if found is not None:
         with zipfile.ZipFile(path) as archive:
             inside = [member for member in found if member.filename.endswith("data.pkl")]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import DiskFullError, FedscopeError
-from .locks import BESIDE, TAKING, Held, HeldError, hold
-from .own_files import ELSEWHERE, refuse_strange
+from .locks import BESIDE, TAKING, HeldError, HeldLock, hold
+from .safe_write import ELSEWHERE, refuse_strange
 
 LOCK_NAME = ".writer"
 #: all that a writer's lock may leave in a folder
@@ -61,9 +61,9 @@ def write_durably(path: Path | str) -> Iterator[Path]:
 
 
 def _new_beside(path: Path) -> Path:
-    """An empty file of a name that nobody can foresee, with the rights that the user's other new files have."""
+    """Make an empty file of a name that nobody can foresee, with the rights that the user's other new files have."""
     while True:
-        temporary = path.with_name(f".{shortened(path.name)}.{secrets.token_hex(4)}.tmp")
+        temporary = path.with_name(f".{shorten_name(path.name)}.{secrets.token_hex(4)}.tmp")
         try:
             os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
@@ -74,10 +74,10 @@ def _new_beside(path: Path) -> Path:
         return temporary
 
 
-def shortened(name: str) -> str:
-    """What a temporary file's name has of its target's: a name ends at 255 bytes, and a letter may have four.
+def shorten_name(name: str) -> str:
+    """Shorten a target's name for its temporary file: a name ends at 255 bytes, and a letter may have four.
 
-    >>> len(shortened("a" * 250)), len(shortened("é" * 120).encode())
+    >>> len(shorten_name("a" * 250)), len(shorten_name("é" * 120).encode())
     (200, 200)
     """
     return os.fsencode(name)[:200].decode("utf-8", "ignore")
@@ -103,7 +103,7 @@ def sweep_temporaries(folder: Path) -> None:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether an error means that nothing more fits: h5py often says so in its message only."""
+    """Check whether an error means that nothing more fits: h5py often says so in its message only."""
     numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if isinstance(error, OSError) and error.errno in numbers:
         return True
@@ -128,7 +128,7 @@ class WriterLock:
         except HeldError as other:
             remedy = other.remedy or "wait until it ends or stop it, or give another --out"
             raise FedscopeError(f"{self.path} is being written by {other.by}; {remedy}") from None
-        self._held: Held | None = held
+        self._held: HeldLock | None = held
         with suppress(OSError):  # on a full disk the next one is told of no process
             os.ftruncate(held.descriptor, 0)
             os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -55,7 +55,7 @@ class Background:
 
     @property
     def waiting(self) -> int:
-        """How many pieces are not done; raises what a piece raised."""
+        """The number of pieces that are not done; raises the error of a piece."""
         self._collect()
         return len(self._pieces)
 

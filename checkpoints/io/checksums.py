@@ -37,13 +37,13 @@ NONE = -1
 
 
 def seed_of(path: str, client: int, dtype: np.dtype[Any], shape: Sequence[int]) -> int:
-    """What makes a checksum depend on where a value lies, whose it is and how its bytes are to be read."""
+    """Compute the seed by which a checksum depends on the path of a value, its client and how its bytes are read."""
     name = f"{path} {client} {dtype.newbyteorder('<').str} {','.join(map(str, shape))}"
     return int(xxhash.xxh3_64_intdigest(name.encode()))
 
 
 def checksum(path: str, client: int, value: np.ndarray) -> int:
-    """Of one value: a dataset, or a client's row of it.
+    """Compute the checksum of one value: a dataset, or a client's row of it.
 
     >>> seed = xxhash.xxh3_64_intdigest(b"start/scale -1 <f4 2,2")
     >>> value = np.float32([[1, 2], [3, 4]])
@@ -57,18 +57,18 @@ def checksum(path: str, client: int, value: np.ndarray) -> int:
     return int(xxhash.xxh3_64_intdigest(_bytes(value), seed))
 
 
-def running(path: str, client: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
-    """A checksum that is given its bytes (little-endian) in parts: ``update``, then ``intdigest``."""
+def running_checksum(path: str, client: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
+    """Begin a checksum that is given its bytes (little-endian) in parts: ``update``, then ``intdigest``."""
     return xxhash.xxh3_64(seed=seed_of(path, client, dtype, shape))
 
 
 def of_text(path: str, text: str) -> int:
-    """Of a text, an attribute's."""
+    """Compute the checksum of a text, an attribute's."""
     return checksum(path, NONE, np.frombuffer(text.encode(), np.uint8))
 
 
 @dataclass
-class Sums:
+class ChecksumWriter:
     """The checksums of a file that is being written, from what is in memory, not from what came to lie in the file.
 
     Attributes:
@@ -119,7 +119,7 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ChecksumTable:
     """The checksums that a file was written with."""
 
     records: np.ndarray
@@ -134,12 +134,12 @@ class Table:
         }
 
     def of(self, path: str) -> dict[int, int]:
-        """The checksums of a path by client; empty where the table has none of it."""
+        """Return the checksums of a path by client; empty where the table has none of it."""
         found = self.records[self.places.get(path, slice(0, 0))]
         return dict(zip(found["client"].tolist(), found[KIND].tolist(), strict=True))
 
     def below(self, group: str) -> set[str]:
-        """The names in a group (of the file, with "")."""
+        """Return the names in a group (of the file, with "")."""
         lead = f"{group}/" if group else ""
         return {
             path[len(lead) :].partition("/")[0].partition("@")[0] for path in self.places if path.startswith(lead)
@@ -147,16 +147,16 @@ class Table:
 
 
 def has_table(file: Any) -> bool:
-    """Whether a file says that it has checksums, or has them."""
+    """Check whether a file says that it has checksums, or has them."""
     return bool(h5py.h5a.exists(file.id, NAME.encode()) or file.id.links.exists(NAME.encode()))
 
 
 def own_checksum(records: np.ndarray) -> int:
-    """The checksum of a table."""
+    """Compute the checksum of a table."""
     return int(xxhash.xxh3_64_intdigest(_bytes(records)))
 
 
-class Identity(NamedTuple):
+class FileState(NamedTuple):
     """A file as it stands: another content has another one, because a round's file is never changed in place."""
 
     path: str
@@ -166,15 +166,15 @@ class Identity(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, path: Path, descriptor: int) -> Identity:
-        """Of an open file, so that nothing can take its place between a look and opening."""
+    def of(cls, path: Path, descriptor: int) -> FileState:
+        """Look at an open file, so that nothing can take its place between a look and opening."""
         stat = os.fstat(descriptor)
         return cls(os.fspath(path), stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
 
 
 class Verified:
-    """What this process has found right already, so that nothing is verified twice: the rows and datasets
-    whose checksums were right, by file; and the tables of the files read last.
+    """Rows and datasets whose checksums this process has found right, by file, so that nothing is verified twice; and
+    the tables of the files read last.
 
     Args:
         files: how many files are remembered; the least recently used is forgotten, and verified again.
@@ -183,12 +183,12 @@ class Verified:
 
     def __init__(self, files: int, tables: int) -> None:
         self._most = files, tables
-        self._marks: OrderedDict[Identity, dict[str, int]] = OrderedDict()
-        self._tables: OrderedDict[Identity, Table] = OrderedDict()
+        self._marks: OrderedDict[FileState, dict[str, int]] = OrderedDict()
+        self._tables: OrderedDict[FileState, ChecksumTable] = OrderedDict()
         self._lock = Lock()
 
-    def marks(self, file: Identity) -> dict[str, int]:
-        """Of each path of a file, the rows found right, as bits; a dataset without rows is bit 0. It is added to."""
+    def marks(self, file: FileState) -> dict[str, int]:
+        """Rows found right of each path of a file, as bits; a dataset without rows is bit 0. The caller adds to it."""
         with self._lock:
             marks = self._marks.setdefault(file, {})
             self._marks.move_to_end(file)
@@ -196,12 +196,12 @@ class Verified:
                 self._marks.popitem(last=False)
             return marks
 
-    def table(self, file: Identity) -> Table | None:
-        """The table of a file, if it was read lately."""
+    def table(self, file: FileState) -> ChecksumTable | None:
+        """Return the table of a file, if it was read lately."""
         with self._lock:
             return self._tables.get(file)
 
-    def keep(self, file: Identity, table: Table) -> None:
+    def keep(self, file: FileState, table: ChecksumTable) -> None:
         """Remember a table."""
         with self._lock:
             self._tables[file] = table

@@ -29,7 +29,7 @@ _HEAP, _HEAP_HEADER, _HEAP_OBJECT = b"GCOL", struct.Struct("<4sB3xQ"), struct.St
 
 
 @contextmanager
-def reading(path: Path, format: str | None, version: int, what: str) -> Iterator[Any]:
+def open_hdf5(path: Path, format: str | None, version: int, what: str) -> Iterator[Any]:
     """Open a file for reading, without locks, and check that it is what it should be.
 
     Args:
@@ -44,7 +44,7 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
     refuse_endless(path)
     with ExitStack() as until:
         try:
-            file = _opened(path, until)
+            file = _open_until(path, until)
         except FileNotFoundError:
             raise FedscopeError(f"{path} does not exist; it should be {what}") from None
         except OSError as error:
@@ -61,8 +61,8 @@ def reading(path: Path, format: str | None, version: int, what: str) -> Iterator
             raise FedscopeError(f"{path} is damaged: {_first_line(error)}; restore it from a copy") from error
 
 
-def _opened(path: Path, until: ExitStack) -> Any:
-    """The file, which is closed with all that is open ``until`` then."""
+def _open_until(path: Path, until: ExitStack) -> Any:
+    """Open the file, which is closed with all that is open ``until`` then."""
     try:
         return until.enter_context(h5py.File(path, "r", locking=False, rdcc_nbytes=0))
     except OSError as error:
@@ -76,12 +76,12 @@ def _opened(path: Path, until: ExitStack) -> Any:
 
 
 def descriptor_of(file: Any) -> int:
-    """The system's, of a file that :func:`reading` has opened."""
+    """Return the system's descriptor of a file that :func:`open_hdf5` has opened."""
     return int(file.descriptor if file.driver == "fileobj" else file.id.get_vfd_handle())
 
 
 @contextmanager
-def writing(path: Path | str, *, track_order: bool = False, sealed: bool = False) -> Iterator[Any]:
+def write_hdf5(path: Path | str, *, track_order: bool = False, sealed: bool = False) -> Iterator[Any]:
     """Write an HDF5 file durably; see :func:`fedscope.checkpoints.write_durably`.
 
     Args:
@@ -126,7 +126,7 @@ class _Sink(io.RawIOBase):
 
     HDF5 does not live through a failing write: it leaves the file open, loses the error where a dataset is closed, and
     has crashed the process (2.0, disk full). So the first error is kept here, the rest goes nowhere, and
-    :func:`writing` raises it once HDF5 has closed the file. Ctrl-C comes through in the same way.
+    :func:`write_hdf5` raises it once HDF5 has closed the file. Ctrl-C comes through in the same way.
     """
 
     def __init__(self, path: Path) -> None:
@@ -160,15 +160,15 @@ class _Sink(io.RawIOBase):
         super().close()
 
 
-class Neither:
-    """What stands in an attribute that is no text and no number."""
+class UnreadableAttribute:
+    """An attribute that is no text and no number."""
 
     def __str__(self) -> str:
         return "neither text nor a number"
 
 
-def attribute(item: Any, name: str) -> str | int | float | Neither | None:
-    """What an attribute says: a text or a number, whatever was written there; None where there is none.
+def attribute(item: Any, name: str) -> str | int | float | UnreadableAttribute | None:
+    """Read an attribute: a text or a number, however it was written; None where there is none.
 
     Args:
         item: h5py's file, group or dataset.
@@ -178,10 +178,10 @@ def attribute(item: Any, name: str) -> str | int | float | Neither | None:
             return None
         value = item.attrs[name] if h5py.h5a.open(item.id, name.encode()).shape == () else None
     except (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowError):  # of a type that NumPy has not
-        return Neither()
+        return UnreadableAttribute()
     value = value.item() if isinstance(value, np.generic) else value
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return value if isinstance(value, str | int | float) else Neither()
+    return value if isinstance(value, str | int | float) else UnreadableAttribute()
 
 
 def check_version(path: Path, found: Any, known: int) -> None:

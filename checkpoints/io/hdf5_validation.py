@@ -1,6 +1,6 @@
-"""The gate: what is read of an HDF5 file is first compared with what it must be and with what lies in the file.
+"""Validation of HDF5 files: each dataset is compared with its expected type, shape and stored size before it is read.
 
-After it nothing meets a missing dataset, a link, another type or shape, or a size that is declared but not stored.
+After that no reader meets a missing dataset, a link, another type or shape, or a size that is declared but not stored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from ..errors import FedscopeError, spoken_size
+from ..errors import FedscopeError, format_size
 
 #: how often gzip, at most, holds its own size
 GZIP = 1032
@@ -21,8 +21,8 @@ _KINDS = {"iu": "whole numbers", "f": "floating"}
 _DEEPEST = 12
 
 
-class Stored(NamedTuple):
-    """A dataset that has passed the gate."""
+class ValidatedDataset(NamedTuple):
+    """A validated dataset of an open file."""
 
     id: Any
     path: str
@@ -43,7 +43,7 @@ class DamagedError(FedscopeError):
 
 
 def remedy(path: Path) -> str:
-    """What helps where a round's file is damaged."""
+    """Name the remedy for a damaged file of a round."""
     if path.parent.name != "rounds" or not path.stem.isdecimal():
         return "restore it from a copy"
     before = int(path.stem) - 1
@@ -55,7 +55,7 @@ def remedy(path: Path) -> str:
     )
 
 
-class Gate:
+class ValidatedFile:
     """An open file of a round, asked for datasets by their paths.
 
     Args:
@@ -72,7 +72,7 @@ class Gate:
         return DamagedError(self.path, what)
 
     def has(self, path: str) -> bool:
-        """Whether something has this name.
+        """Check whether something has this name.
 
         Raises:
             FedscopeError: a link, which might lead into another file.
@@ -93,11 +93,11 @@ class Gate:
         return True
 
     def is_group(self, path: str) -> bool:
-        """Whether what has this name is a group, not a dataset."""
+        """Check whether a name is that of a group, not of a dataset."""
         return bool(h5py.h5o.get_info(self.file.id, path.encode()).type == h5py.h5o.TYPE_GROUP)
 
     def names(self, group: str) -> list[str]:
-        """What a group holds, in order; nothing where there is no such group.
+        """List the names in a group, in order; nothing where there is no such group.
 
         Raises:
             FedscopeError: it is no group, or holds itself.
@@ -116,8 +116,8 @@ class Gate:
         found.links.iterate(names.append)
         return sorted(name.decode(errors="replace") for name in names)
 
-    def dataset(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> Stored:
-        """A dataset that is what it must be, and whose data are there.
+    def dataset(self, path: str, types: str | np.dtype[Any], shape: tuple[int, ...] | None = None) -> ValidatedDataset:
+        """Open a dataset once it is what it must be, and its data are there.
 
         Args:
             types: a dtype, in any byte order, or the kinds of several (``iu``: whole numbers).
@@ -141,11 +141,11 @@ class Gate:
         if not (dtype.kind in types if isinstance(types, str) else dtype.newbyteorder("=") == types):
             wanted = _KINDS.get(types, "numbers") if isinstance(types, str) else types
             raise self.damaged(f"{path} is {dtype}, not {wanted}")
-        if _is_elsewhere(found):
+        if _is_external(found):
             raise self.damaged(f"the data of {path} are in another file")
-        if lacks := _lacking(found):
+        if lacks := _undersize(found):
             raise self.damaged(f"{path} {lacks}")
-        return Stored(found, path, here, dtype)
+        return ValidatedDataset(found, path, here, dtype)
 
 
 def refuse_unstored(path: Path, dataset: Any) -> None:
@@ -156,14 +156,14 @@ def refuse_unstored(path: Path, dataset: Any) -> None:
     """
     if dataset.shape is None:
         return
-    if _is_elsewhere(dataset.id):
+    if _is_external(dataset.id):
         raise FedscopeError(f"{path} keeps {dataset.name} in another file; give a file that holds its values itself")
-    if lacks := _lacking(dataset.id):
+    if lacks := _undersize(dataset.id):
         raise FedscopeError(f"{path} is damaged: {dataset.name} {lacks}; restore it from a copy")
 
 
 def read_array(path: Path, file: Any, name: str, kinds: str, dimensions: int) -> np.ndarray:
-    """A dataset of numbers.
+    """Read a dataset of numbers.
 
     Args:
         kinds: NumPy's, as ``iu`` for whole numbers.
@@ -185,16 +185,17 @@ def read_array(path: Path, file: Any, name: str, kinds: str, dimensions: int) ->
     return np.asarray(dataset[()])
 
 
-def _is_elsewhere(dataset: Any) -> bool:
-    """Whether the values of a dataset, h5py's ``DatasetID``, are in another file."""
+def _is_external(dataset: Any) -> bool:
+    """Check whether the values of a dataset, h5py's ``DatasetID``, are in another file."""
     made = dataset.get_create_plist()
     return bool(made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count())
 
 
-def _lacking(dataset: Any) -> str:
-    """What a dataset declares and the file does not hold, or nothing: dimensions are only numbers until data come."""
+def _undersize(dataset: Any) -> str:
+    """Say how much a dataset declares and the file does not hold, or nothing: dimensions are only numbers until data
+    come."""
     declared = prod(map(int, dataset.shape)) * dataset.dtype.itemsize  # Python's integers do not overflow
     stored = dataset.get_storage_size()
     if declared <= stored * (GZIP if dataset.get_create_plist().get_nfilters() else 1):
         return ""
-    return f"declares {spoken_size(declared)}, but the file holds {spoken_size(stored)} of it"
+    return f"declares {format_size(declared)}, but the file holds {format_size(stored)} of it"

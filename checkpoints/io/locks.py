@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import FedscopeError, FedscopeWarning
-from .own_files import open_own
 from .processes import Process
+from .safe_write import open_own
 
 #: what file systems without locks answer: NFS without its lock daemon, Lustre without ``-o flock``, FUSE, 9p
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
@@ -52,7 +52,7 @@ class HeldError(Exception):
 
 
 @dataclass
-class Held:
+class HeldLock:
     """The right, until it is given back.
 
     Attributes:
@@ -73,8 +73,8 @@ class Held:
         os.close(self.descriptor)
 
 
-def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> Held:
-    """The right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
+def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -> HeldLock:
+    """Take the right to a file, which is made where it is not there. Nothing is written into it, nothing waits.
 
     Args:
         what: the file is, for the sentence: "the lock of a run".
@@ -83,7 +83,7 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
 
     Raises:
         HeldError: another process has it.
-        FedscopeError: something else lies there, see :func:`~fedscope.checkpoints.io.own_files.open_own`; the file
+        FedscopeError: something else lies there, see :func:`~fedscope.checkpoints.io.safe_write.open_own`; the file
             system refuses the lock for another reason than that it has none.
         OSError: no such folder, no right to write there.
     """
@@ -91,7 +91,7 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
     end = time.monotonic() + wait
     while True:
         try:
-            held = _tried(path, what, beside)
+            held = _try_flock(path, what, beside)
         except HeldError:
             if time.monotonic() >= end:
                 raise
@@ -101,9 +101,9 @@ def hold(path: Path, what: str, beside: Path | None = None, wait: float = 0.0) -
             return held
 
 
-def _tried(path: Path, what: str, beside: Path) -> Held | None:
-    """None where whoever had the right has removed the file meanwhile."""
-    held = Held(open_own(path, what))
+def _try_flock(path: Path, what: str, beside: Path) -> HeldLock | None:
+    """Take the lock once; None where its last holder has removed the file meanwhile."""
+    held = HeldLock(open_own(path, what))
     try:
         try:
             fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,7 +204,7 @@ def _refuse_held(path: Path) -> None:
                 f"process {holder.pid} of {holder.host} (the file system has no locks, and {path} says so)",
                 f"wait until it ends or stop it, or, if it does not run any more, remove {path}",
             )
-        if holder is not None and _taken_over(path, content):
+        if holder is not None and _take_over(path, content):
             warnings.warn(
                 f"{path} was left by process {holder.pid}, which has ended; it is taken over",
                 FedscopeWarning,
@@ -221,7 +221,7 @@ def _refuse_held(path: Path) -> None:
             time.sleep(0.02)
 
 
-def _taken_over(path: Path, content: bytes) -> bool:
+def _take_over(path: Path, content: bytes) -> bool:
     """Remove a dead process's file; False where another process of this machine is just doing that."""
     guard = path.with_name(path.name + TAKING)
     try:
@@ -239,7 +239,7 @@ def _taken_over(path: Path, content: bytes) -> bool:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a lock's file says; None where there is none."""
+    """Read a lock's file; None where there is none."""
     try:
         descriptor = open_own(path, _WHAT, os.O_RDONLY)
     except FileNotFoundError:

@@ -32,7 +32,8 @@ class Process:
         return cls(socket.gethostname(), os.getpid(), began(os.getpid()) or 0, _system())
 
     def has_ended(self) -> bool:
-        """Whether it is known to have ended: False of a process of another machine, of which nothing is known here."""
+        """Check whether it is known to have ended: False of a process of another machine, of which nothing is known
+        here."""
         if (self.host, self.system) != (socket.gethostname(), _system()):
             return False
         now = began(self.pid)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import FedscopeError, spoken_size
+from ..errors import FedscopeError, format_size
 
 #: bytes that no file of the kind ever has: settings and ``run.json``; a result's tables and what is said of them
 SETTINGS, RESULT = 2**24, 2**30
@@ -31,7 +31,7 @@ _KINDS = (
 
 
 def regular(path: Path, what: str = "a file") -> Path:
-    """The path itself, once it is known that a regular file lies there; links are followed, nothing is opened.
+    """Return the path itself, once it is known that a regular file lies there; links are followed, nothing is opened.
 
     Opening a named pipe waits for a writer, and a device may never end. What cannot be looked at (missing, forbidden,
     a link in a circle) is left to whoever opens it, who can say what was wanted.
@@ -57,7 +57,7 @@ def regular(path: Path, what: str = "a file") -> Path:
 
 
 def kind_of(mode: int) -> str:
-    """What lies somewhere, in words, by its mode.
+    """Name the kind of a file by its mode.
 
     >>> kind_of(Path("/").stat().st_mode)
     'a folder'
@@ -66,7 +66,7 @@ def kind_of(mode: int) -> str:
 
 
 def real_path(path: Path | str) -> Path:
-    """The absolute path without links in it, as far as they can be followed.
+    """Resolve a path to the absolute one without links in it, as far as they can be followed.
 
     As :meth:`pathlib.Path.resolve`, which raises RuntimeError for a link to itself in some versions of Python.
     """
@@ -77,7 +77,7 @@ def real_path(path: Path | str) -> Path:
 
 
 def lost_link(path: Path) -> str:
-    """A clause for a path that cannot be opened though something of that name lies there; "" where nothing does.
+    """Explain in a clause why a path cannot be opened though something of that name lies there; "" where nothing does.
 
     >>> lost_link(Path("nothing of this name"))
     ''
@@ -92,8 +92,8 @@ def lost_link(path: Path) -> str:
     return ""
 
 
-def expanded(text: str) -> Path:
-    """A path as it was typed, with ``~`` as the home folder.
+def expand_home(text: str) -> Path:
+    """Make a path of what was typed, with ``~`` as the home folder.
 
     Raises:
         FedscopeError: the home folder of a user that there is not.
@@ -105,8 +105,8 @@ def expanded(text: str) -> Path:
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
-    """Whatever a library stumbles over in a damaged or foreign file is one sentence, and its warnings are not shown.
+def explain_read_errors(path: Path, what: str) -> Iterator[None]:
+    """Turn the errors of a library that reads a damaged or foreign file into one sentence, and hide its warnings.
 
     Args:
         what: the file should be: "a checkpoint of torch".
@@ -132,7 +132,7 @@ def reading(path: Path, what: str) -> Iterator[None]:
 
 
 def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: str = "strict") -> str:
-    """A file's text.
+    """Read a file's text.
 
     Args:
         what: for the sentence: "a run's configuration".
@@ -147,7 +147,7 @@ def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: 
     regular(path, what)
     size = path.stat().st_size
     if size > most:
-        raise FedscopeError(f"{path} has {spoken_size(size)}, but {what} has at most {spoken_size(most)}; {remedy}")
+        raise FedscopeError(f"{path} has {format_size(size)}, but {what} has at most {format_size(most)}; {remedy}")
     try:
         return path.read_bytes().decode("utf-8", errors)
     except UnicodeDecodeError as error:
@@ -155,7 +155,7 @@ def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: 
 
 
 def read_json(path: Path, what: str, remedy: str, most: int = SETTINGS) -> Any:
-    """What a JSON file holds. Raises as :func:`read_text`, and FedscopeError for what is no JSON."""
+    """Read a JSON file. Raises as :func:`read_text`, and FedscopeError for what is no JSON."""
     try:
         return json.loads(read_text(path, what, remedy, most))
     except ValueError as error:
@@ -165,7 +165,7 @@ def read_json(path: Path, what: str, remedy: str, most: int = SETTINGS) -> Any:
 
 
 def read_toml(path: Path, what: str, remedy: str) -> dict[str, Any]:
-    """What a TOML file holds. Raises as :func:`read_text`, and FedscopeError for what is no TOML."""
+    """Read a TOML file. Raises as :func:`read_text`, and FedscopeError for what is no TOML."""
     try:
         return tomllib.loads(read_text(path, what, remedy).replace("\r\n", "\n"))
     except ValueError as error:  # also numbers of more digits than Python reads

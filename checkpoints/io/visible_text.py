@@ -42,7 +42,7 @@ def visible(text: object, keep: str = "") -> str:
 
 
 def brief(text: object, most: int = 200) -> str:
-    """A value of a file for a line of words: visible, and no longer than that.
+    """Shorten a value of a file for a line of words: visible, and no longer than that.
 
     >>> brief("2026-11-25"), brief("7" * 10_000, 12)
     ('2026-11-25', '777777777777... (10,000 characters)')
@@ -54,8 +54,8 @@ def brief(text: object, most: int = 200) -> str:
 
 
 def in_markdown(word: str, *, cell: bool = True) -> str:
-    r"""A word of a file in Markdown, where it is that word and no more: no emphasis, link or element, and no end of a
-    cell where it stands in one.
+    r"""Write a word of a file in Markdown, where it is that word and no more: no emphasis, link or element, and no end
+    of a cell where it stands in one.
 
     >>> in_markdown("a|b <i> local_epochs [x](y)"), in_markdown("|b| < _c_", cell=False)
     ('a\\|b \\<i> local_epochs \\[x\\](y)', '|b| \\< \\_c\\_')

@@ -57,7 +57,7 @@ _CONFIG = "adapter_config.json"
 
 
 def factors_in(names: Iterable[str]) -> list[str]:
-    """The kinds of factors among the names of tensors, each once; none where the model is no adapter.
+    """Return the kinds of factors among the names of tensors, each once; none where the model is no adapter.
 
     >>> factors_in(["q.lora_A.weight", "q.lora_B.weight", "k.lora_A.weight", "k.weight"])
     ['lora_A', 'lora_B']
@@ -68,7 +68,7 @@ def factors_in(names: Iterable[str]) -> list[str]:
 
 
 def about_adapters(names: Iterable[str]) -> str:
-    """What to know before adapters are averaged or compared; "" for other models."""
+    """Warn of averaging or comparing adapters; "" for other models."""
     kinds = factors_in(names)
     if not kinds:
         return ""
@@ -80,7 +80,7 @@ def about_adapters(names: Iterable[str]) -> str:
 
 
 def rank_of(name: str, shape: tuple[int, ...]) -> int | None:
-    """The rank of the product that a factor is of; None of another tensor.
+    """Return the rank of the product that a factor is of; None of another tensor.
 
     >>> rank_of("q.lora_A.weight", (4, 64)), rank_of("q.lora_B.weight", (16, 4)), rank_of("q.weight", (16, 4))
     (4, 4, None)
@@ -91,7 +91,7 @@ def rank_of(name: str, shape: tuple[int, ...]) -> int | None:
 
 
 def other_ranks(arrays: Mapping[str, Any], layout: Layout) -> str:
-    """A clause for adapters whose shapes differ in their rank; "" for others."""
+    """Return a clause for adapters whose shapes differ in their rank; "" for others."""
     for entry in layout.entries:
         given = arrays.get(entry.name)
         if given is None or tuple(given.shape) == entry.shape:
@@ -118,7 +118,7 @@ def scale_beside(path: Path) -> dict[str, Any]:
 
 
 def scale_of_module(model: Any) -> dict[str, Any]:
-    """The same of a ``PeftModel``; none of other models."""
+    """Read the same of a ``PeftModel``; none of other models."""
     configs = getattr(model, "peft_config", None)
     if not isinstance(configs, Mapping) or len(configs) != 1:
         return {}
@@ -127,7 +127,7 @@ def scale_of_module(model: Any) -> dict[str, Any]:
 
 
 def scale_in(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The same of kohya's adapters, which keep an ``.alpha`` beside each pair of factors; none of others.
+    """Read the same of kohya's adapters, which keep an ``.alpha`` with each pair of factors; none of others.
 
     >>> scale_in({"q.lora_down.weight": np.ones((4, 8)), "q.lora_up.weight": np.ones((8, 4)), "q.alpha": np.array(2.0)})
     {'alpha': {'q': 2.0}}
@@ -163,11 +163,11 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
             mine, theirs = f"{mine.get(where)} at {where}", f"{theirs.get(where)}"
         spoken = "rank" if name == "r" else name
         raise FedscopeError(
-            f"{one} is an adapter with {spoken} {_spoken(mine)}, {other} one with {_spoken(theirs)}: their products "
+            f"{one} is an adapter with {spoken} {_format(mine)}, {other} one with {_format(theirs)}: their products "
             "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
             "into their base, or leave one out"
         )
 
 
-def _spoken(value: Any) -> str:
+def _format(value: Any) -> str:
     return "none" if value in (None, {}) else f"{value:g}" if isinstance(value, float) else str(value)

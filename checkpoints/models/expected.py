@@ -1,4 +1,4 @@
-"""What a model should look like: its tensors, which of their names are one tensor, and the values of its constants."""
+"""The expected model: its tensors, which of their names are one tensor, and the values of its constants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 @dataclass(frozen=True, eq=False)
 class ExpectedModel:
-    """What a model should look like, as its architecture says it.
+    """The model that an architecture has, to which files are compared.
 
     Attributes:
         layout: the names, shapes and dtypes of its tensors.
@@ -31,7 +31,7 @@ class ExpectedModel:
 
     @classmethod
     def of(cls, module: Any) -> ExpectedModel:
-        """What a torch module is like.
+        """The expected model of a torch module.
 
         Raises:
             FedscopeError: as :meth:`~fedscope.checkpoints.Layout.of`.
@@ -42,12 +42,12 @@ class ExpectedModel:
 
     @classmethod
     def as_given(cls, expected: ExpectedModel | Layout | None) -> ExpectedModel | None:
-        """A layout alone as what is expected, of which no more is known."""
+        """Make a layout alone the expected model, of which no more is known."""
         return cls(expected) if isinstance(expected, Layout) else expected
 
 
 def tied_names(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Of each name whose numbers lie where another's do, the others.
+    """List, for each name whose numbers lie where another's do, the others.
 
     Args:
         values: arrays, or torch's tensors, by name.

@@ -15,19 +15,19 @@ import numpy as np
 from ..errors import FedscopeError, FedscopeWarning, listed, nearest
 from ..io.archives import read_npz, read_torch
 from ..io.atomic import write_durably
-from ..io.untrusted import lost_link, reading, regular
+from ..io.untrusted import explain_read_errors, lost_link, regular
 from .adapters import other_ranks
 from .expected import STATISTICS, ExpectedModel
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
-from .weights import Entry, Layout, Weights
+from .weights import Layout, TensorEntry, Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")
 
 
 def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) -> Weights:
-    """One model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
+    """Read one model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
     weights, note = read_model(path, layout)
     if note:
         warnings.warn(f"{path}: {note}", FedscopeWarning, stacklevel=2)
@@ -35,13 +35,13 @@ def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) ->
 
 
 def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -> tuple[Weights, str]:
-    """One model from a file or a folder, and in words what was changed on the way; no code in it is ever run.
+    """Read one model from a file or a folder, and in words what was changed on the way; no code in it is ever run.
 
     The file's content says what it is, and its ending only where that says nothing. A checkpoint that holds more than
     tensors (``{"state_dict": ..., "epoch": ...}``, as Lightning's ``.ckpt``) is searched for the one ``state_dict`` in
     it; ``FILE:KEY`` names another. Names, tied tensors, constants and counters are those of
-    :func:`~fedscope.checkpoints.models.fitting.fit_names`. Values are cast to the layout's dtypes; float16 and bfloat16
-    become float32 without one.
+    :func:`~fedscope.checkpoints.models.match_names.match_names`. Values are cast to the layout's dtypes; float16 and
+    bfloat16 become float32 without one.
 
     Args:
         path: of a file; of the folder of one model, or of the ``.index.json`` of its parts; and ``FILE:KEY``.
@@ -58,11 +58,11 @@ def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -
     """
     expected = ExpectedModel.as_given(layout)
     arrays, notes = read_arrays(path, expected)
-    return flattened(path, arrays, expected), ", ".join(notes)
+    return flatten_arrays(path, arrays, expected), ", ".join(notes)
 
 
-def flattened(place: object, arrays: Mapping[str, np.ndarray], expected: ExpectedModel | None) -> Weights:
-    """Named arrays as one model of the expected layout, or of their own.
+def flatten_arrays(place: object, arrays: Mapping[str, np.ndarray], expected: ExpectedModel | None) -> Weights:
+    """Make named arrays one model of the expected layout, or of their own.
 
     Args:
         place: for sentences: the file, or what a model in memory is called.
@@ -81,7 +81,7 @@ def flattened(place: object, arrays: Mapping[str, np.ndarray], expected: Expecte
 
 
 def read_arrays(path: Path | str, expected: ExpectedModel | None) -> tuple[dict[str, np.ndarray], list[str]]:
-    """What a model's file holds by name, before it is held against a layout, and a clause for each thing changed.
+    """Read a model's file by name, before it is held against a layout, and a clause for each thing changed.
 
     Args:
         expected: as for :func:`read_model`, whose names, where the file has all of them behind a prefix, are taken.
@@ -96,7 +96,7 @@ def read_arrays(path: Path | str, expected: ExpectedModel | None) -> tuple[dict[
 
 
 def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str, Mapping[str, Any], list[str]]:
-    """What a model's file or folder holds by name, as it is stored.
+    """Read a model's file or folder by name, as it is stored.
 
     Args:
         expected: as for :func:`read_model`, where a file holds arrays without names, or several models.
@@ -135,18 +135,18 @@ def file_and_key(address: str) -> tuple[str, str]:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether a path ends as those of models do, or of the index of a model's parts."""
+    """Check whether a path ends as those of models do, or of the index of a model's parts."""
     return has_ending(text, SUFFIXES) or text.endswith(INDEX)
 
 
 def is_model_folder(path: Path | str) -> bool:
-    """Whether a path is the folder of one model, and not a run's."""
+    """Check whether a path is the folder of one model, and not a run's."""
     folder = Path(path)
     return folder.is_dir() and not (folder / "run.json").exists() and model_in(folder, SUFFIXES) is not None
 
 
 def model_path(path: Path) -> Path:
-    """A model's file itself; of a folder the file, the index or the folder of parts that its model is.
+    """Return a model's file itself; of a folder the file, the index or the folder of parts that its model is.
 
     Raises:
         FedscopeError: it does not exist; no regular file; a folder without one model, with what it has.
@@ -175,16 +175,16 @@ def model_path(path: Path) -> Path:
 
 
 def _read(path: Path, expected: ExpectedModel | None) -> tuple[str, Any]:
-    """What one file holds, and of which kind it is."""
+    """Read one file, and name its kind."""
     regular(path, "a model's file")
     kind = _kind(path)
     if kind == "npz":
-        return kind, _named(path, read_npz(path), None if expected is None else expected.layout)
+        return kind, _name_in_order(path, read_npz(path), None if expected is None else expected.layout)
     return kind, read_torch(path) if kind == "torch" else _read_safetensors(path)
 
 
 def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[str, Any]:
-    """What the parts of a model hold together.
+    """Read the parts of a model.
 
     Raises:
         FedscopeError: what the index names and a part lacks; a tensor in two parts.
@@ -254,7 +254,7 @@ def _kind(path: Path) -> str:
     Raises:
         FedscopeError: neither says it.
     """
-    with reading(path, "a model's file"), path.open("rb") as file:
+    with explain_read_errors(path, "a model's file"), path.open("rb") as file:
         head = file.read(9)
         size = path.stat().st_size
         if not head:
@@ -283,7 +283,7 @@ def _kind(path: Path) -> str:
 def _read_safetensors(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
-    with reading(path, "a safetensors file"):
+    with explain_read_errors(path, "a safetensors file"):
         try:
             # torch's tensors, because numpy has no bfloat16
             with safe_open(path, framework="pt", device="cpu") as file:
@@ -294,7 +294,7 @@ def _read_safetensors(path: Path) -> Any:
             ) from error
 
 
-def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> dict[str, np.ndarray]:
+def _name_in_order(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> dict[str, np.ndarray]:
     """Flower's arrays by the layout's names."""
     if not arrays:
         raise FedscopeError(f"{path} holds no arrays")
@@ -308,6 +308,6 @@ def _named(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> 
     return {entry.name: arrays[name] for entry, name in zip(layout.entries, ordered, strict=True)}
 
 
-def _entry(name: str, array: np.ndarray) -> Entry:
+def _entry(name: str, array: np.ndarray) -> TensorEntry:
     buffer = name.rpartition(".")[2] in STATISTICS or not np.issubdtype(array.dtype, np.floating)
-    return Entry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")
+    return TensorEntry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")

@@ -32,8 +32,8 @@ PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 
 
 def model_in(folder: Path, suffixes: Sequence[str]) -> Path | None:
-    """The one model of a folder: its file, its index, or the folder itself where it lies in parts without an index;
-    None where it has none or several.
+    """Find the one model of a folder: its file, its index, or the folder itself where it lies in parts without an
+    index; None where it has none or several.
 
     Args:
         suffixes: that models' files have.
@@ -52,7 +52,7 @@ def model_in(folder: Path, suffixes: Sequence[str]) -> Path | None:
 
 
 def model_names(folder: Path, suffixes: Sequence[str]) -> list[str]:
-    """The names of all model files in a folder, sorted; none where it cannot be looked into."""
+    """Return the names of all model files in a folder, sorted; none where it cannot be looked into."""
     try:
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
     except OSError:
@@ -61,7 +61,7 @@ def model_names(folder: Path, suffixes: Sequence[str]) -> list[str]:
 
 
 def is_model_name(name: str, suffixes: Sequence[str]) -> bool:
-    """Whether a file of this name holds a model, and not what a trainer keeps beside it.
+    """Check whether a file of this name holds a model, and not what a trainer keeps next to it.
 
     >>> is_model_name("a.PT", [".pt"]), is_model_name("optimizer.pt", [".pt"]), is_model_name(".a.pt", [".pt"])
     (True, False, False)
@@ -71,7 +71,7 @@ def is_model_name(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def has_ending(name: str, suffixes: Sequence[str]) -> bool:
-    """Whether a path ends as those of models do.
+    """Check whether a path ends as those of models do.
 
     >>> has_ending("best.pth", [".pth"]), has_ending("best.pth.tar", [".pth"]), has_ending("data.tar", [".pth"])
     (True, True, False)
@@ -80,8 +80,8 @@ def has_ending(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def parts_of(path: Path, suffixes: Sequence[str]) -> dict[Path, list[str] | None] | None:
-    """The files that a model lies in, each with the names that it is to hold, if an index says them; None where it is
-    one file.
+    """Return the files that a model lies in, each with the names that it is to hold, if an index says them; None where
+    it is one file.
 
     Args:
         path: a file, an index, or the folder of parts that :func:`model_in` has found.
@@ -98,7 +98,7 @@ def parts_of(path: Path, suffixes: Sequence[str]) -> dict[Path, list[str] | None
     names = [f"{part[1]}-{i:05d}-of-{part[3]}{part[4]}" for i in range(1, int(part[3]) + 1)]
     missing = [name for name in names if not (path / name).is_file()]
     if missing:
-        raise FedscopeError(_missing(path, len(names), missing))
+        raise FedscopeError(_missing_parts(path, len(names), missing))
     return {path / name: None for name in names}
 
 
@@ -116,11 +116,11 @@ def _of_index(path: Path) -> dict[Path, list[str] | None]:
         names.append(name)
     missing = [file.name for file in files if not file.exists()]
     if missing:
-        raise FedscopeError(_missing(path, len(files), missing))
+        raise FedscopeError(_missing_parts(path, len(files), missing))
     return files
 
 
-def _missing(path: Path, count: int, missing: Sequence[str]) -> str:
+def _missing_parts(path: Path, count: int, missing: Sequence[str]) -> str:
     one = len(missing) == 1
     which = f"{listed(missing, 4)} {'is' if one else 'are'} not there; copy {'it' if one else 'them'} again"
     return f"{path}: of a model's {count} parts {which}"

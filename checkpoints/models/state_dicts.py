@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import FedscopeError, listed, nearest
 from .expected import ExpectedModel
-from .fitting import fit_names, is_constant, prefixes
-from .weights import Entry, is_extra
+from .match_names import is_constant, match_names, prefixes
+from .weights import TensorEntry, is_extra
 from .wrappers import plain_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 
 
 def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "") -> tuple[dict[str, Any], str]:
-    """The one mapping of names to tensors in what was loaded.
+    """Find the one mapping of names to tensors in what was loaded.
 
     Below the keys of :data:`WRAPPINGS` first, then below any other key but those of optimisers. Where several lie
     there, it is the one whose names are the expected model's, up to a prefix.
@@ -58,7 +58,11 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
     if len(places) > 1 and expected is not None:
         places = [one for one in places if fits_names(candidates[one], expected)] or places
     if len(places) > 1:
-        name = f"name one of them, {place}:{places[0]}" if isinstance(place, Path) else f"give {_indexed(places[0])}"
+        name = (
+            f"name one of them, {place}:{places[0]}"
+            if isinstance(place, Path)
+            else f"give {_index_expression(places[0])}"
+        )
         raise FedscopeError(
             f"{place} holds {len(places)} models ({listed(places, 6)}), and it is unclear which one is meant; {name}"
         )
@@ -72,14 +76,15 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
 
 
 def _extra_states(state: Mapping[str, Any], place: str) -> str:
-    """A clause for what lies beside the tensors; "" where there is nothing."""
+    """Return a clause for what lies beside the tensors; "" where there is nothing."""
     left = [name for name, value in state.items() if not is_tensor(value) and _is_left_out(name, value, place)]
     are = "is left out, which is no tensor" if len(left) == 1 else "are left out, which are no tensors"
     return f"{listed(left, 3)} {are}" if left else ""
 
 
 def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
-    """Whether the names are the expected model's, up to a prefix and what is no weight; numbers are not looked at."""
+    """Check whether the names are the expected model's, up to a prefix and what is no weight; numbers are not looked
+    at."""
     tied = {name for name, others in expected.tied.items() if others}
     wanted = [entry.name for entry in expected.layout.entries if not is_constant(entry) and entry.name not in tied]
     names = {plain_name(name): name for name in tensors}
@@ -90,7 +95,7 @@ def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
 
 
 def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: Expected, key: str) -> dict[str, Any]:
-    """The model that lies under a key."""
+    """Return the model that lies under a key."""
     if key in candidates:
         return dict(candidates[key])
     inside = {one: tensors for one, tensors in candidates.items() if one.startswith(f"{key}.")}
@@ -116,7 +121,7 @@ def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: 
 
 
 def _at(loaded: Any, key: str) -> Any:
-    """What lies at a key of parts; keys may have dots of their own."""
+    """Find the value at a key of parts; keys may have dots of their own."""
     if not key:
         return loaded
     for one, value in loaded.items():
@@ -127,7 +132,7 @@ def _at(loaded: Any, key: str) -> Any:
     return {}
 
 
-def _indexed(place: str) -> str:
+def _index_expression(place: str) -> str:
     return "checkpoint" + "".join(f"[{part!r}]" for part in place.split("."))
 
 
@@ -144,14 +149,15 @@ def _candidates(loaded: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def _is_left_out(key: Any, value: Any, place: str) -> bool:
-    """Whether what is no tensor is none of the model: a module's extra state; of a whole file a number, or a text."""
+    """Check whether a value that is no tensor is none of the model: a module's extra state; of a whole file a number,
+    or a text."""
     if not isinstance(key, str):
         return False
     return is_extra(key) or (not place and isinstance(value, int | float | complex | str | bytes | None))
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of torch, or an array; torch is not imported for that."""
+    """Check whether a value is a tensor of torch, or an array; torch is not imported for that."""
     return isinstance(value, np.ndarray) or (callable(getattr(value, "detach", None)) and hasattr(value, "dtype"))
 
 
@@ -207,7 +213,7 @@ def fit(
 
     Args:
         stored: dtypes by name, as the file has them.
-        expected: model, whose names :func:`~fedscope.checkpoints.models.fitting.fit_names` finds; None leaves the
+        expected: model, whose names :func:`~fedscope.checkpoints.models.match_names.match_names` finds; None leaves the
             names as they are.
 
     Returns:
@@ -220,7 +226,7 @@ def fit(
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise FedscopeError(f"{place}: {name} has type {stored[name]}, which is not a tensor's; save it as float32")
-    found = None if expected is None else fit_names(place, arrays, stored, expected)
+    found = None if expected is None else match_names(place, arrays, stored, expected)
     notes = [] if found is None else list(found.notes)
     names = {name: name for name in arrays} if found is None else found.names
     wanted = {} if expected is None else {entry.name: entry for entry in expected.layout.entries}
@@ -244,7 +250,7 @@ def fit(
     return fitting | ({} if found is None else found.supplied), notes
 
 
-def _refuse_other_numbers(place: str, array: np.ndarray, dtype: str, entry: Entry) -> None:
+def _refuse_other_numbers(place: str, array: np.ndarray, dtype: str, entry: TensorEntry) -> None:
     floats = entry.dtype.startswith("float")
     if entry.kind == "parameter" and floats and array.dtype.kind != "f":
         raise FedscopeError(
@@ -255,7 +261,7 @@ def _refuse_other_numbers(place: str, array: np.ndarray, dtype: str, entry: Entr
 
 
 def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> str:
-    """A clause for names that do not fit: what a prefix has to do with it, or nothing."""
+    """Return a clause for names that do not fit: what a prefix has to do with it, or nothing."""
     wanted = dict.fromkeys(expected.layout.names)
     if not arrays or not wanted:
         return ""

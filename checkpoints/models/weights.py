@@ -25,7 +25,7 @@ EXTRA = "_extra_state"
 
 
 def is_extra(name: str) -> bool:
-    """Whether an entry of a ``state_dict`` is a module's extra state.
+    """Check whether an entry of a ``state_dict`` is a module's extra state.
 
     >>> is_extra("encoder._extra_state"), is_extra("encoder.weight")
     (True, False)
@@ -34,12 +34,12 @@ def is_extra(name: str) -> bool:
 
 
 def tensors_of(module: nn.Module) -> dict[str, Any]:
-    """A torch module's ``state_dict`` without extra states."""
+    """Return a torch module's ``state_dict`` without extra states."""
     return {name: value for name, value in module.state_dict().items() if not is_extra(name)}
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor of a model.
 
     Attributes:
@@ -76,11 +76,11 @@ class Layout:
     (8, slice(6, 8, None))
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorEntry, ...]
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        """The layout of a torch module's ``state_dict``.
+        """Make the layout of a torch module's ``state_dict``.
 
         Raises:
             FedscopeError: a dtype that numpy and HDF5 do not hold (bfloat16).
@@ -96,17 +96,17 @@ class Layout:
                     f"{name} is {dtype}, which a run cannot hold; keep the model in float32 (bf16 is a --precision)"
                 ) from None
             kind: Literal["parameter", "buffer"] = "parameter" if name in parameters else "buffer"
-            entries.append(Entry(name, tuple(value.shape), dtype, kind))
+            entries.append(TensorEntry(name, tuple(value.shape), dtype, kind))
         return cls(tuple(entries))
 
     @cached_property
-    def parameters(self) -> tuple[Entry, ...]:
-        """What is trained."""
+    def parameters(self) -> tuple[TensorEntry, ...]:
+        """The entries that are trained."""
         return tuple(entry for entry in self.entries if entry.kind == "parameter")
 
     @cached_property
-    def buffers(self) -> tuple[Entry, ...]:
-        """What is kept besides (running statistics)."""
+    def buffers(self) -> tuple[TensorEntry, ...]:
+        """The entries that are kept but not trained (running statistics)."""
         return tuple(entry for entry in self.entries if entry.kind == "buffer")
 
     @cached_property
@@ -116,12 +116,12 @@ class Layout:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Of the flat vector: the parameters' common dtype (float32 for a model without parameters)."""
+        """The dtype of the flat vector: the parameters' common one (float32 for a model without parameters)."""
         return np.result_type(*(entry.dtype for entry in self.parameters)) if self.parameters else np.dtype("float32")
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Where each parameter lies in the flat vector."""
+        """The place of each parameter in the flat vector."""
         slices, start = {}, 0
         for entry in self.parameters:
             slices[entry.name] = slice(start, start + prod(entry.shape))
@@ -130,16 +130,16 @@ class Layout:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of all entries, in order."""
+        """The names of all entries, in order."""
         return _Names(entry.name for entry in self.entries)
 
     @cached_property
-    def by_name(self) -> dict[str, Entry]:
+    def by_name(self) -> dict[str, TensorEntry]:
         """All entries, in order."""
         return {entry.name: entry for entry in self.entries}
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As ``run.json`` holds it."""
+        """Make the entries of ``run.json``."""
         return [
             {"name": entry.name, "shape": list(entry.shape), "dtype": entry.stored or entry.dtype, "kind": entry.kind}
             for entry in self.entries
@@ -147,12 +147,12 @@ class Layout:
 
     @classmethod
     def from_json(cls, entries: Sequence[Mapping[str, Any]]) -> Layout:
-        """The inverse of :meth:`to_json`.
+        """Invert :meth:`to_json`.
 
         Raises:
             FedscopeError: an entry that is none.
         """
-        made: dict[str, Entry] = {}
+        made: dict[str, TensorEntry] = {}
         for i, entry in enumerate(entries):
             try:
                 name, dtype, kind, shape = entry["name"], entry["dtype"], entry["kind"], entry["shape"]
@@ -165,11 +165,13 @@ class Layout:
             if kind not in ("parameter", "buffer"):
                 raise FedscopeError(f'layout entry {i} ({name}) has kind {kind!r}; "parameter" or "buffer" is known')
             stored = BFLOAT16 if dtype == BFLOAT16 else ""
-            made[name] = Entry(name, tuple(shape), "float32" if stored else _dtype_name(i, name, dtype), kind, stored)
+            made[name] = TensorEntry(
+                name, tuple(shape), "float32" if stored else _dtype_name(i, name, dtype), kind, stored
+            )
         return cls(tuple(made.values()))
 
     def widened(self) -> Layout:
-        """The same with float32 in memory for what is stored in half of it."""
+        """Make a layout with float32 in memory for what is stored in half of it."""
         return Layout(
             tuple(
                 replace(entry, dtype="float32", stored=entry.dtype) if entry.dtype == "float16" else entry
@@ -202,7 +204,7 @@ class Layout:
         return Weights(self, parameters, buffers)
 
     def views(self, parameters: np.ndarray) -> dict[str, np.ndarray]:
-        """Each parameter of [..., P] by name, as a view [..., \\*shape]."""
+        """Return each parameter of [..., P] by name, as a view [..., \\*shape]."""
         lead = parameters.shape[:-1]
         return {
             entry.name: parameters[..., self.slices[entry.name]].reshape((*lead, *entry.shape))
@@ -210,12 +212,12 @@ class Layout:
         }
 
     def as_in(self, other: Layout) -> Layout:
-        """The same entries in another layout's order and of its kinds, where both have the same names, shapes and
-        dtypes; else the layout itself.
+        """Put the entries into another layout's order and give them its kinds, where both have the same names, shapes
+        and dtypes; else return the layout itself.
 
         What a program hands over by name has no order of its own: ``.safetensors`` sort their tensors.
 
-        >>> one, two = Entry("a", (2,), "float32", "parameter"), Entry("b", (3,), "float32", "buffer")
+        >>> one, two = TensorEntry("a", (2,), "float32", "parameter"), TensorEntry("b", (3,), "float32", "buffer")
         >>> Layout((one, two)).as_in(Layout((two, one))).names
         ('b', 'a')
         """
@@ -228,7 +230,7 @@ class Layout:
         return Layout(tuple(replace(entry, stored=own[entry.name].stored) for entry in other.entries))
 
     def difference(self, other: Layout) -> str | None:
-        """One clause that names the first difference from another layout, or None."""
+        """Name the first difference from another layout in one clause; None where there is none."""
         for mine, theirs in zip(self.entries, other.entries, strict=False):
             if mine.name != theirs.name:
                 return f"{mine.name} stands where the other has {theirs.name}"
@@ -249,7 +251,7 @@ class Weights:
     Attributes:
         layout: what stands where.
         parameters: [P], or [C, P], in the layout's dtype; where these would take too much memory they are
-            :class:`~fedscope.checkpoints.RowsOnDisk`, which answer to ``[k]``, ``[:, a:b]``, a loop over rows, their
+            :class:`~fedscope.checkpoints.DiskMatrix`, which answer to ``[k]``, ``[:, a:b]``, a loop over rows, their
             length, shape and dtype.
         buffers: by name, [\\*shape] or [C, \\*shape], each in its own dtype.
     """
@@ -263,23 +265,23 @@ class Weights:
         return len(self.parameters) if self.parameters.ndim == 2 else 1
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All entries by name in layout order (``state_dict`` order); parameters are views."""
+        """Return all entries by name in layout order (``state_dict`` order); parameters are views."""
         views = self.layout.views(self.parameters)
         return {name: views[name] if name in views else self.buffers[name] for name in self.layout.names}
 
     def row(self, i: int) -> Weights:
-        """The model of the i-th client, a view."""
+        """Return the model of the i-th client, a view."""
         return Weights(self.layout, self.parameters[i], {name: value[i] for name, value in self.buffers.items()})
 
     def rows(self, places: np.ndarray) -> Weights:
-        """The models of some clients, [m, P], copied."""
+        """Return the models of some clients, [m, P], copied."""
         return Weights(
             self.layout, self.parameters[places], {name: value[places] for name, value in self.buffers.items()}
         )
 
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """The numbers, float32, of the bits of bfloat16, uint16: the upper half of float32's.
+    """Return the numbers, float32, of the bits of bfloat16, uint16: the upper half of float32's.
 
     >>> from_bfloat16(np.array([0x3F80, 0xC000], np.uint16))
     array([ 1., -2.], dtype=float32)

@@ -1,5 +1,5 @@
-"""What training puts around a network, and before the names of its tensors: ``DataParallel``, ``torch.compile``, the
-averages of ``AveragedModel``, Opacus, FSDP."""
+"""Wrappers that training puts around a network and before the names of its tensors: ``DataParallel``,
+``torch.compile``, the averages of ``AveragedModel``, Opacus, FSDP."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PARTS = _PRIVATE | {"module"}
 BEFORE = re.compile(rf"((?:{'|'.join(sorted(PARTS))})\.)+")
 
 
-def unwrapped(module: Any) -> Any:
-    """The network inside a wrapper, and inside that one's; a network that is none is returned as it is.
+def unwrap(module: Any) -> Any:
+    """Take the wrappers off a network; a network without any is returned as it is.
 
     Only wrappers that are known to change nothing are taken off. A class of one's own around a network, with a network
     under ``module`` or ``model``, may do more than to hand on its inputs (as ``LightningModule`` s do), and is kept.
@@ -43,23 +43,23 @@ def unwrapped(module: Any) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """A tensor's name without the parts that wrappers put into it, ``module.`` among them.
+    """Return a tensor's name without the parts that wrappers put into it, ``module.`` among them.
 
     >>> plain_name("module.features._orig_mod.0.weight"), plain_name("model.fc.weight")
     ('features.0.weight', 'model.fc.weight')
     """
-    return _without(name, PARTS)
+    return _drop_parts(name, PARTS)
 
 
 def cleared_name(name: str) -> str:
-    """A tensor's name without the parts that no network of anybody's own has; ``module.`` stays.
+    """Return a tensor's name without the parts that no network of anybody's own has; ``module.`` stays.
 
     >>> cleared_name("module.features._orig_mod.0.weight")
     'module.features.0.weight'
     """
-    return _without(name, _PRIVATE)
+    return _drop_parts(name, _PRIVATE)
 
 
-def _without(name: str, parts: frozenset[str]) -> str:
+def _drop_parts(name: str, parts: frozenset[str]) -> str:
     *modules, last = name.split(".")
     return ".".join([*(part for part in modules if part not in parts), last])

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import FedscopeError, listed
-from ..io.array_sums import ARRAYS
+from ..io.array_digest import ARRAYS
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
 
-def given_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
-    """The arrays by name, of the types that they have.
+def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
+    """Read data in any of these forms: the arrays by name, of the types that they have.
 
     Args:
         place: begins sentences.
@@ -30,7 +30,7 @@ def given_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     Raises:
         FedscopeError: something else than data; items that are no pairs, or of several shapes.
 
-    >>> sorted(given_arrays("data:", ([[0.5]], [1])))
+    >>> sorted(coerce_arrays("data:", ([[0.5]], [1])))
     ['x_test', 'y_test']
     """
     if isinstance(returned, Mapping):
@@ -60,7 +60,7 @@ def _is_split(given: Any) -> bool:
 
 
 def _is_items(given: Any) -> bool:
-    """A Dataset or a DataLoader: what has a length and items, and is no array, list or text."""
+    """Check for a Dataset or a DataLoader: it has a length and items, and is no array, list or text."""
     sized = hasattr(given, "__len__") and (hasattr(given, "__getitem__") or hasattr(given, "dataset"))
     return sized and not hasattr(given, "shape") and not isinstance(given, tuple | list | str | bytes | Mapping)
 

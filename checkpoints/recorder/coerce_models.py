@@ -1,4 +1,5 @@
-"""One model as a program hands it over: a module, a ``state_dict`` or named arrays, read without importing torch."""
+"""Coercion of one model that a program hands over: a module, a ``state_dict`` or named arrays, read without importing
+torch."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ import numpy as np
 from ..errors import FedscopeError, listed
 from ..models.adapters import other_ranks
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
-from ..models.fitting import COUNTERS, fit_names, is_constant
+from ..models.match_names import COUNTERS, is_constant, match_names
 from ..models.state_dicts import find_state_dict
-from ..models.weights import BFLOAT16, Entry, Layout, is_extra, tensors_of
-from ..models.wrappers import BEFORE, cleared_name, unwrapped
+from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of
+from ..models.wrappers import BEFORE, cleared_name, unwrap
 
 _FLOATS = ("float16", "float32", "float64")
 
 
 @dataclass(frozen=True, eq=False)
-class GivenModel:
+class ModelTensors:
     """A model's tensors.
 
     Attributes:
@@ -35,7 +36,7 @@ class GivenModel:
     parameters: frozenset[str] | None
 
     def layout(self, model: Layout | None = None) -> Layout:
-        """What stands where.
+        """Make the layout of these tensors.
 
         What is trained is what the module or ``model`` says; where neither does, all floating tensors but those that
         are called as the statistics of normalization layers.
@@ -46,11 +47,11 @@ class GivenModel:
             dtype = self.dtypes[name]
             stored = dtype if dtype in (BFLOAT16, "float16") else ""
             kind = kinds.get(name) or self._kind(name, dtype)
-            entries.append(Entry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
+            entries.append(TensorEntry(name, tuple(array.shape), "float32" if stored else dtype, kind, stored))
         return Layout(tuple(entries))
 
     def expected(self, layout: Layout | None = None) -> ExpectedModel:
-        """What others should look like, if they are to go with this one.
+        """Make the expected model by which others are matched with this one.
 
         Args:
             layout: of these tensors, where it is known.
@@ -60,9 +61,9 @@ class GivenModel:
         # copied, because what a module holds may change
         return ExpectedModel(layout, tied_names(self.arrays), {name: self.arrays[name].copy() for name in constants})
 
-    def without_wrappers(self) -> tuple[GivenModel, list[str]]:
-        """The same without what wrappers and profilers have put before its names and beside its tensors, where nothing
-        else says the names, and a clause for each change."""
+    def without_wrappers(self) -> tuple[ModelTensors, list[str]]:
+        """Take off what wrappers and profilers have put before the names and next to the tensors, where nothing else
+        says the names, and return a clause for each change."""
         notes = []
         counters = [name for name in self.arrays if name.rpartition(".")[2] in COUNTERS]
         if counters and len(counters) < len(self.arrays):
@@ -79,27 +80,27 @@ class GivenModel:
             notes.append(f'the prefix "{prefix}" is taken off its names')
         elif changed:
             notes.append(f"its names are read without their wrappers ({changed[0]} is {names[changed[0]]})")
-        return self._named(names) if notes else self, notes
+        return self._renamed(names) if notes else self, notes
 
-    def _named(self, names: Mapping[str, str]) -> GivenModel:
-        """Some of the tensors, by other names."""
+    def _renamed(self, names: Mapping[str, str]) -> ModelTensors:
+        """Rename some of the tensors, and leave the others out."""
         parameters = self.parameters
         if parameters is not None:
             parameters = frozenset(names[name] for name in parameters if name in names)
-        return GivenModel(
+        return ModelTensors(
             {other: self.arrays[name] for name, other in names.items()},
             {other: self.dtypes[name] for name, other in names.items()},
             parameters,
         )
 
-    def fitted(self, place: object, expected: ExpectedModel) -> tuple[GivenModel, list[str]]:
-        """The same by the expected names, and a clause for each thing that was changed; the model itself, where its
-        names do not go with them.
+    def fitted(self, place: object, expected: ExpectedModel) -> tuple[ModelTensors, list[str]]:
+        """Rename to the expected names, and return a clause for each thing that was changed; the model itself, where
+        its names do not go with them.
 
         Raises:
-            FedscopeError: as :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+            FedscopeError: as :func:`~fedscope.checkpoints.models.match_names.match_names`.
         """
-        found = fit_names(place, self.arrays, self.dtypes, expected)
+        found = match_names(place, self.arrays, self.dtypes, expected)
         if not found.whole or found.is_same:
             return self, []
         own = {entry.name: entry for entry in expected.layout.entries}
@@ -109,7 +110,7 @@ class GivenModel:
         parameters = self.parameters
         if parameters is not None:
             parameters = frozenset(name for name, given in found.names.items() if given in parameters)
-        return GivenModel(arrays | found.supplied, dtypes, parameters), found.notes
+        return ModelTensors(arrays | found.supplied, dtypes, parameters), found.notes
 
     def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
         if self.parameters is not None:
@@ -118,8 +119,9 @@ class GivenModel:
         return "parameter" if trained else "buffer"
 
 
-def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
-    """A model as it was given; nothing is copied that need not be.
+def coerce_model(value: Any, names: Sequence[str] | None = None) -> ModelTensors:
+    """Read the tensors of a model in any of the forms in which programs hand it over; nothing is copied that need not
+    be.
 
     Args:
         value: a torch module, one in a wrapper (``DataParallel``, ...) too; a mapping of names to tensors or arrays, or
@@ -129,18 +131,18 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
     Raises:
         FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
 
-    >>> given_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
+    >>> coerce_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
     (2, 3)
     """
-    if isinstance(value, GivenModel):
+    if isinstance(value, ModelTensors):
         return value
     parameters = None
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "named_parameters", None)):
-        value = unwrapped(value)
+        value = unwrap(value)
         parameters = frozenset(name for name, _ in value.named_parameters(remove_duplicate=False))
         value = tensors_of(value)
     if not isinstance(value, Mapping):
-        value = _named(value, names)
+        value = _name_in_order(value, names)
     value = {
         name: entry
         for name, entry in value.items()
@@ -159,11 +161,11 @@ def given_model(value: Any, names: Sequence[str] | None = None) -> GivenModel:
         if "" in parts or "." in parts or any(place in value for place in inside):
             raise FedscopeError(f"a model has an entry {name!r}, which a run cannot store with the others; rename it")
         arrays[name], dtypes[name] = _array(name, tensor)
-    return GivenModel(arrays, dtypes, parameters)
+    return ModelTensors(arrays, dtypes, parameters)
 
 
-def architecture(model: Any) -> tuple[str | None, GivenModel | None]:
-    """The name of an architecture, where code can be found by it, and its tensors, where it is no name alone.
+def architecture(model: Any) -> tuple[str | None, ModelTensors | None]:
+    """Return the name of an architecture, where code can be found by it, and its tensors, where it is no name alone.
 
     Args:
         model: a name, a module, or a class or function without arguments that makes one.
@@ -178,14 +180,14 @@ def architecture(model: Any) -> tuple[str | None, GivenModel | None]:
         return model, None
     made = model_made(model)
     if made is model:
-        return None, given_model(model)
+        return None, coerce_model(model)
     place, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
     found = place != "__main__" and getattr(sys.modules.get(place), name, None) is model
-    return f"{place}:{name}" if found else None, given_model(made)
+    return f"{place}:{name}" if found else None, coerce_model(made)
 
 
 def model_made(model: Any) -> Any:
-    """What a class or function without arguments makes; anything else as it is.
+    """Make the model of a class or function without arguments; anything else is returned as it is.
 
     Raises:
         FedscopeError: it needs arguments.
@@ -201,7 +203,7 @@ def model_made(model: Any) -> Any:
         raise FedscopeError(f"model= cannot be made without arguments ({error}); give a module that is made") from error
 
 
-def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
+def _name_in_order(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
     if not isinstance(value, list | tuple):
         raise FedscopeError(
             f"a model was given as {type(value).__name__}; give a module, its state_dict() or arrays by name"
@@ -217,7 +219,7 @@ def _named(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
 
 
 def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
-    """A tensor as an array on the CPU, and its dtype."""
+    """Return a tensor as an array on the CPU, and its dtype."""
     if callable(getattr(value, "detach", None)):  # a tensor of torch
         if type(value).__name__.startswith("Uninitialized"):
             raise FedscopeError(
@@ -242,14 +244,14 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
 
 
 def numbers_of(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The values of an array that may be bits of bfloat16."""
+    """Return the values of an array that may be bits of bfloat16."""
     from ..models.weights import from_bfloat16
 
     return from_bfloat16(array) if dtype == BFLOAT16 else array
 
 
-def difference(model: GivenModel, layout: Layout) -> str:
-    """One clause that names what of a model does not fit the run's, whatever the order; empty where all does."""
+def difference(model: ModelTensors, layout: Layout) -> str:
+    """Name in one clause what of a model does not fit the run's, whatever the order; empty where all does."""
     known = {entry.name: entry for entry in layout.entries}
     missing = [name for name in known if name not in model.arrays]
     other = [name for name in model.arrays if name not in known]

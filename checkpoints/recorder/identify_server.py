@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import listed
 from ..models.weights import BFLOAT16, Layout
 from ..rounds.round import Round
-from .coerce_models import GivenModel, given_model, numbers_of
+from .coerce_models import ModelTensors, coerce_model, numbers_of
 
 #: coordinates that are looked at, at most: of a model, and of a cohort
 COORDINATES, ALL_COORDINATES = 2**18, 2**22
@@ -30,7 +30,7 @@ _COARSE = 0.2
 
 
 class Rule(IntEnum):
-    """What explains a round's ``global``; the number is what ``metrics.csv`` has as ``server_rule``."""
+    """A rule that explains a round's ``global``; the number is what ``metrics.csv`` has as ``server_rule``."""
 
     UNKNOWN = 0
     MEAN = 1
@@ -46,7 +46,7 @@ class Rule(IntEnum):
 
 @dataclass(frozen=True)
 class ServerStep:
-    """How a server came from its clients to ``global``.
+    """A server's step from its clients to ``global``.
 
     Attributes:
         rule: what explains it.
@@ -65,7 +65,7 @@ class ServerStep:
     statistics: int = 0
 
     def metrics(self) -> dict[str, float | int | None]:
-        """As the round's numbers."""
+        """The step as numbers of the round."""
         return {
             "server_rule": int(self.rule),
             "server_rate": self.rate,
@@ -77,7 +77,7 @@ class ServerStep:
 
     @classmethod
     def of_metrics(cls, numbers: Mapping[str, float | int | None]) -> ServerStep | None:
-        """The inverse; None of a round that was not checked."""
+        """Invert :attr:`metrics`; None of a round that was not checked."""
         found = [numbers.get(f"server_{name}") for name in ("rule", "rate", "momentum", "plain", "left", "statistics")]
         rule, rate, momentum, plain, left, statistics = (nan if value is None else float(value) for value in found)
         if isnan(rule) or int(rule) not in list(Rule):
@@ -85,7 +85,7 @@ class ServerStep:
         return cls(Rule(int(rule)), rate, momentum, plain == 1, left, 0 if isnan(statistics) else int(statistics))
 
     def is_like(self, other: ServerStep) -> bool:
-        """Whether both are of one server: the same rule, with the same rate and momentum up to rounding.
+        """Check whether both are of one server: the same rule, with the same rate and momentum up to rounding.
 
         >>> ServerStep(Rule.RATE, rate=0.5).is_like(ServerStep(Rule.RATE, rate=0.5002))
         True
@@ -147,7 +147,7 @@ class ServerStep:
         return text
 
 
-class ServerCheck:
+class ServerIdentifier:
     """Looks at round after round; keeps the last round's steps, which momentum is told by.
 
     A model of more than :data:`COORDINATES` parameters is looked at in every so many of each tensor's.
@@ -159,9 +159,9 @@ class ServerCheck:
         self._stride = 0
 
     def look(
-        self, start: GivenModel | None, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
+        self, start: ModelTensors | None, clients: Sequence[ModelTensors], p: np.ndarray, global_: ModelTensors
     ) -> tuple[ServerStep, list[str]]:
-        """What explains ``global``, and a clause for each kind of buffers that are not averaged."""
+        """Find the rule that explains ``global``, and a clause for each kind of buffers that are not averaged."""
         if not self._stride:
             fit = min(COORDINATES, ALL_COORDINATES // max(1, len(clients)))
             self._stride = max(1, -(-self.layout.size // max(1, fit)))
@@ -184,10 +184,12 @@ class ServerCheck:
         """Go on behind a recorded round, whose steps momentum is told by."""
         if {"start", "global"} <= set(round_.models) and round_.has_clients:
             clients, p = round_.clients(), round_.weights
-            rows = [given_model(clients.row(k).arrays()) for k in range(len(clients))]
-            self.look(given_model(round_.read("start").arrays()), rows, p, given_model(round_.read("global").arrays()))
+            rows = [coerce_model(clients.row(k).arrays()) for k in range(len(clients))]
+            self.look(
+                coerce_model(round_.read("start").arrays()), rows, p, coerce_model(round_.read("global").arrays())
+            )
 
-    def _vector(self, model: GivenModel) -> np.ndarray:
+    def _vector(self, model: ModelTensors) -> np.ndarray:
         parts = []
         for entry in self.layout.parameters:
             some = model.arrays[entry.name].reshape(-1)[:: self._stride]
@@ -206,13 +208,13 @@ class ServerCheck:
             return step
         if not length:
             return ServerStep(Rule.UNCHANGED)
-        if (step := _taken(d, moves, noise, length)) is not None:
+        if (step := _selected_client(d, moves, noise, length)) is not None:
             return step
         for mean, plain in bases:
             step = _linear(d, mean, self._before, noise)
             if step is not None:
                 return replace(step, plain=plain)
-        (rate,), rest = _fitted(d, [m])
+        (rate,), rest = _fit(d, [m])
         return ServerStep(Rule.UNKNOWN, rate, left=rest / length)
 
     def _told_without_start(
@@ -228,20 +230,20 @@ class ServerCheck:
         if noise > _COARSE * spread and (len(moves) > 1 or left <= noise):
             alike = left <= noise and len(moves) == 1
             return ServerStep(Rule.MEAN, 1.0, left=0.0) if alike else ServerStep(Rule.COARSE)
-        found = _average(d, _means(m, moves, p), noise, spread) or _taken(d, moves, noise, spread)
+        found = _average(d, _means(m, moves, p), noise, spread) or _selected_client(d, moves, noise, spread)
         return found or ServerStep(Rule.UNKNOWN_WITHOUT_START, left=left / spread if spread else nan)
 
     def _noise(self, clients: int, norm: float) -> float:
-        """How far rounding takes a mean of clients from what it should be: each of C terms, and the sum, is rounded to
-        the precision of the weights; some servers sum in it."""
+        """Bound the distance by which rounding moves a mean of clients: each of C terms, and the sum, is rounded to the
+        precision of the weights; some servers sum in it."""
         dtypes = [entry.stored or entry.dtype for entry in self.layout.parameters]
         eps = max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
         return float((1 + np.sqrt(clients)) / 2 * max(eps, 1e-12) * norm)
 
     def _statistics(
-        self, start: GivenModel | None, clients: Sequence[GivenModel], p: np.ndarray, global_: GivenModel
+        self, start: ModelTensors | None, clients: Sequence[ModelTensors], p: np.ndarray, global_: ModelTensors
     ) -> tuple[int, list[str]]:
-        """How many floating buffers are not averaged, and what they are instead, a clause each."""
+        """Count the floating buffers that are not averaged, and say what they are instead, a clause each."""
         found: dict[str, list[str]] = {}
         for entry in self.layout.buffers:
             if entry.dtype not in _EPS:
@@ -267,7 +269,7 @@ class ServerCheck:
 
 
 def _means(m: np.ndarray, moves: np.ndarray, p: np.ndarray) -> list[tuple[np.ndarray, bool]]:
-    """The weighted mean, and where p is not the same for all the plain one; whether it is that."""
+    """Return the weighted mean, and where p is not the same for all the plain one; whether it is that."""
     return [(m, False)] + ([] if np.allclose(p, 1 / len(p), rtol=1e-9) else [(moves.mean(axis=0), True)])
 
 
@@ -278,8 +280,8 @@ def _average(d: np.ndarray, means: Sequence[tuple[np.ndarray, bool]], noise: flo
     return None
 
 
-def _taken(d: np.ndarray, moves: np.ndarray, noise: float, length: float) -> ServerStep | None:
-    """Whether it is the median or one client."""
+def _selected_client(d: np.ndarray, moves: np.ndarray, noise: float, length: float) -> ServerStep | None:
+    """Check whether the step leads to the median or to one client."""
     if (left := float(np.linalg.norm(d - np.median(moves, axis=0)))) <= noise:
         return ServerStep(Rule.MEDIAN, left=left / length)
     if (left := min(float(np.linalg.norm(d - move)) for move in moves)) <= noise:
@@ -287,7 +289,7 @@ def _taken(d: np.ndarray, moves: np.ndarray, noise: float, length: float) -> Ser
     return None
 
 
-def _fitted(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], float]:
+def _fit(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], float]:
     """The coefficients that come nearest to d, and ||what is left||."""
     matrix = np.stack(vectors, axis=1)
     scale = np.linalg.norm(matrix, axis=0)
@@ -299,9 +301,9 @@ def _fitted(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], 
 def _linear(
     d: np.ndarray, m: np.ndarray, before: tuple[np.ndarray, np.ndarray] | None, noise: float
 ) -> ServerStep | None:
-    """A rate, momentum or Nesterov momentum over m, if one of them explains d."""
+    """Find a rate, momentum or Nesterov momentum over m, if one of them explains d."""
     length = float(np.linalg.norm(d))
-    (rate,), left = _fitted(d, [m])
+    (rate,), left = _fit(d, [m])
     # a few numbers are explained by anything
     if len(d) < FEW:
         return None
@@ -310,11 +312,11 @@ def _linear(
     if before is None or before[0].shape != d.shape:
         return None
     last_m, last_d = before
-    (rate, beta), left = _fitted(d, [m, last_d])
+    (rate, beta), left = _fit(d, [m, last_d])
     # what was rounded in the last round comes in again
     if left <= 2 * noise and 0 < beta <= 1:
         return ServerStep(Rule.MOMENTUM, rate, beta, left=left / length)
-    (ahead, beta, back), left = _fitted(d, [m, last_d, last_m])
+    (ahead, beta, back), left = _fit(d, [m, last_d, last_m])
     rate = ahead / (1 + beta) if beta > -1 else nan
     if left <= 2 * noise and 0 < beta <= 1 and abs(back + rate * beta) <= 0.02 * abs(ahead):
         return ServerStep(Rule.NESTEROV, rate, beta, left=left / length)

@@ -9,19 +9,19 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..io.checksums import Sums
-from ..models.weights import BFLOAT16, Entry, Layout
+from ..io.checksums import ChecksumWriter
+from ..models.weights import BFLOAT16, Layout, TensorEntry
 from ..rounds.metrics import Metrics
-from ..rounds.writer import CLIENTS, SAMPLED, write_head, write_rows, write_sampled_ids, write_sketches
-from .coerce_models import GivenModel
+from ..rounds.writer import CLIENTS, SAMPLED, write_metadata, write_rows, write_sampled_ids, write_sketches
+from .coerce_models import ModelTensors
 
 
-def round_image(
+def in_memory_file(
     number: int,
     layout: Layout,
     client_ids: Sequence[int],
-    clients: Sequence[GivenModel],
-    single: Mapping[str, GivenModel | None],
+    clients: Sequence[ModelTensors],
+    single: Mapping[str, ModelTensors | None],
     columns: Mapping[str, np.ndarray | None],
     metrics: Metrics,
     *,
@@ -29,7 +29,7 @@ def round_image(
     sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
     identity: str = "",
 ) -> memoryview:
-    """The bytes of a round's file; whoever gave the models may change them afterwards.
+    """Make the bytes of a round's file; whoever gave the models may change them afterwards.
 
     Args:
         layout: of the run; models may have its entries in another order.
@@ -41,10 +41,10 @@ def round_image(
         identity: of the run, where it has one.
     """
     ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
-    sums = Sums(ids)
+    sums = ChecksumWriter(ids)
     places = np.arange(len(ids)) if kept is None else kept
     with h5py.File(room, "w") as file:
-        write_head(file, number, metrics, {"client_ids": ids, **columns}, sums, identity)
+        write_metadata(file, number, metrics, {"client_ids": ids, **columns}, sums, identity)
         if sketches is not None:
             write_sketches(file, *sketches, sums)
         for name, model in single.items():
@@ -67,6 +67,6 @@ def round_image(
     return room.getbuffer()
 
 
-def _say_type(dataset: Any, entry: Entry) -> None:
+def _say_type(dataset: Any, entry: TensorEntry) -> None:
     if entry.stored == BFLOAT16:
         dataset.attrs["dtype"] = BFLOAT16

@@ -1,4 +1,5 @@
-"""Which model files are whose: of a list, of a folder, or of a pattern with rounds and clients in it."""
+"""Matching model files with rounds and clients: of a list, of a folder, or of a pattern with rounds and clients in
+it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class RoundFiles:
 
     @property
     def count(self) -> int:
-        """How many files these are."""
+        """The number of files."""
         return len(self.clients) + (self.start is not None) + (self.global_ is not None)
 
 
@@ -55,7 +56,7 @@ class CheckpointFiles:
 
 
 def find_files(files: Sequence[str], start: str | None = None, global_: str | None = None) -> CheckpointFiles:
-    """The files of every round.
+    """Find the files of every round.
 
     Args:
         files: the clients' models, numbered from 0 in this order; one folder, whose model files are taken in natural
@@ -91,7 +92,7 @@ def find_files(files: Sequence[str], start: str | None = None, global_: str | No
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a path has ``{...}`` in it, and is not the name of a file.
+    """Check whether a path has ``{...}`` in it, and is not the name of a file.
 
     >>> is_pattern("client-{client}.pt"), is_pattern("client-3.pt")
     (True, False)
@@ -100,7 +101,7 @@ def is_pattern(text: str) -> bool:
 
 
 def natural(name: str) -> list[str | int]:
-    """A key by which ``client-2`` comes before ``client-10``.
+    """Return a key by which ``client-2`` comes before ``client-10``.
 
     >>> sorted(["client-10.pt", "client-2.pt"], key=natural)
     ['client-2.pt', 'client-10.pt']
@@ -112,8 +113,8 @@ def natural(name: str) -> list[str | int]:
 
 
 def _in_order(files: Sequence[str], start: str | None, global_: str | None, notes: list[str]) -> list[Path]:
-    """The clients' files, without those that are the start or the global model too."""
-    paths = [path for text in files for path in _expanded(text)]
+    """Return the clients' files, without those that are the start or the global model too."""
+    paths = [path for text in files for path in _expand(text)]
     known: dict[Path, Path] = {}
     for path in paths:
         if known.setdefault(real_path(path), path) is not path:
@@ -126,13 +127,14 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
     return list(known.values())
 
 
-def _expanded(text: str) -> list[Path]:
+def _expand(text: str) -> list[Path]:
     file, key = file_and_key(text)
     return [with_key(path, key) for path in _all_of(file)]
 
 
 def _all_of(text: str) -> list[Path]:
-    """The one model of a folder, all model files of another, the files that signs stand for, or the file itself."""
+    """Return the one model of a folder, all model files of another, the files that signs stand for, or the file
+    itself."""
     path = Path(text)
     if path.is_dir():
         one = model_in(path, SUFFIXES)
@@ -167,7 +169,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _by_round(pattern: str) -> dict[int, dict[int, Path]]:
-    """The clients' files by round and client; without ``{round}`` they are round 1's."""
+    """Return the clients' files by round and client; without ``{round}`` they are round 1's."""
     if "client" not in _placeholders(pattern):
         raise FedscopeError(
             f"{pattern} does not say which client a model belongs to; write {{client}} for the client's number, as in "
@@ -183,7 +185,7 @@ def _by_round(pattern: str) -> dict[int, dict[int, Path]]:
 
 
 def _of_rounds(option: str, text: str | None, clients: Mapping[int, Mapping[int, Path]], files: str) -> dict[int, Path]:
-    """One model a round: the files of a pattern, or a single file, which is of the first or only round."""
+    """Return one model a round: the files of a pattern, or a single file, which is of the first or only round."""
     if text is None:
         return {}
     if not is_pattern(text):
@@ -222,7 +224,7 @@ def _matches(pattern: str) -> list[tuple[dict[str, int], Path]]:
 
 
 def _walk(folder: Path, parts: Sequence[str], values: dict[str, int]) -> Iterator[tuple[dict[str, int], Path]]:
-    """Every file that the parts of a path match, and the numbers that its placeholders stand for."""
+    """Yield every file that the parts of a path match, and the numbers that its placeholders stand for."""
     head, *rest = parts
     if not _PLACEHOLDER.search(head):
         inside = [(folder / head, values)]
@@ -246,7 +248,7 @@ def _walk(folder: Path, parts: Sequence[str], values: dict[str, int]) -> Iterato
 
 
 def _there(parts: Sequence[str]) -> str:
-    """A clause that says what lies where the first part of a path that is no plain name was looked for."""
+    """Return a clause that says what lies where the first part of a path that is no plain name was looked for."""
     folder = Path()
     for part in parts:
         if any(sign in part for sign in "{*?["):

@@ -16,7 +16,7 @@ from ..models.expected import STATISTICS, ExpectedModel
 from ..models.files import file_and_key, read_tensors
 from ..models.state_dicts import refuse_valueless
 from ..models.weights import Layout
-from .coerce_models import GivenModel, given_model
+from .coerce_models import ModelTensors, coerce_model
 from .match_files import natural
 
 #: types that a run cannot keep
@@ -25,8 +25,8 @@ _LAST = ("weight", "bias", *STATISTICS)
 
 
 @dataclass(frozen=True, eq=False)
-class Architecture:
-    """What models should look like.
+class NamedArchitecture:
+    """The model that files are expected to hold, with a name for sentences.
 
     Attributes:
         name: for sentences.
@@ -34,16 +34,16 @@ class Architecture:
     """
 
     name: str
-    module: GivenModel
+    module: ModelTensors
 
     @cached_property
     def layout(self) -> Layout:
-        """What stands where."""
+        """The layout of the module."""
         return self.module.layout()
 
     @cached_property
     def expected(self) -> ExpectedModel:
-        """What stands where, what is tied, and the constants."""
+        """The expected model: layout, tied tensors and constants."""
         return self.module.expected(self.layout)
 
 
@@ -53,14 +53,14 @@ class FileReader:
     What stands in them is kept in its precision. Without an architecture the first file that is read says what the
     others must look like, and of its names the prefixes of DataParallel and torch.compile are taken off; ``model.``
     stays, which is part of many architectures' own names. With one, its names count. Tied tensors, constants and
-    counters are those of :func:`~fedscope.checkpoints.models.fitting.fit_names`.
+    counters are those of :func:`~fedscope.checkpoints.models.match_names.match_names`.
 
     Attributes:
         notes: what was changed, and in which files.
         adapters: what to know of the models' mean, where they are adapters; "" otherwise.
     """
 
-    def __init__(self, architecture: Architecture | None = None) -> None:
+    def __init__(self, architecture: NamedArchitecture | None = None) -> None:
         self.architecture = architecture
         self.notes: dict[str, list[Path]] = {}
         self._first: tuple[Path, Layout] | None = None
@@ -70,8 +70,8 @@ class FileReader:
         self._scales: dict[str, tuple[Path, dict[str, Any]]] = {}
         self.adapters = ""
 
-    def read(self, path: Path) -> GivenModel:
-        """One model.
+    def read(self, path: Path) -> ModelTensors:
+        """Read one model.
 
         Raises:
             FedscopeError: as :func:`~fedscope.checkpoints.models.files.read_model`; what does not go with the
@@ -101,15 +101,15 @@ class FileReader:
             self._first = path, model.layout()
         return model
 
-    def in_order(self, model: GivenModel) -> GivenModel:
-        """The same with its tensors in the architecture's order, as far as the files that were read say it."""
+    def in_order(self, model: ModelTensors) -> ModelTensors:
+        """Put a model's tensors into the architecture's order, as far as the files that were read say it."""
         names = self._names or tuple(model.arrays)
         if not self._ordered:
             names = tuple(sorted(names, key=_by_name))
-        return GivenModel({name: model.arrays[name] for name in names}, model.dtypes, model.parameters)
+        return ModelTensors({name: model.arrays[name] for name in names}, model.dtypes, model.parameters)
 
     def sentences(self) -> list[str]:
-        """What was changed, a sentence each, with the first of the files."""
+        """List the changes, a sentence each, with the first of the files."""
         return [f"{listed(paths, 3)}: {note}" for note, paths in self.notes.items()]
 
     def _note(self, path: Path, note: str) -> None:
@@ -117,7 +117,7 @@ class FileReader:
         if path not in paths[-1:]:  # once a file, however many of its tensors
             paths.append(path)
 
-    def _given(self, path: Path, tensors: Mapping[str, Any]) -> GivenModel:
+    def _given(self, path: Path, tensors: Mapping[str, Any]) -> ModelTensors:
         """Tensors or arrays as they are; what a run cannot keep (float8) as float32."""
         kept = dict(tensors)
         for name, value in tensors.items():
@@ -129,12 +129,13 @@ class FileReader:
                 kept[name] = value.float()
                 self._note(path, f"tensors of {dtype} are kept as float32")
         try:
-            return given_model(kept)
+            return coerce_model(kept)
         except FedscopeError as error:
             raise FedscopeError(f"{path}: {error}") from None
 
-    def _fitted(self, path: Path, model: GivenModel, expected: ExpectedModel) -> GivenModel:
-        """By the expected names. That two tensors of the first file are one there need not hold for the others."""
+    def _fitted(self, path: Path, model: ModelTensors, expected: ExpectedModel) -> ModelTensors:
+        """Rename to the expected names. That two tensors of the first file are one there need not hold for the
+        others."""
         if self.architecture is None and all(name in model.arrays for name in expected.tied):
             expected = replace(expected, tied={})
         fitted, notes = model.fitted(path, expected)
@@ -148,7 +149,7 @@ class FileReader:
             first, known = self._scales.setdefault(where, (path, scale))
             refuse_other_scale(first, known, path, scale)
 
-    def _refuse_other(self, path: Path, model: GivenModel) -> None:
+    def _refuse_other(self, path: Path, model: ModelTensors) -> None:
         """Refuse a model that does not go with the architecture, or with the first file."""
         if self.architecture is not None:
             _refuse(path, model, self.architecture.name, self.architecture.layout)
@@ -163,7 +164,7 @@ class FileReader:
             _refuse(path, model, str(other), first, types=True)
 
 
-def _refuse(path: Path, model: GivenModel, other: str, layout: Layout, *, types: bool = False) -> None:
+def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, types: bool = False) -> None:
     """Refuse a model of other names or shapes, or with ``types`` of other dtypes, than a layout has."""
     names = dict.fromkeys(layout.names)
     lacks = [name for name in names if name not in model.arrays]
@@ -184,6 +185,6 @@ def _refuse(path: Path, model: GivenModel, other: str, layout: Layout, *, types:
 
 
 def _by_name(name: str) -> tuple[Any, ...]:
-    """A key for the order that most architectures have: by module, weights before biases."""
+    """Return a key for the order that most architectures have: by module, weights before biases."""
     module, _, last = name.rpartition(".")
     return natural(module), _LAST.index(last) if last in _LAST else len(_LAST), natural(last)

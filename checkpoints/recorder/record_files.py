@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,11 @@ from ..errors import FedscopeError, spans
 from ..models.weights import BFLOAT16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
-from .coerce_models import GivenModel, numbers_of
+from .coerce_models import ModelTensors, numbers_of
+from .inputs import counts_of
 from .match_files import CheckpointFiles
-from .read_files import Architecture, FileReader
+from .read_files import FileReader, NamedArchitecture
 from .recorder import Recorder
-from .sample_counts import counts_of
 
 #: what ``run.json`` calls the program that recorded such a run
 SOURCE = "fedscope import"
@@ -30,7 +32,7 @@ def record_files(
     files: CheckpointFiles,
     out: Path,
     *,
-    architecture: Architecture | None = None,
+    architecture: NamedArchitecture | None = None,
     samples: Any = None,
     model: str | None = None,
     data: Any = None,
@@ -49,7 +51,7 @@ def record_files(
 
     Args:
         architecture: what the models should look like.
-        samples: as :func:`~fedscope.checkpoints.recorder.sample_counts.counts_of` takes them.
+        samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         named: its method, seed and settings, as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.
@@ -61,84 +63,164 @@ def record_files(
         FedscopeError: something is in the way; files that are no models, or do not go together. Rounds before the one
             that fails are kept.
     """
+    torn, counts = _check_import(files, out, samples, model, data, force=force)
+    rounds = _RoundReader(files, architecture, progress)
+    given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
+    about = {"imported": provenance_of_files(files), "rounds": len(files.rounds), **(named or {})}
+    open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
+    there = _record_rounds(rounds, counts, out, torn, open_recorder)
+    made = [number for number, own in enumerate(files.rounds, start=1) if own.global_ is None]
+    gone_on = [f"{out} held rounds 1 to {there} of this import, which was interrupted; they stay"] if there else []
+    return [
+        *gone_on,
+        *files.notes,
+        *_about_rounds(files, out),
+        *rounds.reader.sentences(),
+        *_about_starts(files),
+        *_about_means(made, len(files.rounds), weighted=samples is not None),
+        *([rounds.reader.adapters] if rounds.reader.adapters else []),
+    ]
+
+
+def _check_import(
+    files: CheckpointFiles, out: Path, samples: Any, model: str | None, data: str | None, *, force: bool
+) -> tuple[Run | None, list[dict[int, int] | None]]:
+    """Check what an import is given; returns the run of it that was interrupted at ``out``, None where there is none,
+    and n_k of each round.
+
+    Raises:
+        FedscopeError: something else is in the way; samples that do not go with the clients.
+    """
     torn = None if force else torn_import(out)
     if torn is None:
         refuse_occupied(out, force)
     counts = counts_of(samples, files.rounds)
     if torn is not None:
         _refuse_another_import(torn, files, counts, model, data)
-    there = 0 if torn is None else len(torn.rounds)
-    reader, done, total = FileReader(architecture), 0, sum(one.count for one in files.rounds)
-    made: list[int] = []
-    before: GivenModel | None = None
+    return torn, counts
 
-    def read(path: Path) -> GivenModel:
-        nonlocal done
-        found = reader.read(path)
-        done += 1
-        if progress is not None:
-            progress(done, total)
+
+@dataclass(frozen=True, eq=False)
+class _RoundModels:
+    """Models of a round, as its files have them.
+
+    Attributes:
+        clients: by the client's number.
+        start, global_: None where there is no file, nor for the start a round before that it could begin at.
+    """
+
+    start: ModelTensors | None
+    clients: dict[int, ModelTensors]
+    global_: ModelTensors | None
+
+
+class _RoundReader:
+    """Reads the files of round after round, and counts them.
+
+    Attributes:
+        files, reader: what is read, and by what.
+    """
+
+    def __init__(
+        self,
+        files: CheckpointFiles,
+        architecture: NamedArchitecture | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.files, self.reader = files, FileReader(architecture)
+        self._done, self._total, self._progress = 0, sum(one.count for one in files.rounds), progress
+
+    def skip(self, number: int) -> None:
+        """Count the files of a round as read."""
+        self._done += self.files.rounds[number - 1].count
+
+    def read(self, number: int, before: ModelTensors | None, out: Path, there: int) -> _RoundModels:
+        """Read a round.
+
+        Args:
+            before: the global model of the round before, at which this one begins where no file says another start.
+            there: rounds that ``out`` holds.
+
+        Raises:
+            FedscopeError: files that are no models, or do not go together; says which rounds stay.
+        """
+        own = self.files.rounds[number - 1]
+        try:
+            # the start first: what is wrapped or differs is more likely what was trained from it
+            follows = number > 1 and own.number == self.files.rounds[number - 2].number + 1
+            start = self._read(own.start) if own.start is not None else before if follows else None
+            clients = {k: self._read(path) for k, path in own.clients.items()}
+            return _RoundModels(start, clients, None if own.global_ is None else self._read(own.global_))
+        except FedscopeError as error:
+            if number == 1:
+                raise
+            held = max(number - 1, there)
+            upto = f"rounds 1 to {held}" if held > 1 else "round 1"
+            raise FedscopeError(f"{error}; {out} holds {upto}, and --force replaces it") from None
+
+    def _read(self, path: Path) -> ModelTensors:
+        found = self.reader.read(path)
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
         return found
 
+
+def _record_rounds(
+    rounds: _RoundReader,
+    counts: Sequence[Mapping[int, int] | None],
+    out: Path,
+    torn: Run | None,
+    open_recorder: Callable[[], _FileRecorder],
+) -> int:
+    """Record the rounds that are not there yet; how many were.
+
+    Args:
+        open_recorder: called once the first of them is known to be whole: then what --force replaces may go.
+
+    Raises:
+        FedscopeError: as :func:`record_files`.
+    """
+    there = 0 if torn is None else len(torn.rounds)
+    before: ModelTensors | None = None
     with ExitStack() as stack:
         recorder: _FileRecorder | None = None
-        for number, (own, n) in enumerate(zip(files.rounds, counts, strict=True), start=1):
-            if own.global_ is None:
-                made.append(number)
+        for number, n in enumerate(counts, start=1):
             if 1 < number < there:
-                done += own.count
+                rounds.skip(number)
                 continue
-            try:
-                # the start first: what is wrapped or differs is more likely what was trained from it
-                follows = number > 1 and own.number == files.rounds[number - 2].number + 1
-                start = read(own.start) if own.start is not None else before if follows else None
-                clients = {k: read(path) for k, path in own.clients.items()}
-                end = None if own.global_ is None else read(own.global_)
-            except FedscopeError as error:
-                if number == 1:
-                    raise
-                held = max(number - 1, there)
-                upto = f"rounds 1 to {held}" if held > 1 else "round 1"
-                raise FedscopeError(f"{error}; {out} holds {upto}, and --force replaces it") from None
-            if end is None:
-                end = mean_of(clients, n)
-            if number <= there:
-                assert torn is not None
-                if number == there:
-                    _refuse_changed(torn, reader.in_order(end))
-                before = end
-                continue
-            if recorder is None:  # now that a round is known to be whole, what --force replaces may go
-                about = {"imported": imported(files), "rounds": len(files.rounds), **(named or {})}
-                given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
-                resume = torn is not None
-                recorder = _FileRecorder(out, architecture, given, about=about, force=force, resume=resume)
-                stack.enter_context(recorder)
-            # of a mean that was just made there is nothing to find out
-            recorder._looks = own.global_ is not None
-            recorder.flush()  # or three rounds were in memory: one that is written, one that waits, and this
-            recorder.round(
-                start=None if start is None else reader.in_order(start),
-                clients={k: reader.in_order(one) for k, one in clients.items()},
-                global_=reader.in_order(end),
-                samples=n,
-            )
+            models = rounds.read(number, before, out, there)
+            end = mean_of(models.clients, n) if models.global_ is None else models.global_
+            if number > there:
+                recorder = recorder or stack.enter_context(open_recorder())
+                _record_round(recorder, rounds.reader, models, end, n)
+            elif torn is not None and number == there:
+                _refuse_changed(torn, rounds.reader.in_order(end))
             before = end
-            del start, clients, end
-    gone_on = [f"{out} held rounds 1 to {there} of this import, which was interrupted; they stay"] if there else []
-    return [
-        *gone_on,
-        *files.notes,
-        *_about_rounds(files, out),
-        *reader.sentences(),
-        *_about_starts(files),
-        *_about_means(made, len(files.rounds), weighted=samples is not None),
-        *([reader.adapters] if reader.adapters else []),
-    ]
+            del models, end
+    return there
+
+
+def _record_round(
+    recorder: _FileRecorder,
+    reader: FileReader,
+    models: _RoundModels,
+    end: ModelTensors,
+    samples: Mapping[int, int] | None,
+) -> None:
+    # of a mean that was just made there is nothing to find out
+    recorder._looks = models.global_ is not None
+    recorder.flush()  # or three rounds were in memory: one that is written, one that waits, and this
+    recorder.round(
+        start=None if models.start is None else reader.in_order(models.start),
+        clients={k: reader.in_order(one) for k, one in models.clients.items()},
+        global_=reader.in_order(end),
+        samples=samples,
+    )
 
 
 def torn_import(out: Path) -> Run | None:
-    """The run of an import that was interrupted at ``out``; None where there is none."""
+    """Open the run of an import that was interrupted at ``out``; None where there is none."""
     try:
         run = Run.open(out)
     except FedscopeError:
@@ -157,7 +239,7 @@ def _refuse_another_import(
     """
     info, differs = torn.info, ""
     for what, asked, has in (
-        ("files", imported(files), info.get("imported")),
+        ("files", provenance_of_files(files), info.get("imported")),
         ("--model", model, info.get("model")),
         ("--data", data, info.get("data", {}).get("name")),
     ):
@@ -176,7 +258,7 @@ def _refuse_another_import(
         )
 
 
-def _refuse_changed(torn: Run, end: GivenModel) -> None:
+def _refuse_changed(torn: Run, end: ModelTensors) -> None:
     """Refuse to go on where the files of the last round that is there are not those that were read.
 
     Raises:
@@ -185,14 +267,14 @@ def _refuse_changed(torn: Run, end: GivenModel) -> None:
     last = torn.round("last")
     recorded = last.read("global").arrays()
     made = {name: numbers_of(end.arrays[name], end.dtypes[name]) for name in end.arrays}
-    if any(not np.array_equal(made[name], values, equal_nan=True) for name, values in _floating(recorded).items()):
+    if any(not np.array_equal(made[name], values, equal_nan=True) for name, values in _float_entries(recorded).items()):
         raise FedscopeError(
             f"{last.label} is not what its files hold now, so they have changed since the import was interrupted; give "
             "--force to import them anew, or another --out"
         )
 
 
-def _floating(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _float_entries(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: values for name, values in arrays.items() if values.dtype.kind == "f"}
 
 
@@ -202,7 +284,7 @@ class _FileRecorder(Recorder):
     def __init__(
         self,
         path: Path,
-        architecture: Architecture | None,
+        architecture: NamedArchitecture | None,
         named: Mapping[str, Any],
         *,
         about: Mapping[str, Any],
@@ -225,15 +307,15 @@ class _FileRecorder(Recorder):
         super()._tell(what, sentence)
 
 
-def mean_of(clients: Mapping[int, GivenModel], samples: Mapping[int, int] | None = None) -> GivenModel:
-    """Σ_k p_k w_k, in the order of the clients, summed in float64 and rounded once; whole numbers are those of the
-    client with the largest p.
+def mean_of(clients: Mapping[int, ModelTensors], samples: Mapping[int, int] | None = None) -> ModelTensors:
+    """Compute Σ_k p_k w_k, in the order of the clients, summed in float64 and rounded once; whole numbers are those of
+    the client with the largest p.
 
     Args:
         samples: n_k; without them all weigh the same.
 
-    >>> from fedscope.checkpoints.recorder.coerce_models import given_model
-    >>> clients = {k: given_model({"w": np.float16([k, 1])}) for k in (0, 1, 5)}
+    >>> from fedscope.checkpoints.recorder.coerce_models import coerce_model
+    >>> clients = {k: coerce_model({"w": np.float16([k, 1])}) for k in (0, 1, 5)}
     >>> mean_of(clients).arrays["w"], mean_of(clients, {0: 0, 1: 3, 5: 1}).arrays["w"]
     (array([2., 1.], dtype=float16), array([2., 1.], dtype=float16))
     """
@@ -253,11 +335,11 @@ def mean_of(clients: Mapping[int, GivenModel], samples: Mapping[int, int] | None
             total += np.multiply(numbers_of(model.arrays[name], dtype), weight, dtype=np.float64)
         with np.errstate(over="ignore"):  # of models that have diverged
             arrays[name] = _to_bfloat16(total) if dtype == BFLOAT16 else total.astype(dtype)
-    return GivenModel(arrays, dict(largest.dtypes), largest.parameters)
+    return ModelTensors(arrays, dict(largest.dtypes), largest.parameters)
 
 
 def _to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """The bits of the nearest bfloat16, to even; by way of float32 they would be rounded twice."""
+    """Round to the bits of the nearest bfloat16, to even; by way of float32 they would be rounded twice."""
     bits = values.view(np.uint64)
     cut = np.uint64(45)  # of float64's 52 digits bfloat16 has 7
     half = np.uint64(2**44 - 1) + ((bits >> cut) & np.uint64(1))
@@ -266,8 +348,8 @@ def _to_bfloat16(values: np.ndarray) -> np.ndarray:
     return (found.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 
 
-def imported(files: CheckpointFiles) -> dict[str, str]:
-    """What ``run.json`` says of where the models come from: by ``1/client-0``, ``1/start``, ``1/global`` the file.
+def provenance_of_files(files: CheckpointFiles) -> dict[str, str]:
+    """Say in ``run.json`` where the models come from: by ``1/client-0``, ``1/start``, ``1/global`` the file.
 
     The first :data:`NAMED` files, and how many more there are; patterns and folders as they were given.
     """

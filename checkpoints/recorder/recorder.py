@@ -23,18 +23,17 @@ from ..models.adapters import about_adapters, refuse_other_scale, scale_of_modul
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.metrics import COLUMNS, FURTHER
+from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
-from ..runs.identity import drawn_identity
 from ..runs.partition import Partition
 from ..runs.run import Run
 from ..runs.writer import RunWriter
-from .coerce_models import GivenModel, architecture, difference, given_model, numbers_of
-from .identify_server import Rule, ServerCheck, ServerStep
-from .in_memory_round import round_image
-from .kept_data import given_data, is_own_code
-from .named_data import refuse_changed
-from .named_method import named_method
-from .retention import Keeping
+from .coerce_models import ModelTensors, architecture, coerce_model, difference, numbers_of
+from .identify_server import Rule, ServerIdentifier, ServerStep
+from .in_memory_round import in_memory_file
+from .inputs import named_method, refuse_changed
+from .retention import ClientRetention
+from .stored_data import coerce_data, is_own_code
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1
@@ -119,8 +118,8 @@ class Recorder:
         self.path = Path(path).absolute()
         self._source = source
         divided = {"rows": partition is not None, "labels": labels is not None}
-        self._data = given_data(self.path, data, standardise, keep=keep_data, **divided)
-        self._keeping = Keeping(keep, sketch)
+        self._data = coerce_data(self.path, data, standardise, keep=keep_data, **divided)
+        self._keeping = ClientRetention(keep, sketch)
         self._named = named_method(method, seed, settings)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
@@ -130,7 +129,7 @@ class Recorder:
         self._layout: Layout | None = None
         self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
         self._scale: tuple[str, dict[str, Any]] | None = None
-        self._check: ServerCheck | None = None
+        self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
         self._lost, self._closed = "", False
@@ -146,11 +145,11 @@ class Recorder:
             on = "give force=True to replace it, resume=True to go on behind it, or another path"
             self._lock = lock_for_new_run(self.path, force=force, replace=on, elsewhere="give another path")
         self._next = self._writer.last + 1 if self._writer is not None else 1
-        self._identity = drawn_identity() if self._writer is None else self._writer.run.identity
+        self._identity = draw_identity() if self._writer is None else self._writer.run.identity
 
     @property
     def rounds(self) -> int:
-        """How many rounds are durable."""
+        """The number of durable rounds."""
         return 0 if self._writer is None else self._writer.last
 
     def round(
@@ -208,7 +207,7 @@ class Recorder:
                 )
         step = None
         if self._looks and models.global_ is not None:
-            self._check = self._check or ServerCheck(models.layout)
+            self._check = self._check or ServerIdentifier(models.layout)
             step, statistics = self._check.look(models.start, cohort, p, models.global_)
             if step.rule is Rule.RATE and step.rate < 0:
                 self._tell("sign", f"{self.path}@{number}: {step}")
@@ -223,7 +222,7 @@ class Recorder:
         columns = {"client_samples": counts, "weights": p}
         kept = self._keeping.places(number, len(ids))
         also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity}
-        image = round_image(number, models.layout, ids, cohort, single, columns, numbers, **also)
+        image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
         writer = self._writer
@@ -257,8 +256,8 @@ class Recorder:
                 print(visible(line))
 
     def _line(self) -> str:
-        """The command that asks of a run that names code of one's own, which no question imports by itself; empty
-        where a run names none."""
+        """Return the command that asks of a run that names code of one's own, which no question imports by itself;
+        empty where a run names none."""
         info = self._writer.run.info if self._writer is not None else {}
         model, data = info.get("model", ""), info.get("data", {}).get("name", "")
         if not (":" in model or is_own_code(data)):
@@ -289,7 +288,7 @@ class Recorder:
             self._lost = f"{self.path}: recording has ended, because {reason}; {upto}, and the training goes on"
 
     def _ended(self) -> bool:
-        """Whether recording has ended before its time; says so once."""
+        """Check whether recording has ended before its time; says so once."""
         if self._lost:
             self._tell("lost", self._lost)
         return bool(self._lost)
@@ -302,14 +301,14 @@ class Recorder:
     # --- what is given ---
 
     def _models(self, number: int, clients: Any, start: Any, global_: Any) -> _Models:
-        """What was given, each of the run's layout; the first round makes the run."""
+        """Coerce a round's models to the run's layout; the first round makes the run."""
         place = f"{self.path}@{number}"
         by_id = dict(enumerate(clients)) if isinstance(clients, list | tuple) else clients
         if not isinstance(by_id, Mapping) or not by_id:
             what = "no clients" if not by_id else f"clients as {type(clients).__name__}"
             raise FedscopeError(f"{place}: {what} were given; give clients={{number: model}}, or a list")
         names = None if self._module is None else tuple(self._module.arrays)
-        read: dict[int, GivenModel] = {}
+        read: dict[int, ModelTensors] = {}
         for k, model in by_id.items():
             if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
                 raise FedscopeError(
@@ -319,7 +318,7 @@ class Recorder:
             read[int(k)] = self._read(place, f"client {int(k)}", model, names)
         sent = None if start is None else self._read(place, "start", start, names)
         end = None if global_ is None else self._read(place, "global_", global_, names)
-        self._refuse_other_scales(place, {"start": start, "global_": global_, **_named(by_id)})
+        self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
         if self._expected is None:
             first = self._module or _first_of(sent, end, read)
             if self._module is None and self._layout is None:
@@ -341,16 +340,16 @@ class Recorder:
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
         return _Models(layout, read, sent, end)
 
-    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> GivenModel:
+    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> ModelTensors:
         if model is None:
             raise FedscopeError(f"{place}: {what} has no model; leave it out")
         try:
-            return given_model(model, names)
+            return coerce_model(model, names)
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 
-    def _fitted(self, place: str, what: str, model: GivenModel) -> GivenModel:
-        """A model by the names of the others; says once what was changed for that."""
+    def _fitted(self, place: str, what: str, model: ModelTensors) -> ModelTensors:
+        """Rename a model's tensors as those of the others; says once what was changed for that."""
         expected = self._expected
         assert expected is not None, "the first model has said it"
         # of two tensors that were one in the first model, and nobody says that they are one
@@ -400,7 +399,7 @@ class Recorder:
                 f"{run.path} was recorded with another partition; leave partition= out to go on with it"
             )
         self._layout = run.layout
-        self._check = ServerCheck(run.layout)
+        self._check = ServerIdentifier(run.layout)
         if run.rounds:
             self._check.recall(run.round("last"))
 
@@ -433,13 +432,13 @@ class Recorder:
         self._layout = self._writer.run.layout
 
 
-def _named(clients: Mapping[Any, Any]) -> dict[str, Any]:
+def _by_number(clients: Mapping[Any, Any]) -> dict[str, Any]:
     return {f"client {k}": model for k, model in clients.items()}
 
 
-def _first_of(sent: GivenModel | None, end: GivenModel | None, read: Mapping[int, GivenModel]) -> GivenModel:
-    """What says how the others should look, where no architecture does: of a module without a wrapper's names if any
-    is one."""
+def _first_of(sent: ModelTensors | None, end: ModelTensors | None, read: Mapping[int, ModelTensors]) -> ModelTensors:
+    """Choose the model that says how the others should look, where no architecture does: a module without a wrapper's
+    names if any is one."""
     there = [model for model in (sent, end, *read.values()) if model is not None]
     return next((model for model in there if model.parameters is not None), there[0])
 
@@ -449,13 +448,13 @@ class _Models:
     """A round's models, read, and the layout that all of them have."""
 
     layout: Layout
-    clients: dict[int, GivenModel]
-    start: GivenModel | None
-    global_: GivenModel | None
+    clients: dict[int, ModelTensors]
+    start: ModelTensors | None
+    global_: ModelTensors | None
 
 
 def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:
-    """Who has which samples, and how many of each class.
+    """Make a partition, with the clients' counts of each class.
 
     Raises:
         FedscopeError: no labels; clients that are no numbers; samples that there are not.
@@ -481,7 +480,7 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
 
 
 def _labels(given: Any, held: np.ndarray | None) -> Any:
-    """The labels by which a partition counts classes.
+    """Return the labels by which a partition counts classes.
 
     Raises:
         FedscopeError: others than those of the data.
@@ -557,7 +556,7 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
 
 
 def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
-    """A round's numbers as plain floats, whatever they were given as.
+    """Make a round's numbers plain floats, whatever they were given as.
 
     Raises:
         FedscopeError: what is no number.
@@ -572,8 +571,8 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
 
 
 def _other_numbers(numbers: Mapping[str, float | None]) -> str:
-    """What questions would take for something else, or leave: an error that is no share, an accuracy without the error;
-    empty where there is nothing of the kind.
+    """Warn of numbers that questions would misread or leave out: an error that is no share, an accuracy without the
+    error; empty where there is nothing of the kind.
 
     >>> _other_numbers({"test_error": 4.7}).partition(",")[0], _other_numbers({"acc": 0.9}).partition(",")[0]
     ('test_error is 4.7', "no question takes 'acc'")
@@ -597,8 +596,8 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
     )
 
 
-def _not_finite(model: GivenModel) -> str:
-    """The first floating tensor with a NaN or an infinity; empty where there is none."""
+def _not_finite(model: ModelTensors) -> str:
+    """Find the first floating tensor with a NaN or an infinity; empty where there is none."""
     for name, array in model.arrays.items():
         values = numbers_of(array, model.dtypes[name])
         if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -606,8 +605,8 @@ def _not_finite(model: GivenModel) -> str:
     return ""
 
 
-def described(rows: Mapping[int, Mapping[str, float]]) -> str:
-    """What ``ls`` says of how a recorded run's server came to its models; empty where that was not looked at.
+def describe_server(rows: Mapping[int, Mapping[str, float]]) -> str:
+    """Describe for ``ls`` how a recorded run's server came to its models; empty where that was not looked at.
 
     Args:
         rows: the numbers of rounds.

@@ -1,4 +1,4 @@
-"""Which of a loop's clients are kept whole, and sketches of all of them."""
+"""Retention of a loop's clients: which are recorded with their models, and sketches of all of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import numpy as np
 
 from ..errors import FedscopeError
 from ..models.weights import Layout
-from ..rounds.retention import Policy
-from ..rounds.sampled_clients import drawn
+from ..rounds.retention import RetentionPolicy, draw_kept_clients
 from ..rounds.sketches import Model, refuse_size, sketch_updates, sketch_whole
-from .coerce_models import GivenModel, numbers_of
+from .coerce_models import ModelTensors, numbers_of
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """What is kept of a round's clients, beside who they were.
+class ClientRetention:
+    """The models and sketches of a round's clients that are recorded.
 
     Attributes:
         keep: ``all``, ``none``, ``every:N`` (all of every N-th round), rounds as ``1,20``, or ``sample:m`` (m clients
@@ -27,7 +26,7 @@ class Keeping:
     Raises:
         FedscopeError: another word; a size that is none.
 
-    >>> [Keeping(keep).places(3, 5).tolist() for keep in ("sample:2", "every:10", "all")]
+    >>> [ClientRetention(keep).places(3, 5).tolist() for keep in ("sample:2", "every:10", "all")]
     [[1, 2], [], [0, 1, 2, 3, 4]]
     """
 
@@ -46,21 +45,21 @@ class Keeping:
         refuse_size(self.sketch, "sketch")
 
     @property
-    def _policy(self) -> Policy:
-        return Policy.parse(self.keep, place="keep")
+    def _policy(self) -> RetentionPolicy:
+        return RetentionPolicy.parse(self.keep, place="keep")
 
     def places(self, number: int, clients: int) -> np.ndarray:
-        """Whose models of a round are kept, [m], ascending places among its C clients; a sample is drawn as in runs
-        that are trained here with ``data.seed = 0``."""
+        """Choose the clients whose models are recorded, [m], ascending places among the round's C; a sample is drawn as
+        in runs that are trained here with ``data.seed = 0``."""
         policy = self._policy
         if policy.sampled:
-            return drawn(clients, policy.sampled, seed=0, round=number)
+            return draw_kept_clients(clients, policy.sampled, seed=0, round=number)
         return np.arange(clients if policy.keeps(number, number) else 0)
 
     def sketches(
-        self, layout: Layout, single: Mapping[str, GivenModel | None], clients: Sequence[GivenModel], place: str
+        self, layout: Layout, single: Mapping[str, ModelTensors | None], clients: Sequence[ModelTensors], place: str
     ) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-        """Of all clients' updates, [C, k], and of the single models by name, [k]; None where none are asked for.
+        """Sketch all clients' updates, [C, k], and the single models by name, [k]; None where none are asked for.
 
         Args:
             single: ``start`` and ``global``.
@@ -82,5 +81,5 @@ class Keeping:
         return updates, dict(zip(there, whole, strict=True))
 
 
-def _reader(model: GivenModel) -> Model:
+def _reader(model: ModelTensors) -> Model:
     return lambda name, part: numbers_of(model.arrays[name].reshape(-1)[part], model.dtypes[name])

@@ -1,5 +1,8 @@
 """A stored round: its metadata, models, columns, metrics and sketches; reading, writing, verifying."""
 
+from typing import TYPE_CHECKING
+
 from ...moved import attributes_of
 
-__getattr__ = attributes_of(__name__, "round")
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = attributes_of(__name__, "round")

@@ -1,7 +1,7 @@
-"""A round's models in pieces of columns that several threads read at once.
+"""A round's models in chunks of columns that several threads read at once.
 
 HDF5 has one lock, and takes three times as long as the system to copy rows of a large layer. Where rows lie in the file
-as they do in memory, HDF5 only says where, and whoever needs a piece reads it. What is compressed is read a row at a
+as they do in memory, HDF5 only says where, and the reader of a chunk reads it. What is compressed is read a row at a
 time and waits on disk, so that memory depends neither on the layer nor on how many rounds are read side by side.
 """
 
@@ -21,12 +21,12 @@ import numpy as np
 
 from ..errors import FedscopeError, listed, nearest
 from ..io import checksums
-from ..io.hdf5_validation import Stored
+from ..io.hdf5_validation import ValidatedDataset
 from .models import open_entry
 from .reader import RoundFile
 from .round import Round, few_of
 
-# Pieces that the system is told of before they are read; bytes that are read and summed in one go.
+# Chunks that the system is told of before they are read; bytes that are read and summed in one go.
 AHEAD, _BLOCK = 4, 2**18
 # Numbers of all clients in a block: 16 MiB of float32, so that a block and its float64 temporaries stay near the
 # processor, and reading it costs few calls.
@@ -34,7 +34,7 @@ NUMBERS = 4 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ColumnChunk:
     """Some columns of a parameter, of all the models; :meth:`read` reads them, in any thread and order.
 
     Attributes:
@@ -54,17 +54,17 @@ class Piece:
 
     @property
     def rows(self) -> int:
-        """How many models."""
+        """The number of models."""
         return len(self.places)
 
     @property
     def count(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         count: int = self.where.stop - self.where.start
         return count
 
     def read(self, buffer: np.ndarray | None = None) -> np.ndarray:
-        """The values, [rows, count].
+        """Read the values, [rows, count].
 
         Args:
             buffer: of at least so many numbers of this dtype, flat, that they are written to; a new one by default.
@@ -80,13 +80,13 @@ class Piece:
         return values
 
 
-def read_pieces(
+def read_chunks(
     round_: Round, columns: int, layers: Collection[str] | None = None, *, which: str = "clients"
-) -> Iterator[Piece]:
-    """The parameters of a round's models, a piece after the other in the layout's order; nothing is read yet.
+) -> Iterator[ColumnChunk]:
+    """Yield the parameters of a round's models, chunk after chunk in the layout's order; nothing is read yet.
 
     Args:
-        columns: of a piece, at most.
+        columns: of a chunk, at most.
         layers: only these; all by default.
         which: the clients, or one of ``start``, ``global`` and ``averaged``.
 
@@ -94,7 +94,7 @@ def read_pieces(
         FedscopeError: the models were not recorded; a layer that is no parameter of them (says which are); a file that
             is damaged or belongs to another run.
     """
-    return _announced(_pieces(round_, columns, layers, which))
+    return _prefetch(_chunks(round_, columns, layers, which))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class Columns:
 
 
 def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: int = NUMBERS) -> Iterator[Columns]:
-    """The clients' parameters, a block after the other in the layout's order; each number is read once.
+    """Yield the clients' parameters, a block after the other in the layout's order; each number is read once.
 
     Args:
         layers: only these; all by default.
@@ -124,11 +124,11 @@ def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: 
     Raises:
         FedscopeError: the round has no clients; a layer that is no parameter of the model (says which are).
     """
-    for piece in read_pieces(round_, max(1, numbers // max(1, len(round_.client_ids))), layers):
-        yield Columns(piece.layer, piece.where, piece.start, piece.read())
+    for chunk in read_chunks(round_, max(1, numbers // max(1, len(round_.client_ids))), layers):
+        yield Columns(chunk.layer, chunk.where, chunk.start, chunk.read())
 
 
-def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: str) -> Iterator[Piece]:
+def _chunks(round_: Round, columns: int, layers: Collection[str] | None, which: str) -> Iterator[ColumnChunk]:
     if which != "clients":
         round_.refuse_missing(which)
     elif not round_.has_clients:
@@ -152,31 +152,32 @@ def _pieces(round_: Round, columns: int, layers: Collection[str] | None, which: 
             if found[name].unverified:
                 _verify(opened, which, name, file, places)
         else:
-            source, places = _unpacked(round_, which, name)
+            source, places = _unpack(round_, which, name)
         for start in range(0, where.stop - where.start, columns):
             here = slice(where.start + start, min(where.start + start + columns, where.stop))
             begins = tuple(place + start * layout.dtype.itemsize for place in places)
-            yield Piece(name, here, start, layout.dtype, source, begins)
+            yield ColumnChunk(name, here, start, layout.dtype, source, begins)
 
 
-def _announced(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """The same, some of them ahead told to the system, which fetches them while others are worked on."""
+def _prefetch(chunks: Iterator[ColumnChunk]) -> Iterator[ColumnChunk]:
+    """Yield the same chunks, some of them announced ahead to the system, which fetches them while others are worked
+    on."""
     if not hasattr(os, "posix_fadvise"):  # not on this system
-        yield from pieces
+        yield from chunks
         return
-    ahead: deque[Piece] = deque()
-    for piece in pieces:
-        for place in piece.places:
-            size = piece.count * piece.dtype.itemsize
-            os.posix_fadvise(piece.file.raw.fileno(), place, size, os.POSIX_FADV_WILLNEED)
-        ahead.append(piece)
+    ahead: deque[ColumnChunk] = deque()
+    for chunk in chunks:
+        for place in chunk.places:
+            size = chunk.count * chunk.dtype.itemsize
+            os.posix_fadvise(chunk.file.raw.fileno(), place, size, os.POSIX_FADV_WILLNEED)
+        ahead.append(chunk)
         if len(ahead) > AHEAD:
             yield ahead.popleft()
     yield from ahead
 
 
 class _File:
-    """A file that any thread reads at any place, open until the last piece of it is gone."""
+    """A file that any thread reads at any place, open until its last chunk is gone."""
 
     def __init__(self, raw: Any, name: object) -> None:
         self.raw, self.name, self.lock = raw, name, Lock()
@@ -201,8 +202,8 @@ class _File:
         self.raw.close()
 
 
-def _unpacked(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:
-    """A temporary file with a parameter's rows, read and decoded one by one, and where they begin.
+def _unpack(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:
+    """Write a parameter's rows to a temporary file, read and decoded one by one; returns it and where they begin.
 
     Raises:
         FedscopeError: there is no room for it.
@@ -249,9 +250,9 @@ def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str
 
 
 def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence[int]) -> None:
-    """Compare a parameter's rows with their checksums before pieces of them are handed out.
+    """Compare a parameter's rows with their checksums before chunks of them are handed out.
 
-    Pieces come in any order and belong to several rows, so rows are read once more, in blocks that stay in the cache.
+    Chunks come in any order and belong to several rows, so rows are read once more, in blocks that stay in the cache.
     """
     shape, dtype = next(e.shape for e in file.layout.parameters if e.name == name), file.layout.dtype
     size = prod(shape) * dtype.itemsize
@@ -260,7 +261,7 @@ def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence
     for k, (place, client) in enumerate(zip(places, clients, strict=True)):
         if not file.wants(path, k):
             continue
-        running = checksums.running(path, int(client), dtype, shape)
+        running = checksums.running_checksum(path, int(client), dtype, shape)
         for begin in range(0, size, _BLOCK):
             part = block[: size - begin]
             raw.read(part, place + begin)
@@ -268,13 +269,13 @@ def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence
         file.compare(path, k, int(client), running.intdigest())
 
 
-def _rows(stored: Stored, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
-    """The byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
+def _rows(stored: ValidatedDataset, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:
+    """Return the byte where each row of a dataset [C, \\*shape] begins; None where it has no single one."""
     if not prod(stored.shape):
         return None
     count, dataset = stored.shape[0] if stacked else 1, stored.id
     first = dataset.get_offset()
-    if first is not None:  # of one piece
+    if first is not None:  # contiguous
         width = stored.dtype.itemsize * prod(shape)
         return tuple(first + k * width for k in range(count))
     made = dataset.get_create_plist()

@@ -1,4 +1,5 @@
-"""A matrix [C, P] on the disk, in the place of one in memory: what is asked for is read, the rest stays where it is."""
+"""Matrices [C, P] on disk: temporary ones, and the clients of a recorded round. Rows and columns are read when they are
+asked for."""
 
 from __future__ import annotations
 
@@ -11,16 +12,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import DiskFullError, FedscopeError, spoken_size
+from ..errors import DiskFullError, FedscopeError, format_size
 from ..io.atomic import disk_is_full
+from ..models.weights import Weights
+from .columns import read_chunks, read_columns
+from .models import read_buffers
+from .round import Round
 
-#: numbers of all rows in a block of columns: 16 MiB of float32, as pieces of recorded rounds have
+#: numbers of all rows in a block of columns: 16 MiB of float32, as chunks of recorded rounds have
 NUMBERS = 4 * 2**20
 
 
-class RowsOnDisk(ABC):
-    """What a matrix [C, P] answers without being in memory, so that it can be the ``parameters`` of
-    :class:`~fedscope.checkpoints.Weights`.
+class DiskMatrix(ABC):
+    """A matrix [C, P] on disk that can be the ``parameters`` of :class:`~fedscope.checkpoints.Weights`.
 
     ``rows[k]`` is row k [P], read anew; ``rows[[3, 5]]`` are some of them [2, P]; ``rows[:, a:b]`` is the same for some
     columns, of which nothing is read yet. Iterating reads a row at a time. ``np.asarray(rows)`` reads everything, so
@@ -48,7 +52,7 @@ class RowsOnDisk(ABC):
         return values
 
     def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
-        """All columns in their order, some at a time: where they lie, and their values [C, n].
+        """Yield all columns in their order, some at a time: where they lie, and their values [C, n].
 
         Args:
             numbers: in a block, at most (at least a column).
@@ -58,7 +62,7 @@ class RowsOnDisk(ABC):
 
     @property
     def nbytes(self) -> int:
-        """What it would take in memory."""
+        """The bytes that it would take in memory."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -88,10 +92,10 @@ class RowsOnDisk(ABC):
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
 
-class _Columns(RowsOnDisk):
+class _Columns(DiskMatrix):
     """Some columns of another matrix on the disk."""
 
-    def __init__(self, whole: RowsOnDisk, where: slice) -> None:
+    def __init__(self, whole: DiskMatrix, where: slice) -> None:
         super().__init__((len(whole), where.stop - where.start), whole.dtype)
         self._whole, self._begin = whole, where.start
 
@@ -102,8 +106,8 @@ class _Columns(RowsOnDisk):
         return self._whole.block(slice(self._begin + where.start, self._begin + where.stop))
 
 
-class ScratchRows(RowsOnDisk):
-    """Rows that are written once, in any order, and read until nobody holds the matrix any more.
+class TemporaryMatrix(DiskMatrix):
+    """A matrix whose rows are written once, in any order, and read until nobody holds it any more.
 
     The file has no name: it is gone when its process ends, in whatever way, so there is nothing to clean up.
 
@@ -115,7 +119,7 @@ class ScratchRows(RowsOnDisk):
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rows = ScratchRows(folder, (2, 3), np.dtype("float32"))
+    ...     rows = TemporaryMatrix(folder, (2, 3), np.dtype("float32"))
     ...     rows[1], rows[0] = [4, 5, 6], [1, 2, 3]
     ...     rows[1].tolist(), np.asarray(rows[:, 1:]).tolist(), os.listdir(folder)
     ([4.0, 5.0, 6.0], [[2.0, 3.0], [5.0, 6.0]], [])
@@ -140,7 +144,7 @@ class ScratchRows(RowsOnDisk):
                     raise
                 raise DiskFullError(
                     f"{self._folder}: the disk is full: the clients of a round, which are put aside there, take "
-                    f"{spoken_size(self.nbytes)}; make room"
+                    f"{format_size(self.nbytes)}; make room"
                 ) from error
             left, place = left[written:], place + written
 
@@ -156,6 +160,48 @@ class ScratchRows(RowsOnDisk):
         return values
 
 
+class RecordedMatrix(DiskMatrix):
+    """The parameters of a recorded round's clients, in the order of ``client_ids``; whatever is read is verified, once.
+
+    Raises:
+        FedscopeError: on reading, as :meth:`Round.clients` and :func:`read_chunks`.
+    """
+
+    def __init__(self, round_: Round) -> None:
+        self._round, self._ids = round_, round_.client_ids
+        super().__init__((len(self._ids), round_.layout.size), round_.layout.dtype)
+
+    def read(self, k: int, where: slice) -> np.ndarray:
+        return self._round.client(int(self._ids[k])).parameters[where]
+
+    def block(self, where: slice) -> np.ndarray:
+        values = np.empty((len(self), where.stop - where.start), self.dtype)
+        for layer, own in self._round.layout.slices.items():
+            begin, end = max(own.start, where.start), min(own.stop, where.stop)
+            if begin < end:
+                for chunk in read_chunks(self._round, own.stop - own.start, [layer]):
+                    values[:, begin - where.start : end - where.start] = chunk.read()[
+                        :, begin - own.start : end - own.start
+                    ]
+        return values
+
+    def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
+        for columns in read_columns(self._round, numbers=numbers):
+            yield columns.where, columns.values
+
+
+def recorded_matrix(round_: Round) -> Weights:
+    """Open the clients of a round, [C, P]: their parameters stay in the file, their buffers are read.
+
+    Raises:
+        FedscopeError: they were not recorded.
+    """
+    round_.refuse_missing_clients()
+    with round_.open(stacked=True) as file:
+        buffers = read_buffers(file, range(len(round_.client_ids)))
+    return Weights(round_.layout, as_array(RecordedMatrix(round_)), buffers)
+
+
 def read_at(file: int, left: memoryview, place: int) -> int:
     """Read what there is at a place of a file, straight to where it shall be; how many bytes."""
     if hasattr(os, "preadv"):
@@ -166,7 +212,7 @@ def read_at(file: int, left: memoryview, place: int) -> int:
 
 
 def cut(columns: int, width: int) -> Iterator[slice]:
-    """All columns, ``width`` at a time.
+    """Yield all columns, ``width`` at a time.
 
     >>> list(cut(5, 3))
     [slice(0, 3, None), slice(3, 5, None)]
@@ -175,12 +221,12 @@ def cut(columns: int, width: int) -> Iterator[slice]:
         yield slice(begin, min(begin + width, columns))
 
 
-def as_array(rows: RowsOnDisk) -> np.ndarray:
-    """The same object: whoever is given it as an array asks for rows, columns, its shape and its dtype alone."""
+def as_array(rows: DiskMatrix) -> np.ndarray:
+    """Cast a matrix on disk to an array: callers ask it for rows, columns, its shape and its dtype alone."""
     return cast(np.ndarray, rows)
 
 
-def on_disk(rows: np.ndarray) -> RowsOnDisk | None:
-    """The same object where it is on the disk; None of an array in memory."""
+def as_disk_matrix(rows: np.ndarray) -> DiskMatrix | None:
+    """Cast an array back to the matrix on disk that it is; None of an array in memory."""
     found: object = rows
-    return found if isinstance(found, RowsOnDisk) else None
+    return found if isinstance(found, DiskMatrix) else None

@@ -1,4 +1,4 @@
-"""All that is small in a round's file: who took part, with what weight, what was measured, which models there are."""
+"""Metadata of a round: who took part, with what weight, what was measured, which models there are."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from ..errors import listed
 from ..io.hdf5 import attribute
-from ..io.hdf5_validation import Gate
-from ..runs.identity import NAME, read_identity, refuse_other_run
+from ..io.hdf5_validation import ValidatedFile
 from .metrics import from_json
 from .reader import RoundFile
+from .run_identity import NAME, read_identity, refuse_other_run
 from .writer import SAMPLED, SAMPLED_IDS
 
 #: the kinds of numbers of each column, and the type it is read as
@@ -30,8 +30,8 @@ _LONGEST = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
-    """The head of a round's file.
+class RoundMetadata:
+    """The metadata of a round: its file without models.
 
     Attributes:
         columns: by name, [C] each; None where a program left one out.
@@ -51,7 +51,7 @@ class Head:
 
 
 def read_names(file: RoundFile, number: int, identity: str | None = None) -> frozenset[str]:
-    """What a round's file holds, by name; nothing of it is read.
+    """List the names in a round's file; nothing of it is read.
 
     Args:
         identity: of the run that wrote it; None where that is not known.
@@ -65,8 +65,8 @@ def read_names(file: RoundFile, number: int, identity: str | None = None) -> fro
     return there
 
 
-def read_head(file: RoundFile, number: int, population: int | None, identity: str | None = None) -> Head:
-    """Read and check a head.
+def read_metadata(file: RoundFile, number: int, population: int | None, identity: str | None = None) -> RoundMetadata:
+    """Read and check a round's metadata.
 
     Args:
         number: of the round, as the file's name says.
@@ -78,15 +78,15 @@ def read_head(file: RoundFile, number: int, population: int | None, identity: st
     """
     there = read_names(file, number, identity)
     columns = {name: _column(file, name) if name in there else None for name in COLUMNS}
-    refuse_columns(file.gate, columns, population)
+    refuse_columns(file.validated, columns, population)
     states = file.names("state") if "state" in there else []
-    return Head(
+    return RoundMetadata(
         columns=columns,
         metrics=_metrics(file),
         has_mean="average" in states and "clients_mean" in file.names("state/average"),
         client_states=tuple(file.names("client_state")) if "client_state" in there else (),
         all_client_test_error=_errors(file, population) if "all_client_test_error" in there else None,
-        sampled_ids=_sampled(file, columns["client_ids"]) if {SAMPLED, SAMPLED_IDS} & there else None,
+        sampled_ids=_sampled_ids(file, columns["client_ids"]) if {SAMPLED, SAMPLED_IDS} & there else None,
     )
 
 
@@ -94,9 +94,9 @@ def _column(file: RoundFile, name: str) -> np.ndarray:
     kinds, dtype = COLUMNS[name]
     column = file.array(name, kinds)
     if column.ndim != 1:
-        raise file.gate.damaged(f"{name} has shape {column.shape}, not one number a client")
+        raise file.validated.damaged(f"{name} has shape {column.shape}, not one number a client")
     if column.dtype.kind == "u" and len(column) and column.max() > np.iinfo(np.int64).max:
-        raise file.gate.damaged(f"{name} has {column.max()}, which is too large")
+        raise file.validated.damaged(f"{name} has {column.max()}, which is too large")
     return np.asarray(column, dtype=dtype)
 
 
@@ -104,67 +104,68 @@ def _errors(file: RoundFile, population: int | None) -> np.ndarray:
     errors = file.array("all_client_test_error", "f")
     if errors.ndim != 1 or len(errors) != (len(errors) if population is None else population):
         of = "" if population is None else f" of {population}"
-        raise file.gate.damaged(f"all_client_test_error has shape {errors.shape}, not one number a client{of}")
+        raise file.validated.damaged(f"all_client_test_error has shape {errors.shape}, not one number a client{of}")
     return np.asarray(errors, np.float64)
 
 
-def _sampled(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
-    """Whose models were kept, where not all were: ascending ids of clients that took part."""
+def _sampled_ids(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
+    """Read the ids of the clients whose models were recorded, where not all were: ascending, of clients that took
+    part."""
     ids = np.asarray(file.array(SAMPLED_IDS, "iu"))
     known = set() if client_ids is None else set(client_ids.tolist())
     if ids.ndim != 1 or not len(ids) or (ids[1:] <= ids[:-1]).any() or not known.issuperset(ids.tolist()):
-        raise file.gate.damaged(
+        raise file.validated.damaged(
             f"{SAMPLED_IDS} are not ascending numbers of clients that took part ({listed(ids.ravel(), 6)})"
         )
     return ids.astype(np.int64)
 
 
 def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
-    """The sketches of a cohort's updates, [C, k].
+    """Read the sketches of a cohort's updates, [C, k].
 
     Raises:
         FedscopeError: damaged; of another number of clients.
     """
     sketches = np.asarray(file.array("sketch", "f"))
     if sketches.ndim != 2 or len(sketches) != clients or not sketches.shape[1]:
-        raise file.gate.damaged(f"sketch has shape {sketches.shape}, not [{clients}, k], a row a client")
+        raise file.validated.damaged(f"sketch has shape {sketches.shape}, not [{clients}, k], a row a client")
     return sketches
 
 
 def read_whole_sketch(file: RoundFile, name: str) -> np.ndarray:
-    """The sketch of one of a round's single models, [k].
+    """Read the sketch of one of a round's single models, [k].
 
     Raises:
         FedscopeError: damaged; of another size than those of the clients.
     """
     values = np.asarray(file.array(f"{name}_sketch", "f"))
-    k = file.gate.dataset("sketch", "f").shape[1:]
+    k = file.validated.dataset("sketch", "f").shape[1:]
     if values.shape != k:
-        raise file.gate.damaged(f"{name}_sketch has shape {values.shape}, not {k} as the clients' sketches")
+        raise file.validated.damaged(f"{name}_sketch has shape {values.shape}, not {k} as the clients' sketches")
     return values
 
 
 def _refuse_another_round(file: RoundFile, number: int) -> None:
     if not h5py.h5a.exists(file.file.id, b"round"):
         if file.has_table:
-            raise file.gate.damaged("it lacks its number")
+            raise file.validated.damaged("it lacks its number")
         return
     found = attribute(file.file, "round")
     if not isinstance(found, int) or isinstance(found, bool):
-        raise file.gate.damaged("its number is none")
+        raise file.validated.damaged("its number is none")
     if found != number:
-        raise file.gate.damaged(f"it holds round {found}, though its name says {number}")
+        raise file.validated.damaged(f"it holds round {found}, though its name says {number}")
     file.verify_attribute("@round", np.array(found, np.int64))
 
 
 def _refuse_another_run(file: RoundFile, expected: str | None) -> None:
     found = read_identity(file.file)
     if found is None:
-        raise file.gate.damaged("its identity is not a text of letters")
+        raise file.validated.damaged("its identity is not a text of letters")
     if found:
         file.verify_attribute(f"@{NAME}", found)
     elif file.has_table and f"@{NAME}" in file.table.places:
-        raise file.gate.damaged("it does not say any more of which run it is")
+        raise file.validated.damaged("it does not say any more of which run it is")
     if expected is not None:
         refuse_other_run(file.path, found, expected)
 
@@ -172,27 +173,27 @@ def _refuse_another_run(file: RoundFile, expected: str | None) -> None:
 def _metrics(file: RoundFile) -> dict[str, float | int | None]:
     if not h5py.h5a.exists(file.file.id, b"metrics"):
         if file.has_table:
-            raise file.gate.damaged("it lacks its metrics")
+            raise file.validated.damaged("it lacks its metrics")
         return {}
     text: Any = ""
     if h5py.h5a.open(file.file.id, b"metrics").get_storage_size() <= _LONGEST:
         text = attribute(file.file, "metrics")
     if not isinstance(text, str) or len(text) > _LONGEST:
-        raise file.gate.damaged("its metrics are not a text of numbers")
+        raise file.validated.damaged("its metrics are not a text of numbers")
     file.verify_attribute("@metrics", text)
     try:
         metrics = from_json(text)
     except (ValueError, AttributeError, RecursionError):
-        raise file.gate.damaged(f"its metrics are not a JSON object ({text:.40})") from None
+        raise file.validated.damaged(f"its metrics are not a JSON object ({text:.40})") from None
     for name, value in metrics.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise file.gate.damaged(f"its metrics say {str(value)[:40]!r} for {name}, which is not a number")
+            raise file.validated.damaged(f"its metrics say {str(value)[:40]!r} for {name}, which is not a number")
         if isinstance(value, int) and not math.isfinite(float(value)):
-            raise file.gate.damaged(f"its metrics say a number of {len(str(value))} digits for {name}")
+            raise file.validated.damaged(f"its metrics say a number of {len(str(value))} digits for {name}")
     return metrics
 
 
-def refuse_columns(gate: Gate, columns: dict[str, np.ndarray | None], population: int | None) -> None:
+def refuse_columns(file: ValidatedFile, columns: dict[str, np.ndarray | None], population: int | None) -> None:
     """Refuse columns of a cohort that contradict each other or themselves.
 
     Args:
@@ -204,18 +205,18 @@ def refuse_columns(gate: Gate, columns: dict[str, np.ndarray | None], population
     """
     sizes = {name: len(column) for name, column in columns.items() if column is not None}
     if len(set(sizes.values())) > 1:
-        raise gate.damaged(f"its columns have different lengths ({listed(f'{k} {n}' for k, n in sizes.items())})")
+        raise file.damaged(f"its columns have different lengths ({listed(f'{k} {n}' for k, n in sizes.items())})")
     ids, p = columns["client_ids"], columns["weights"]
     if ids is not None and len(ids):
         if (ids[1:] <= ids[:-1]).any():
-            raise gate.damaged(f"client_ids are not ascending ({listed(ids)})")
+            raise file.damaged(f"client_ids are not ascending ({listed(ids)})")
         if ids[0] < 0 or (population is not None and ids[-1] >= population):
             bound = "" if population is None else f", of clients 0 to {population - 1}"
-            raise gate.damaged(f"client_ids goes from {ids[0]} to {ids[-1]}{bound}")
+            raise file.damaged(f"client_ids goes from {ids[0]} to {ids[-1]}{bound}")
     for name in ("client_samples", "client_steps"):
         column = columns[name]
         if column is not None and (column < 0).any():
-            raise gate.damaged(f"{name} has {column.min()}, which counts nothing")
+            raise file.damaged(f"{name} has {column.min()}, which counts nothing")
     # the sum of C numbers between 0 and 1, each rounded, be it in float32
     if p is not None and len(p) and not (np.isfinite(p).all() and p.min() >= 0 and abs(p.sum() - 1) <= 1e-5):
-        raise gate.damaged(f"weights are p, none negative and their sum 1, but here they sum to {p.sum():g}")
+        raise file.damaged(f"weights are p, none negative and their sum 1, but here they sum to {p.sum():g}")

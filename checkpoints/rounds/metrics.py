@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..io.atomic import write_durably
-from ..io.own_files import append, refuse_strange
+from ..io.safe_write import append, refuse_strange
 from ..io.untrusted import RESULT, read_text
 
 #: ``metrics.csv``, for sentences
@@ -51,7 +51,7 @@ Metrics = Mapping[str, float | int | None]
 
 
 def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """The columns beside :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
+    """Return the columns beside :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
 
     >>> further([{"lr": 0.1}, {"lr": 0.1, "test_error_photo": 0.2, "note": 1}])
     ('test_error_photo',)
@@ -61,12 +61,13 @@ def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 
 def head_of(more: Sequence[str] = ()) -> str:
-    """The first line of a table with these further columns."""
+    """Return the first line of a table with these further columns."""
     return ",".join((*COLUMNS, *more, CHECK)) + "\n"
 
 
 def to_json(metrics: Metrics) -> str:
-    """One JSON object. What is no number (None, NaN) is null; infinities are 1e999, a number to every JSON reader.
+    """Return one JSON object. What is no number (None, NaN) is null; infinities are 1e999, a number to every JSON
+    reader.
 
     >>> to_json({"test_loss": float("nan"), "train_loss": float("inf"), "participants": 10})
     '{"test_loss": null, "train_loss": 1e999, "participants": 10}'
@@ -75,12 +76,12 @@ def to_json(metrics: Metrics) -> str:
 
 
 def from_json(text: str) -> dict[str, float | int | None]:
-    """The inverse of :func:`to_json`; null is NaN."""
+    """Invert :func:`to_json`; null is NaN."""
     return {name: math.nan if value is None else value for name, value in json.loads(text).items()}
 
 
 def to_row(round: int, metrics: Metrics, more: Sequence[str] = (), identity: str = "") -> str:
-    """One line of ``metrics.csv``; what does not apply, or is no number, is empty.
+    """Write one line of ``metrics.csv``; what does not apply, or is no number, is empty.
 
     Args:
         more: the table's further columns.
@@ -109,8 +110,8 @@ def append_row(path: Path, round: int, metrics: Metrics, more: Sequence[str] = (
         file.write(to_row(round, metrics, more, identity).encode())
 
 
-class Rows(NamedTuple):
-    """What lies in a table.
+class MetricRows(NamedTuple):
+    """The rows of a table of metrics.
 
     Attributes:
         own: the rows by round that were written for the run, NaN where empty.
@@ -126,12 +127,12 @@ class Rows(NamedTuple):
 
 
 def read_table(path: Path, identity: str = "") -> dict[int, dict[str, float]]:
-    """The rows by round, NaN where empty: those that :func:`read_rows` finds to be the run's own."""
+    """Read the rows by round, NaN where empty: those that :func:`read_rows` finds to be the run's own."""
     return read_rows(path, identity).own
 
 
-def read_rows(path: Path, identity: str = "") -> Rows:
-    """The rows of a table. No file is no row.
+def read_rows(path: Path, identity: str = "") -> MetricRows:
+    """Read the rows of a table. No file is no row.
 
     What is torn, not a row of numbers or another row than was written (its crc32 says so) is none of the run. Tables of
     other programs, and of fedscope before it wrote that column, have no crc32: they are believed where the run has no
@@ -143,16 +144,16 @@ def read_rows(path: Path, identity: str = "") -> Rows:
     try:
         text = read_text(path, TABLE, "restore it from a copy", RESULT, errors="replace")
     except FileNotFoundError:
-        return Rows({}, {}, 0, False)
+        return MetricRows({}, {}, 0, False)
     whole = text[: text.rfind("\n") + 1]  # a row without its line's end may lack digits
     head, *lines = whole.split("\n")
     names = _cells(head)
     lines = lines[:-1]  # what is behind the last line's end
     if not names:  # nothing is left of the table
-        return Rows({}, {}, len(lines), False)
+        return MetricRows({}, {}, len(lines), False)
     more, summed = tuple(names[len(COLUMNS) : -1]), names[-1] == CHECK
     if summed and (head + "\n" != head_of(more) or further([more]) != more):
-        return Rows({}, {}, len(lines), summed)
+        return MetricRows({}, {}, len(lines), summed)
     own: dict[int, dict[str, float]] = {}
     others: dict[int, dict[str, float]] = {}
     strange = 0
@@ -170,13 +171,13 @@ def read_rows(path: Path, identity: str = "") -> Rows:
             (own if is_own else others)[int(row["round"])] = row
         except (ValueError, KeyError, OverflowError):
             continue
-    return Rows(own, others, strange, summed)
+    return MetricRows(own, others, strange, summed)
 
 
 def to_arrays(
     rounds: Sequence[int], rows: Mapping[int, Metrics], of: Callable[[int], Metrics]
 ) -> dict[str, np.ndarray]:
-    """Each column over ``rounds``, float64, NaN where empty: from the table's rows, else from ``of(round)``."""
+    """Return each column over ``rounds``, float64, NaN where empty: from the table's rows, else from ``of(round)``."""
     known = [rows[t] if t in rows else of(t) for t in rounds]
     names = (*COLUMNS, *further(known))
     arrays = {name: np.array([_float(row.get(name)) for row in known], dtype=np.float64) for name in names}

@@ -11,17 +11,17 @@ import numpy as np
 
 from ..errors import FedscopeError
 from ..io.hdf5 import attribute
-from ..io.hdf5_validation import Stored
-from ..models.weights import BFLOAT16, Entry, Weights, from_bfloat16
+from ..io.hdf5_validation import ValidatedDataset
+from ..models.weights import BFLOAT16, TensorEntry, Weights, from_bfloat16
 from .reader import RoundFile
 from .writer import CLIENTS, SAMPLED, decode, is_encoded
 
 
 def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
-    """The models of a group that has a row a client, [C, P], by the places of their rows; or with None the only one of
-    another group, as ``start``, [P]."""
+    """Read the models of a group that has a row a client, [C, P], by the places of their rows; or with None the only
+    one of another group, as ``start``, [P]."""
     layout, lead = file.layout, () if places is None else (len(places),)
-    # all of it passes the gate before room is made for any of it
+    # all of it is validated before room is made for any of it
     opened = [open_entry(file, group, entry, stacked=places is not None) for entry in layout.entries]
     parameters = np.empty((*lead, layout.size), layout.dtype)
     buffers: dict[str, np.ndarray] = {}
@@ -40,7 +40,7 @@ def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> We
 
 
 def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray]:
-    """The clients' buffers, [C, \\*shape] by name, by the places of their rows."""
+    """Read the clients' buffers, [C, \\*shape] by name, by the places of their rows."""
     buffers: dict[str, np.ndarray] = {}
     for entry in file.layout.buffers:
         stored, code = open_entry(file, "clients", entry, stacked=True)
@@ -51,7 +51,7 @@ def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray
 
 
 def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
-    """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+    """Read a parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
     entry = file.layout.by_name[layer]
     stacked = which == "clients"
     stored, code = open_entry(file, which, entry, stacked=stacked)
@@ -62,12 +62,12 @@ def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
 
 
 def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
-    """Arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
+    """Read arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
     layout, state = file.layout, {}
     for name in file.names(group):
         path = f"{group}/{name}"
         kind = _kind(file, path)
-        if not file.gate.is_group(path):
+        if not file.validated.is_group(path):
             state[name] = file.array(path)
         elif kind == "model":
             entries = {e.name: file.array(f"{path}/{e.name}", np.dtype(e.dtype), e.shape) for e in layout.entries}
@@ -81,10 +81,10 @@ def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
 
 
 def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weights | np.ndarray:
-    """Some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
+    """Read some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
     path = f"client_state/{name}"
     kind = _kind(file, path)
-    if not file.gate.is_group(path):
+    if not file.validated.is_group(path):
         return file.rows(path, places)
     if kind == "vector":
         parts = [file.rows(f"{path}/{e.name}", places, e.shape) for e in file.layout.parameters]
@@ -93,33 +93,35 @@ def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weig
 
 
 def is_packed(file: RoundFile, path: str) -> bool:
-    """Whether a dataset is stored in another form than it has in memory."""
-    if not file.gate.has(path):
+    """Check whether a dataset is stored in another form than it has in memory."""
+    if not file.validated.has(path):
         return False
-    stored = file.gate.dataset(path, "biuf")
+    stored = file.validated.dataset(path, "biuf")
     return _is_coded(file, path) or stored.id.get_create_plist().get_nfilters() > 0
 
 
-class Code(NamedTuple):
+class ValueEncoding(NamedTuple):
     """A dataset's rows are no numbers but codes of this type; ``values`` makes numbers of a row, [n]."""
 
     dtype: np.dtype[Any]
     values: Callable[[np.ndarray], np.ndarray]
 
 
-def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> tuple[Stored, Code | None]:
-    """An entry of a group of models, and what its rows are where they are no numbers: the bits of bfloat16, or
-    differences from ``start``.
+def open_entry(
+    file: RoundFile, group: str, entry: TensorEntry, *, stacked: bool
+) -> tuple[ValidatedDataset, ValueEncoding | None]:
+    """Open an entry of a group of models; returns it and the encoding of its rows where they are no numbers: the bits
+    of bfloat16, or differences from ``start``.
 
     Raises:
-        FedscopeError: as the gate; an encoding that is not known.
+        FedscopeError: as :class:`ValidatedFile`; an encoding that is not known.
     """
     path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
     if entry.stored == BFLOAT16:
-        bits = Code(np.dtype(np.uint16), from_bfloat16)
-        return file.gate.dataset(path, bits.dtype, shape), bits
-    if not file.gate.has(path) or not _is_coded(file, path):
-        return file.gate.dataset(path, np.dtype(entry.stored or entry.dtype), shape), None
+        bits = ValueEncoding(np.dtype(np.uint16), from_bfloat16)
+        return file.validated.dataset(path, bits.dtype, shape), bits
+    if not file.validated.has(path) or not _is_coded(file, path):
+        return file.validated.dataset(path, np.dtype(entry.stored or entry.dtype), shape), None
     encoding = attribute(file.file[path], "encoding")
     if not isinstance(encoding, str) or encoding != "delta":
         raise FedscopeError(
@@ -127,19 +129,21 @@ def open_entry(file: RoundFile, group: str, entry: Entry, *, stacked: bool) -> t
             "pip install --upgrade fedscope"
         )
     if group not in (CLIENTS, SAMPLED) or entry.kind != "parameter" or not is_encoded(np.dtype(entry.dtype)):
-        raise file.gate.damaged(f"{path} claims to be differences, which only float32 parameters of clients can be")
-    if not file.gate.has("start"):
-        raise file.gate.damaged("its clients are differences from start, which is missing")
+        raise file.validated.damaged(
+            f"{path} claims to be differences, which only float32 parameters of clients can be"
+        )
+    if not file.validated.has("start"):
+        raise file.validated.damaged("its clients are differences from start, which is missing")
     start = file.array(f"start/{entry.name}", np.dtype(entry.dtype), entry.shape).reshape(-1)
-    code = Code(np.dtype(np.int32), lambda coded: decode(start, coded))
-    return file.gate.dataset(path, code.dtype, shape), code
+    code = ValueEncoding(np.dtype(np.int32), lambda coded: decode(start, coded))
+    return file.validated.dataset(path, code.dtype, shape), code
 
 
 def _is_coded(file: RoundFile, path: str) -> bool:
     return bool(h5py.h5a.exists(file.file.id, b"encoding", obj_name=path.encode()))
 
 
-def _row(file: RoundFile, stored: Stored, code: Code | None, place: int | None, out: Any) -> None:
+def _row(file: RoundFile, stored: ValidatedDataset, code: ValueEncoding | None, place: int | None, out: Any) -> None:
     if code is None:
         file.read(stored, place, out)
         return
@@ -149,13 +153,13 @@ def _row(file: RoundFile, stored: Stored, code: Code | None, place: int | None, 
 
 
 def _kind(file: RoundFile, path: str) -> str:
-    """What a group is said to hold: ``model``, ``vector``, or "" where it holds others."""
-    if not file.gate.has(path):
-        raise file.gate.damaged(f"it lacks {path}")
+    """Read a group's kind: ``model``, ``vector``, or "" where it holds others."""
+    if not file.validated.has(path):
+        raise file.validated.damaged(f"it lacks {path}")
     kind = ""
     if h5py.h5a.exists(file.file.id, b"kind", obj_name=path.encode()):
         kind = str(attribute(file.file[path], "kind"))
         file.verify_attribute(f"{path}@kind", kind)
     elif file.has_table and f"{path}@kind" in file.table.places:
-        raise file.gate.damaged(f"{path} does not say any more of what kind it is")
+        raise file.validated.damaged(f"{path} does not say any more of what kind it is")
     return kind

@@ -1,4 +1,4 @@
-"""An open round file: all that is read of it passes the gate, and its checksums once a process."""
+"""An open round file: everything read from it is validated, and its checksums are compared once a process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import FedscopeError
 from ..io import checksums
-from ..io.checksums import KIND, NONE, VERIFIED, Identity, Table
-from ..io.hdf5 import attribute, descriptor_of, reading
-from ..io.hdf5_validation import Gate, Stored
+from ..io.checksums import KIND, NONE, VERIFIED, ChecksumTable, FileState
+from ..io.hdf5 import attribute, descriptor_of, open_hdf5
+from ..io.hdf5_validation import ValidatedDataset, ValidatedFile
 from ..models.weights import Layout
 from .writer import FORMAT, VERSION
 
@@ -32,7 +32,7 @@ def open_round(path: Path, layout: Layout, *, anew: bool = False) -> Iterator[Ro
     Raises:
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
-    with reading(path, FORMAT, VERSION, _WHAT) as file:
+    with open_hdf5(path, FORMAT, VERSION, _WHAT) as file:
         yield RoundFile(file, path, layout, anew=anew)
 
 
@@ -49,26 +49,26 @@ class RoundFile:
 
     def __init__(self, file: Any, path: Path, layout: Layout, *, anew: bool = False) -> None:
         self.file, self.path, self.layout = file, path, layout
-        self.gate = Gate(file, path)
+        self.validated = ValidatedFile(file, path)
         self.ids: Sequence[int] | np.ndarray = ()
         self.has_table = checksums.has_table(file)
-        self._identity = Identity.of(path, descriptor_of(file))
+        self._identity = FileState.of(path, descriptor_of(file))
         self._marks = VERIFIED.marks(self._identity) if self.has_table and not anew else {}
-        self._table: Table | None = None
+        self._table: ChecksumTable | None = None
         self._sums: dict[str, dict[int, int]] = {}
 
     # --- what there is ---
 
     def names(self, group: str) -> list[str]:
-        """What a group holds, of which nothing may be missing or added since it was written."""
-        found = self.gate.names(group)
+        """List the names in a group, of which nothing may be missing or added since it was written."""
+        found = self.validated.names(group)
         if self.has_table and f"{group}/" not in self._marks:
             known = self.table.below(group)
             here = set(found) - {checksums.NAME}
             if here != known:
                 lost, added = sorted(known - here), sorted(here - known)
                 place = f"{group}/" if group else ""
-                raise self.gate.damaged(
+                raise self.validated.damaged(
                     f"it lacks {place}{lost[0]}" if lost else f"{place}{added[0]} is not what was written"
                 )
             self._marks[f"{group}/"] = 1
@@ -77,7 +77,7 @@ class RoundFile:
     # --- checksums ---
 
     @property
-    def table(self) -> Table:
+    def table(self) -> ChecksumTable:
         """The file's checksums.
 
         Raises:
@@ -90,13 +90,13 @@ class RoundFile:
             VERIFIED.keep(self._identity, self._table)
         return self._table
 
-    def _read_table(self) -> Table:
-        if not self.gate.has(checksums.NAME):
-            raise self.gate.damaged("its table of checksums is missing")
-        found = self.gate.dataset(checksums.NAME, "V")
+    def _read_table(self) -> ChecksumTable:
+        if not self.validated.has(checksums.NAME):
+            raise self.validated.damaged("its table of checksums is missing")
+        found = self.validated.dataset(checksums.NAME, "V")
         names = found.dtype.names or ()
         if names[:2] != ("path", "client") or len(names) != 3 or len(found.shape) != 1:
-            raise self.gate.damaged(f"{checksums.NAME} is not a table of checksums")
+            raise self.validated.damaged(f"{checksums.NAME} is not a table of checksums")
         if names[2] != KIND:
             raise FedscopeError(
                 f"{self.path} has checksums of the kind {names[2]}, which this fedscope does not know; upgrade it: "
@@ -104,20 +104,20 @@ class RoundFile:
             )
         wanted = [("path", "S"), ("client", "<i8"), (KIND, "<u8")]
         if any(not found.dtype[name].str.lstrip("|").startswith(kind) for name, kind in wanted):
-            raise self.gate.damaged(f"{checksums.NAME} is not a table of checksums")
+            raise self.validated.damaged(f"{checksums.NAME} is not a table of checksums")
         records = np.empty(found.shape, found.dtype)
         found.id.read(h5py.h5s.ALL, h5py.h5s.ALL, records, mtype=found.id.get_type())
         own = attribute(self.file[checksums.NAME], KIND)
         if own != checksums.own_checksum(records):
-            raise self.gate.damaged("its table of checksums is not what was written")
-        return Table(records)
+            raise self.validated.damaged("its table of checksums is not what was written")
+        return ChecksumTable(records)
 
     def wants(self, path: str, place: int = 0) -> bool:
-        """Whether a dataset, or a row of it, is still to be compared with its checksum."""
+        """Check whether a dataset, or a row of it, is still to be compared with its checksum."""
         return self.has_table and not self._marks.get(path, 0) >> place & 1
 
     def expected(self, path: str, client: int) -> int:
-        """The checksum that a value was written with.
+        """Return the checksum that a value was written with.
 
         Raises:
             FedscopeError: it was not written.
@@ -125,7 +125,7 @@ class RoundFile:
         if path not in self._sums:
             self._sums[path] = self.table.of(path)
         if client not in self._sums[path]:
-            raise self.gate.damaged(f"{_spoken(path, client)} is not in its table of checksums")
+            raise self.validated.damaged(f"{_describe_value(path, client)} is not in its table of checksums")
         return self._sums[path][client]
 
     def compare(self, path: str, place: int, client: int, found: int) -> None:
@@ -135,10 +135,12 @@ class RoundFile:
             FedscopeError: it is not.
         """
         if found != self.expected(path, client):
-            raise self.gate.damaged(f"{_spoken(path, client)} is not what was written (its checksum is another)")
+            raise self.validated.damaged(
+                f"{_describe_value(path, client)} is not what was written (its checksum is another)"
+            )
         self._marks[path] = self._marks.get(path, 0) | 1 << place
 
-    def verify(self, stored: Stored, place: int | None, value: np.ndarray) -> None:
+    def verify(self, stored: ValidatedDataset, place: int | None, value: np.ndarray) -> None:
         """Compare what was read, flat, of a dataset or of one of its rows, unless that was done before.
 
         Args:
@@ -163,23 +165,23 @@ class RoundFile:
 
     # --- what it holds ---
 
-    def read(self, stored: Stored, place: int | None, out: np.ndarray) -> None:
+    def read(self, stored: ValidatedDataset, place: int | None, out: np.ndarray) -> None:
         """Read a dataset, or a row of it, into ``out`` [n], converted to its dtype, and verify it."""
         read_row(stored.id, place, out)
         self.verify(stored, place, out)
 
     def array(self, path: str, types: str | np.dtype[Any] = "biufc", shape: tuple[int, ...] | None = None) -> Any:
-        """A dataset as an array of its own type, verified."""
-        stored = self.gate.dataset(path, types, shape)
+        """Read a dataset as an array of its own type, verified."""
+        stored = self.validated.dataset(path, types, shape)
         flat = np.empty(prod(stored.shape), stored.dtype.newbyteorder("="))
         self.read(stored, None, flat)
         return flat.reshape(stored.shape)
 
     def rows(self, path: str, places: Sequence[int], shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Rows of a dataset [C, ...] in the order asked for, verified."""
-        stored = self.gate.dataset(path, "biufc", None if shape is None else (len(self.ids), *shape))
+        stored = self.validated.dataset(path, "biufc", None if shape is None else (len(self.ids), *shape))
         if not stored.shape or stored.shape[0] != len(self.ids):
-            raise self.gate.damaged(f"{path} has shape {stored.shape}, but {len(self.ids)} clients took part")
+            raise self.validated.damaged(f"{path} has shape {stored.shape}, but {len(self.ids)} clients took part")
         made = np.empty((len(places), *stored.shape[1:]), stored.dtype.newbyteorder("="))
         for row, place in zip(made.reshape(len(places), -1), places, strict=True):
             self.read(stored, place, row)
@@ -203,7 +205,7 @@ def read_row(dataset: Any, k: int | None, out: np.ndarray) -> None:
     dataset.read(h5py.h5s.create_simple(shape or (1,)), space, out)
 
 
-def _spoken(path: str, client: int) -> str:
+def _describe_value(path: str, client: int) -> str:
     if client == NONE:
         owner, at, attribute = path.partition("@")
         return f"{owner or 'the file'}'s {attribute}" if at else path

@@ -1,4 +1,4 @@
-"""Which rounds are kept, and how much room they take."""
+"""Retention: which rounds and which of a round's clients are recorded, and how much room they take."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from typing import Literal
 import numpy as np
 
 from ..errors import FedscopeError, nearest
-from ..models.weights import Entry, Layout
+from ..models.weights import Layout, TensorEntry
 
 KNOWN = '"all", "none", "every:N", "last:N" or a list of rounds, as "1,20,last"'
 #: what ``record.clients`` takes besides
 SAMPLE = '"sample:m" (m clients of every round), '
-#: in :attr:`Policy.rounds`, the last round of the run
+#: in :attr:`RetentionPolicy.rounds`, the last round of the run
 LAST = 0
+#: the bit that no key of a sketch has, nor any other stream of this package
+_OWN = 1 << 63
 
 
 @dataclass(frozen=True)
-class Policy:
-    """Which rounds' models are recorded, ``record.clients`` and ``record.globals``, or measured, ``run.evaluate_all``.
+class RetentionPolicy:
+    """A choice of rounds: whose models are recorded, ``record.clients`` and ``record.globals``, or measured,
+    ``run.evaluate_all``.
 
-    >>> [t for t in range(1, 11) if Policy.parse("every:4").keeps(t, 10)]
+    >>> [t for t in range(1, 11) if RetentionPolicy.parse("every:4").keeps(t, 10)]
     [4, 8]
-    >>> [t for t in range(1, 11) if Policy.parse("last:2").keeps(t, 10)]
+    >>> [t for t in range(1, 11) if RetentionPolicy.parse("last:2").keeps(t, 10)]
     [9, 10]
-    >>> [t for t in range(1, 11) if Policy.parse("1,4,last").keeps(t, 10)]
+    >>> [t for t in range(1, 11) if RetentionPolicy.parse("1,4,last").keeps(t, 10)]
     [1, 4, 10]
-    >>> Policy.parse("sample:8").sampled, Policy.parse("every:4").sampled
+    >>> RetentionPolicy.parse("sample:8").sampled, RetentionPolicy.parse("every:4").sampled
     (8, 0)
     """
 
@@ -37,7 +40,7 @@ class Policy:
     rounds: tuple[int, ...] = ()
 
     @classmethod
-    def parse(cls, value: object, place: str = "record.clients") -> Policy:
+    def parse(cls, value: object, place: str = "record.clients") -> RetentionPolicy:
         """Read ``"all"``, ``"none"``, ``"every:N"``, ``"last:N"``, or rounds, as a list or as ``"1,20,last"``; of
         ``record.clients`` also ``"sample:m"``.
 
@@ -69,11 +72,11 @@ class Policy:
 
     @property
     def sampled(self) -> int:
-        """m, how many clients of every round are kept; 0 where the policy chooses rounds."""
+        """The number m of clients of every round that are recorded; 0 where the policy chooses rounds."""
         return self.count if self.kind == "sample" else 0
 
     def keeps(self, round: int, rounds_total: int) -> bool:
-        """Whether the policy keeps all of this round of a run of so many."""
+        """Check whether the policy records all of this round of a run of so many."""
         match self.kind:
             case "all":
                 return True
@@ -87,12 +90,31 @@ class Policy:
                 return round in self.rounds or (LAST in self.rounds and round == rounds_total)
 
 
+def draw_kept_clients(clients: int, count: int, *, seed: int, round: int) -> np.ndarray:
+    """Draw the clients of a round that are recorded: their places, ascending, [m], or all of [C] where m is not less.
+
+    Every client gets a number of 64 bits, drawn from (seed, round), and the m least ones are kept, so that every subset
+    of m is equally likely. The stream is its own: whether and how many are kept changes no number of the training, and
+    a resumed run draws as it would have. Keeping more in another run keeps these too.
+
+    Args:
+        clients: C, of the round.
+        count: m.
+        seed: ``data.seed``, which draws cohorts too, so that runs of other methods keep the same clients.
+
+    >>> [draw_kept_clients(clients, count, seed=0, round=1).tolist() for clients, count in ((10, 3), (10, 4), (2, 3))]
+    [[0, 2, 7], [0, 2, 5, 7], [0, 1]]
+    """
+    draws = np.random.Philox(key=np.array([seed % 2**64, _OWN | round], np.uint64)).random_raw(clients)
+    return np.sort(np.argsort(draws, kind="stable")[:count])
+
+
 def size_on_disk(
     layout: Layout,
     cohort: int,
     rounds: int,
-    clients: Policy,
-    globals_: Policy,
+    clients: RetentionPolicy,
+    globals_: RetentionPolicy,
     *,
     after: int = 0,
     client_vectors: int = 0,
@@ -102,8 +124,8 @@ def size_on_disk(
     population: int = 0,
     sketch: int = 0,
 ) -> int:
-    """About how many bytes a run takes, uncompressed: per kept round C clients (or a sample of m), and start, global
-    and averaged.
+    """Estimate the bytes that a run takes, uncompressed: per recorded round C clients (or a sample of m), and start,
+    global and averaged.
 
     20 ResNet-18 clients over 1,000 rounds are 0.9 TB, and their globals 0.13 TB more.
 
@@ -146,5 +168,5 @@ def size_on_disk(
     return total
 
 
-def _bytes(entry: Entry) -> int:
+def _bytes(entry: TensorEntry) -> int:
     return prod(entry.shape) * np.dtype(entry.dtype).itemsize

@@ -1,4 +1,4 @@
-"""One round at rest: what can be read of its file."""
+"""A stored round and the models, numbers and states in its file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FedscopeError, listed
 from ..models.weights import Layout, Weights
-from .metadata import Head, read_head, read_names, read_sketch, read_whole_sketch
+from .metadata import RoundMetadata, read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import is_packed, read_client_state, read_layer, read_models, read_state
 from .reader import RoundFile, open_round
 from .writer import CLIENTS, MODELS, SAMPLED
@@ -55,19 +55,19 @@ class Round:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """What there is: all that a list of many rounds asks for."""
+        """The names in the file: all that a list of many rounds asks for."""
         with open_round(self.path, self.layout) as file:
             return read_names(file, self.number, self.identity)
 
     @cached_property
-    def _head(self) -> Head:
+    def _metadata(self) -> RoundMetadata:
         """All that is small: a round's file never changes."""
         with open_round(self.path, self.layout) as file:
-            return read_head(file, self.number, self.population, self.identity)
+            return read_metadata(file, self.number, self.population, self.identity)
 
     @contextmanager
     def open(self, *, stacked: bool = False, group: str = CLIENTS) -> Iterator[RoundFile]:
-        """Its file, for those who read rows by themselves.
+        """Open its file, for those who read rows by themselves.
 
         Args:
             stacked: whether what is read has a row a client.
@@ -76,35 +76,35 @@ class Round:
         Raises:
             FedscopeError: it cannot be read; it does not say who took part.
         """
-        self._head  # noqa: B018 (nothing is believed of a file whose head contradicts itself)
+        self._metadata  # noqa: B018 (nothing is believed of a file whose metadata contradict each other)
         ids = () if not stacked else self.sampled_ids if group == SAMPLED else self.client_ids
         with open_round(self.path, self.layout) as file:
             file.ids = ids
             yield file
 
     def has(self, name: str) -> bool:
-        """Whether the file holds a column of numbers: ``client_steps`` and ``client_loss`` may be missing."""
-        return self._head.columns[name] is not None
+        """Check whether the file holds a column of numbers: ``client_steps`` and ``client_loss`` may be missing."""
+        return self._metadata.columns[name] is not None
 
     def _need(self, name: str) -> np.ndarray:
-        value = self._head.columns[name]
+        value = self._metadata.columns[name]
         if value is None:
             raise FedscopeError(f"{self.label} has no {name}: the program that recorded it left them out")
         return value
 
     @property
     def client_ids(self) -> np.ndarray:
-        """Who took part, [C] int64, ascending."""
+        """The ids of the clients that took part, [C] int64, ascending."""
         return self._need("client_ids")
 
     @property
     def client_samples(self) -> np.ndarray:
-        """How many samples each had, [C] int64."""
+        """The number of samples of each client, [C] int64."""
         return self._need("client_samples")
 
     @property
     def client_steps(self) -> np.ndarray:
-        """How many local steps each took, [C] int64; a foreign run may lack them."""
+        """The number of local steps of each client, [C] int64; a foreign run may lack them."""
         return self._need("client_steps")
 
     @property
@@ -120,7 +120,7 @@ class Round:
     @property
     def metrics(self) -> dict[str, float | int | None]:
         """The round's numbers by name; NaN where there is none."""
-        return dict(self._head.metrics)
+        return dict(self._metadata.metrics)
 
     @property
     def all_client_test_error(self) -> np.ndarray | None:
@@ -128,20 +128,20 @@ class Round:
 
         Measured in the rounds that ``run.evaluate_all`` asks for.
         """
-        return self._head.all_client_test_error
+        return self._metadata.all_client_test_error
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Which of ``start``, ``global`` and ``averaged`` were recorded."""
+        """The names of the recorded models among ``start``, ``global`` and ``averaged``."""
         return tuple(name for name in MODELS if name in self._names)
 
     @property
     def has_sketch(self) -> bool:
-        """Whether sketches of the clients' updates were recorded (``record.sketch``)."""
+        """True if sketches of the clients' updates were recorded (``record.sketch``)."""
         return "sketch" in self._names
 
     def sketch(self) -> np.ndarray:
-        """The sketches of the clients' updates, [C, k] float32, in the order of ``client_ids``; see
+        """Return the sketches of the clients' updates, [C, k] float32, in the order of ``client_ids``; see
         :func:`fedscope.checkpoints.rounds.sketches.sketch`.
 
         Raises:
@@ -154,11 +154,12 @@ class Round:
 
     @property
     def whole_sketches(self) -> tuple[str, ...]:
-        """Of which of ``start``, ``global`` and ``averaged`` there are sketches, whether or not they were recorded."""
+        """The names among ``start``, ``global`` and ``averaged`` of which there are sketches, whether or not the models
+        were recorded."""
         return tuple(name for name in MODELS if f"{name}_sketch" in self._names)
 
     def whole_sketch(self, which: str) -> np.ndarray:
-        """The sketch of ``start``, ``global`` or ``averaged`` itself, [k] float64; see
+        """Return the sketch of ``start``, ``global`` or ``averaged`` itself, [k] float64; see
         :func:`fedscope.checkpoints.rounds.sketches.sketch_whole`.
 
         Raises:
@@ -171,30 +172,30 @@ class Round:
 
     @property
     def has_clients(self) -> bool:
-        """Whether the models of all clients were recorded."""
+        """True if the models of all clients were recorded."""
         return CLIENTS in self._names
 
     @property
     def has_sample(self) -> bool:
-        """Whether the models of some clients were recorded, and not those of all (``record.clients = sample:m``)."""
+        """True if the models of some clients were recorded, and not those of all (``record.clients = sample:m``)."""
         return SAMPLED in self._names and not self.has_clients
 
     @property
     def sampled_ids(self) -> np.ndarray:
-        """Whose models were recorded where not all were, [m] int64, ascending; [0] elsewhere."""
-        ids = self._head.sampled_ids if self.has_sample else None
+        """The ids of the clients whose models were recorded where not all were, [m] int64, ascending; [0] elsewhere."""
+        ids = self._metadata.sampled_ids if self.has_sample else None
         return np.zeros(0, np.int64) if ids is None else ids
 
     @property
     def is_packed(self) -> bool:
-        """Whether its clients are stored in another form than they have in memory (``record.compression``)."""
+        """True if its clients are stored in another form than they have in memory (``record.compression``)."""
         with self.open() as file:
             entries = self.layout.entries
             group = SAMPLED if self.has_sample else CLIENTS
             return any(entry.stored or is_packed(file, f"{group}/{entry.name}") for entry in entries)
 
     def read(self, which: str) -> Weights:
-        """One model [P]: ``start``, ``global`` or ``averaged``.
+        """Return one model [P]: ``start``, ``global`` or ``averaged``.
 
         Raises:
             FedscopeError: it was not recorded; says which were.
@@ -211,7 +212,8 @@ class Round:
             raise FedscopeError(f"{self.label}/{which}: round {self.number} recorded {have}")
 
     def clients(self, ids: Sequence[int] | np.ndarray | None = None) -> Weights:
-        """The clients' models after local training, [C, P]: all in the order of ``client_ids``, or those asked for.
+        """Return the clients' models after local training, [C, P]: all in the order of ``client_ids``, or those asked
+        for.
 
         Raises:
             FedscopeError: they were not recorded, or not those of all that are asked for (says whose were); a client
@@ -233,7 +235,8 @@ class Round:
             )
 
     def sampled(self) -> Weights:
-        """The models of the clients that were recorded where not all were, [m, P], in the order of ``sampled_ids``.
+        """Return the models of the clients that were recorded where not all were, [m, P], in the order of
+        ``sampled_ids``.
 
         Raises:
             FedscopeError: there is no sample; all clients were recorded, or none.
@@ -248,7 +251,7 @@ class Round:
             return read_models(file, group, places)
 
     def _places(self, ids: Sequence[int] | np.ndarray | None, kept: np.ndarray | None = None) -> Sequence[int]:
-        """The places of clients among those that took part, or among those that were kept."""
+        """Return the places of clients among those that took part, or among those that were kept."""
         if ids is None:
             return range(len(self.client_ids))
         among = self.client_ids if kept is None else kept
@@ -261,36 +264,38 @@ class Round:
         return [place[int(k)] for k in ids]
 
     def client(self, id: int) -> Weights:
-        """One client's model [P]; only its row is read. Raises as :meth:`clients`."""
+        """Return one client's model [P]; only its row is read. Raises as :meth:`clients`."""
         return self.clients([id]).row(0)
 
     def rows_of(self, which: str, layer: str) -> Iterator[np.ndarray]:
-        """A parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+        """Yield a parameter of every client, flat and one after the other; or of ``start``, ``global`` or
+        ``averaged``."""
         with self.open(stacked=which == "clients") as file:
             yield from read_layer(file, which, layer)
 
     def state(self) -> dict[str, Any]:
-        """The server's state after the round: arrays (vectors are [P]), models, or mappings of them, by name."""
+        """Return the server's state after the round: arrays (vectors are [P]), models, or mappings of them, by name."""
         with self.open() as file:
             return read_state(file)
 
     @property
     def has_mean(self) -> bool:
-        """Whether the state of the average over rounds holds the clients' mean of the round."""
-        return self._head.has_mean
+        """True if the state of the average over rounds holds the clients' mean of the round."""
+        return self._metadata.has_mean
 
     @property
     def is_round(self) -> bool:
-        """Whether it is the round's own file, not one of those kept beside it for a resume."""
+        """True if it is the round's own file, not one of those kept next to it for a resume."""
         return self.path.parent.name == "rounds"
 
     @property
     def client_states(self) -> tuple[str, ...]:
         """The names of what this round's clients keep for their next participation."""
-        return self._head.client_states
+        return self._metadata.client_states
 
     def client_state(self, name: str, ids: Sequence[int] | np.ndarray | None = None) -> Weights | np.ndarray:
-        """What this round's clients keep: models or vectors [C, P], or arrays [C, ...], in the order asked for.
+        """Read a state that this round's clients keep: models or vectors [C, P], or arrays [C, ...], in the order asked
+        for.
 
         Raises:
             FedscopeError: the method keeps none of that name; says which it keeps. A client that did not take part.
@@ -304,7 +309,7 @@ class Round:
 
 
 def few_of(round_: Round) -> str:
-    """A clause for refusals: whose models a round kept, of how many."""
+    """Return a clause for refusals: whose models a round kept, of how many."""
     ids = round_.sampled_ids
     which = f"client {ids[0]}" if len(ids) == 1 else f"clients {listed(ids, 6)}"
     return (

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import FedscopeError
 from ..models.weights import Layout
-from .disk_matrix import on_disk
+from .disk_matrix import as_disk_matrix
 
 #: how many numbers a sketch may have: with fewer a cosine is off by a quarter and more
 LEAST, MOST = 16, 1_000_000
@@ -39,8 +39,8 @@ def sketch(layout: Layout, start: np.ndarray, clients: np.ndarray, k: int) -> np
         start: [P]; clients: [C, P].
         k: numbers a client.
 
-    >>> from fedscope.checkpoints import Entry
-    >>> layout = Layout((Entry("w", (3000,), "float32", "parameter"),))
+    >>> from fedscope.checkpoints import TensorEntry
+    >>> layout = Layout((TensorEntry("w", (3000,), "float32", "parameter"),))
     >>> start, moved = np.zeros(3000, np.float32), np.ones((1, 3000), np.float32)
     >>> found = sketch(layout, start, moved, 1024)
     >>> found.shape, bool(abs((found**2).sum() / 3000 - 1) < 3 * (2 / 1024) ** 0.5)
@@ -51,7 +51,8 @@ def sketch(layout: Layout, start: np.ndarray, clients: np.ndarray, k: int) -> np
 
 
 def sketch_updates(layout: Layout, start: Model, clients: Sequence[Model], k: int) -> np.ndarray:
-    """The same of models that lie in no vectors [P], parameter by parameter; nothing is held but a block of one.
+    """Sketch the updates of models that lie in no vectors [P], parameter by parameter; nothing is held but a block of
+    one.
 
     Args:
         layout: whose parameters, in its order, the buckets and signs are drawn for.
@@ -65,8 +66,8 @@ def sketch_whole(layout: Layout, models: Sequence[Model], k: int) -> np.ndarray:
 
     In float64, because the way between two models is short beside both.
 
-    >>> from fedscope.checkpoints import Entry
-    >>> layout = Layout((Entry("w", (50,), "float32", "parameter"),))
+    >>> from fedscope.checkpoints import TensorEntry
+    >>> layout = Layout((TensorEntry("w", (50,), "float32", "parameter"),))
     >>> start, moved = np.linspace(1, 2, 50), np.linspace(1, 3, 50)
     >>> one, other = sketch_whole(layout, [reader(layout, start), reader(layout, moved)], 16)
     >>> bool(np.allclose(other - one, sketch(layout, start, moved[None], 16)[0], atol=1e-5))
@@ -78,13 +79,13 @@ def sketch_whole(layout: Layout, models: Sequence[Model], k: int) -> np.ndarray:
 
 
 def reader(layout: Layout, vector: np.ndarray) -> Model:
-    """A model that lies in a vector [P]."""
+    """Make a reader of a model that lies in a vector [P]."""
     return lambda name, part: vector[layout.slices[name]][part]
 
 
 def _row_reader(layout: Layout, clients: np.ndarray, row: int) -> Model:
-    """One of several models [C, P]; of those on the disk what is asked for is read."""
-    there = on_disk(clients)
+    """Make a reader of one of several models [C, P]; of those on the disk what is asked for is read."""
+    there = as_disk_matrix(clients)
     if there is None:
         return reader(layout, clients[row])
 
@@ -123,7 +124,7 @@ def refuse_size(k: int, place: str) -> None:
 
 
 def _blocks(layout: Layout, k: int) -> Iterator[tuple[str, slice, np.ndarray, np.ndarray]]:
-    """A parameter's name, where a block of it begins and ends, its buckets and its signs."""
+    """Yield a parameter's name, where a block of it begins and ends, its buckets and its signs."""
     for layer, (name, where) in enumerate(layout.slices.items()):
         size = where.stop - where.start
         for block, begin in enumerate(range(0, size, BLOCK)):

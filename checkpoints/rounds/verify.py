@@ -10,17 +10,17 @@ import numpy as np
 from ..errors import FedscopeError
 from ..io import checksums
 from ..io.hdf5_validation import DamagedError
-from ..runs.identity import read_identity
-from .metadata import read_head, read_names, read_sketch, read_whole_sketch
+from .metadata import read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import open_entry, read_client_state, read_state
 from .reader import RoundFile, open_round
 from .round import Round
+from .run_identity import read_identity
 from .writer import CLIENTS, MODELS, SAMPLED
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What became of a file's check.
+class RoundCheck:
+    """The outcome of a file's check.
 
     Attributes:
         checksums: how many were compared; None of a file that was written without.
@@ -33,7 +33,7 @@ class Checked:
     identity: str = ""
 
 
-def check_round(round_: Round) -> Checked:
+def check_round(round_: Round) -> RoundCheck:
     """Compare all of a round's file with its checksums, and what it holds with the run's layout; a row at a time.
 
     What this process has verified before is read and compared again.
@@ -53,19 +53,19 @@ def check_round(round_: Round) -> Checked:
             compared = None if compared is None else compared + attributes
     except FedscopeError as error:
         faults.append(_clause(error))
-    return Checked(compared, tuple(dict.fromkeys(faults)), identity)
+    return RoundCheck(compared, tuple(dict.fromkeys(faults)), identity)
 
 
 def _compare(file: RoundFile, path: str, clients: np.ndarray, faults: list[str]) -> int:
     """Compare one dataset, or each of its rows, and return how many checksums that were."""
     try:
-        stored = file.gate.dataset(path, "biufc")
+        stored = file.validated.dataset(path, "biufc")
         if clients[0] == checksums.NONE:
             file.array(path)
         else:
             file.ids = clients.tolist()  # as they were written, whatever has become of client_ids
             if stored.shape[:1] != clients.shape:
-                raise file.gate.damaged(f"{path} has shape {stored.shape}, but {len(clients)} rows were written")
+                raise file.validated.damaged(f"{path} has shape {stored.shape}, but {len(clients)} rows were written")
             for place in range(len(clients)):
                 try:
                     file.rows(path, [place])
@@ -80,13 +80,13 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
     """Look at all that the file says of itself as its readers do, and return how many checksums attributes had."""
     try:
         there = read_names(file, round_.number, round_.identity)
-        head = read_head(file, round_.number, round_.population, round_.identity)
+        metadata = read_metadata(file, round_.number, round_.population, round_.identity)
     except FedscopeError as error:
         faults.append(_clause(error))
         return 0
-    ids = head.columns["client_ids"]
+    ids = metadata.columns["client_ids"]
     cohort: Sequence[int] | np.ndarray = () if ids is None else ids
-    rows = {CLIENTS: cohort, SAMPLED: () if head.sampled_ids is None else head.sampled_ids}
+    rows = {CLIENTS: cohort, SAMPLED: () if metadata.sampled_ids is None else metadata.sampled_ids}
     for group in (*MODELS, CLIENTS, SAMPLED):
         file.ids = rows.get(group, ())
         for entry in file.layout.entries if group in there else ():
@@ -102,7 +102,7 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
                 if f"{name}_sketch" in there:
                     read_whole_sketch(file, name)
         read_state(file)
-        for name in head.client_states:
+        for name in metadata.client_states:
             read_client_state(file, name, range(len(file.ids))[:1])
     except FedscopeError as error:
         faults.append(_clause(error))

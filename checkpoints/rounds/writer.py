@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..io.checksums import Sums
-from ..io.hdf5 import writing
+from ..io.checksums import ChecksumWriter
+from ..io.hdf5 import write_hdf5
 from ..models.weights import Layout, Weights
-from ..runs import identity as run_identity
+from . import run_identity
 from .metrics import Metrics, to_json
 
 FORMAT, VERSION = "fedscope-round", 1
@@ -82,10 +82,10 @@ def write_round(
     models = (record.start, record.global_, record.averaged)
     others = (record.clients, record.sampled)
     layout = layout or next((model.layout for model in (*models, *others) if model is not None), None)
-    compress, sums = compression == "delta", Sums(np.asarray(record.client_ids))
-    with writing(path) as file:
+    compress, sums = compression == "delta", ChecksumWriter(np.asarray(record.client_ids))
+    with write_hdf5(path) as file:
         columns = {name: getattr(record, name) for name in _COLUMNS}
-        write_head(file, record.round, record.metrics, columns, sums, identity)
+        write_metadata(file, record.round, record.metrics, columns, sums, identity)
         if record.all_client_test_error is not None:
             values = np.asarray(record.all_client_test_error, dtype="f8")
             sums.add(file.create_dataset("all_client_test_error", data=values), values)
@@ -107,12 +107,12 @@ def write_round(
         sums.write(file)
 
 
-def write_head(
+def write_metadata(
     file: Any,
     number: int,
     metrics: Metrics,
     columns: Mapping[str, np.ndarray | None],
-    sums: Sums,
+    sums: ChecksumWriter,
     identity: str = "",
 ) -> None:
     """Write what a round's file says of itself, its numbers, and the columns of its clients but those that are None."""
@@ -129,19 +129,19 @@ def write_head(
             sums.add(file.create_dataset(name, data=values), values)
 
 
-def write_sketches(file: Any, clients: np.ndarray, whole: Mapping[str, np.ndarray], sums: Sums) -> None:
+def write_sketches(file: Any, clients: np.ndarray, whole: Mapping[str, np.ndarray], sums: ChecksumWriter) -> None:
     """Write the sketches of a round: of the clients' updates, and of its single models by name."""
     for name, values in {"sketch": clients, **{f"{name}_sketch": values for name, values in whole.items()}}.items():
         sums.add(file.create_dataset(name, data=values), values)
 
 
-def write_sampled_ids(file: Any, ids: np.ndarray, sums: Sums) -> None:
+def write_sampled_ids(file: Any, ids: np.ndarray, sums: ChecksumWriter) -> None:
     """Write whose models a round's file has, where it has not those of all."""
     values = np.asarray(ids, "i8")
     sums.add(file.create_dataset(SAMPLED_IDS, data=values), values)
 
 
-def _write_model(group: Any, model: Weights, sums: Sums) -> None:
+def _write_model(group: Any, model: Weights, sums: ChecksumWriter) -> None:
     arrays = model.arrays()
     for entry in model.layout.entries:
         values = np.asarray(arrays[entry.name], dtype=entry.dtype)
@@ -153,7 +153,7 @@ def _write_clients(
     clients: Weights,
     start: Weights | None,
     compress: bool,
-    sums: Sums,
+    sums: ChecksumWriter,
     ids: np.ndarray | None = None,
 ) -> None:
     layout = clients.layout
@@ -172,7 +172,7 @@ def _write_clients(
             write_rows(group, entry.name, rows, entry.shape, entry.dtype, compress, sums, ids)
 
 
-def write_state(parent: Any, state: State, layout: Layout | None, sums: Sums) -> None:
+def write_state(parent: Any, state: State, layout: Layout | None, sums: ChecksumWriter) -> None:
     """Write a state into a group: a vector [P] and a model parameter by parameter, as models lie, all else as it is."""
     for name, value in state.items():
         if isinstance(value, Mapping):
@@ -190,7 +190,7 @@ def write_state(parent: Any, state: State, layout: Layout | None, sums: Sums) ->
 
 
 def write_client_states(
-    parent: Any, states: Mapping[str, Weights | np.ndarray], layout: Layout | None, sums: Sums
+    parent: Any, states: Mapping[str, Weights | np.ndarray], layout: Layout | None, sums: ChecksumWriter
 ) -> None:
     """Write what each of C clients keeps: models and vectors [C, P] by parameter, arrays [C, ...] as they are."""
     for name, rows in states.items():
@@ -210,14 +210,14 @@ def _is_vector(array: np.ndarray, layout: Layout, dimensions: int) -> bool:
     return array.ndim == dimensions and array.shape[-1] == layout.size
 
 
-def _group(parent: Any, name: str, kind: str, sums: Sums) -> Any:
+def _group(parent: Any, name: str, kind: str, sums: ChecksumWriter) -> Any:
     group = parent.create_group(name)
     group.attrs["kind"] = kind
     sums.add_attribute(group, "kind", kind)
     return group
 
 
-def _write_entries(group: Any, rows: np.ndarray, layout: Layout, sums: Sums) -> None:
+def _write_entries(group: Any, rows: np.ndarray, layout: Layout, sums: ChecksumWriter) -> None:
     for entry in layout.parameters:
         values = rows[:, layout.slices[entry.name]]
         write_rows(group, entry.name, values, entry.shape, rows.dtype.name, False, sums)
@@ -244,7 +244,7 @@ def write_rows(
     shape: tuple[int, ...],
     dtype: str,
     compress: bool = False,
-    sums: Sums | None = None,
+    sums: ChecksumWriter | None = None,
     ids: np.ndarray | None = None,
 ) -> Any:
     """One dataset [C, \\*shape] of rows [C, n], chunk (1, \\*shape), each row written straight from where it lies.
@@ -276,7 +276,8 @@ def write_rows(
 
 
 def encode(start: np.ndarray, clients: np.ndarray) -> np.ndarray:
-    """The zigzag code of the difference between bit patterns, int32, for float32; other dtypes stay as they are.
+    """Compute the zigzag code of the difference between bit patterns, int32, for float32; other dtypes stay as they
+    are.
 
     d = bits(client) - bits(start) mod 2^32, stored as (d << 1) ^ (d >> 31): small differences of either sign become
     small codes, whose high bytes are zero, which shuffle + gzip shrinks (1.6 to 2.0 times as measured).
@@ -295,7 +296,7 @@ def encode(start: np.ndarray, clients: np.ndarray) -> np.ndarray:
 
 
 def decode(start: np.ndarray, coded: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`encode`, bit for bit (NaN payloads and the sign of zero included)."""
+    """Invert :func:`encode`, bit for bit (NaN payloads and the sign of zero included)."""
     if not is_encoded(start.dtype):
         return coded
     code = coded.view(np.uint32)
@@ -305,5 +306,5 @@ def decode(start: np.ndarray, coded: np.ndarray) -> np.ndarray:
 
 
 def is_encoded(dtype: np.dtype[np.generic]) -> bool:
-    """Whether values of this dtype are stored as differences."""
+    """Check whether values of this dtype are stored as differences."""
     return dtype == np.dtype(np.float32)

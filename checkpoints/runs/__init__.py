@@ -1,5 +1,8 @@
 """A stored run: its folder, ``run.json``, partition, identity and addresses."""
 
+from typing import TYPE_CHECKING
+
 from ...moved import attributes_of
 
-__getattr__ = attributes_of(__name__, "run")
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = attributes_of(__name__, "run")

@@ -112,7 +112,7 @@ def parse_address(address: str) -> Address:
 
 
 def _inside(folder: Path) -> str:
-    """What a folder holds of models, where it is not one model's."""
+    """Name the models in a folder, where it is not one model's."""
     if not folder.is_dir():
         return ""
     names = model_names(folder, SUFFIXES)
@@ -120,7 +120,7 @@ def _inside(folder: Path) -> str:
 
 
 def file_label(address: str) -> str:
-    """A short name of a model's file or folder.
+    """Shorten the name of a model's file or folder.
 
     >>> file_label("nets/best.pt"), file_label("nets/ckpt.pt:teacher")
     ('best', 'ckpt:teacher')
@@ -160,7 +160,7 @@ def distinct_labels(labels: Sequence[str], files: Sequence[str]) -> list[str]:
 
 
 def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Model:
-    """The model that an address names.
+    """Load the model that an address names.
 
     Args:
         layout: of the expected model, for files that hold no names (Flower's ``.npz``); others are checked against it,
@@ -186,8 +186,8 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
     name = _name(which, parsed.clients)
     label = f"{run.name}@{round_.number}" + (f"/{name}" if parsed.which else "")
     prefix = {"global": "test", "averaged": "averaged_test"}.get(which)
-    loss = _recorded(round_, f"{prefix}_loss") if prefix else None
-    error = _recorded(round_, f"{prefix}_error") if prefix else None
+    loss = _recorded_metric(round_, f"{prefix}_loss") if prefix else None
+    error = _recorded_metric(round_, f"{prefix}_error") if prefix else None
     return Model(label, address, weights, run, round_.number, name, loss, error)
 
 
@@ -216,6 +216,6 @@ def _name(which: str, clients: tuple[int, ...]) -> str:
     return which
 
 
-def _recorded(round_: Round, name: str) -> float | None:
+def _recorded_metric(round_: Round, name: str) -> float | None:
     value = round_.metrics.get(name)
     return None if value is None or math.isnan(value) else float(value)

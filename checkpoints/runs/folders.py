@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from ..errors import FedscopeError
 from ..io.atomic import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
-from ..io.own_files import refuse_linked
+from ..io.safe_write import refuse_linked
 from ..io.untrusted import lost_link, read_json
 from ..models.weights import Layout
 from ..rounds.metrics import write_table
-from .info import FORMAT, VERSION, sealed
+from .info import FORMAT, VERSION, seal
 from .partition import Partition
 from .run import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, visible_rounds
 
@@ -101,7 +101,7 @@ def fill_run(
     write_table(path / "metrics.csv", (), info.get("identity", ""))
     with write_durably(path / "run.json") as temporary:
         head = {"format": FORMAT, "version": VERSION}
-        said = sealed(path, {**head, **info, **head})
+        said = seal(path, {**head, **info, **head})
         temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     sync(path.parent)
 
@@ -162,7 +162,7 @@ def _count(rounds: tuple[int, ...]) -> str:
 
 
 def _is_run(file: Path) -> bool:
-    """Whether it is a run of ours, of whatever version, even one that this fedscope cannot read."""
+    """Check whether a folder is a run of ours, of whatever version, even one that this fedscope cannot read."""
     try:
         info = read_json(file, "a run's run.json", "give another --out")
     except (OSError, FedscopeError):
@@ -171,7 +171,7 @@ def _is_run(file: Path) -> bool:
 
 
 def _is_trained(file: Path) -> bool:
-    """Whether it is a run that was trained here, which can be resumed."""
+    """Check whether it is a run that was trained here, which can be resumed."""
     return _is_run(file) and "source" not in read_json(file, "a run's run.json", "give another --out")
 
 
@@ -179,40 +179,40 @@ def _write_config(path: Path, config: Mapping[str, Any]) -> None:
     import tomli_w
 
     with write_durably(path) as temporary:
-        temporary.write_text(tomli_w.dumps(_without_none(config)), encoding="utf-8", newline="")
+        temporary.write_text(tomli_w.dumps(_drop_none(config)), encoding="utf-8", newline="")
 
 
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none(table: Mapping[str, Any]) -> dict[str, Any]:
     """TOML has no null: a key without a value is left out."""
     return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
+        key: _drop_none(value) if isinstance(value, Mapping) else value
         for key, value in table.items()
         if value is not None
     }
 
 
 def find_runs(folder: Path | str) -> list[Run]:
-    """All runs in a folder and below it, by path; hidden folders and what only looks like a run are left out.
+    """Find all runs in a folder and below it, by path; hidden folders and what only looks like a run are left out.
 
     Links are followed, two folders deep. A run that is reached twice is listed once, by its own path rather than by a
     link's.
     """
-    return sorted(_walk(Path(folder), _opened), key=lambda run: run.path)
+    return sorted(_walk(Path(folder), _open), key=lambda run: run.path)
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:
-    """The folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged, beside which rounds still lie."""
-    return sorted(_walk(Path(folder), _kept))
+    """Find the folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged but that still hold rounds."""
+    return sorted(_walk(Path(folder), _kept_files))
 
 
-def _opened(folder: Path) -> Run | None:
+def _open(folder: Path) -> Run | None:
     with suppress(FedscopeError):  # something else of that name, below which there may be runs
         return Run.open(folder)
     return None
 
 
-def _kept(folder: Path) -> Path | None:
-    return folder if (folder / "rounds").is_dir() or _opened(folder) is not None else None
+def _kept_files(folder: Path) -> Path | None:
+    return folder if (folder / "rounds").is_dir() or _open(folder) is not None else None
 
 
 def _walk(top: Path, take: Callable[[Path], T | None]) -> list[T]:

@@ -52,9 +52,9 @@ def read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def sealed(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``run.json`` says, with ``files``: the sha256 of the files that are written once, by name, of those that are
-    there, and of itself, which is that of the rest as JSON with sorted keys and no spaces."""
+def seal(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Add ``files`` to ``run.json``: the sha256 of the files that are written once, by name, of those that are there,
+    and of itself, which is that of the rest as JSON with sorted keys and no spaces."""
     files = {name: sha256_of(path / name) for name in SEALED if (path / name).exists()}
     said: dict[str, Any] = json.loads(json.dumps({**info, "files": files}))
     files["run.json"] = _own(said)
@@ -89,7 +89,7 @@ def refuse_broken_seal(path: Path, name: str, info: Mapping[str, Any]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file, as hexadecimal digits."""
+    """Compute the sha256 of a file, as hexadecimal digits."""
     with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -102,7 +102,8 @@ def _text(value: Any) -> bool:
 
 
 def _identity(value: Any) -> bool:
-    """As :func:`~fedscope.checkpoints.runs.identity.read_identity` takes it; "" of a run without."""
+    """Read an identity as :func:`~fedscope.checkpoints.rounds.run_identity.read_identity` takes it; "" of a run
+    without."""
     return isinstance(value, str) and len(value) <= 64 and (value.isalnum() or not value)
 
 
@@ -123,14 +124,14 @@ def _numbers(value: Any) -> bool:
 
 
 def _history(value: Any) -> bool:
-    """A list of [last round, configuration]."""
+    """Check a list of [last round, configuration]."""
     return isinstance(value, list) and all(
         isinstance(past, list) and len(past) == 2 and _count(past[0]) and isinstance(past[1], dict) for past in value
     )
 
 
 def _identities(value: Any) -> bool:
-    """A list of [last round, identity]."""
+    """Check a list of [last round, identity]."""
     return isinstance(value, list) and all(
         isinstance(past, list) and len(past) == 2 and _count(past[0]) and _identity(past[1]) for past in value
     )

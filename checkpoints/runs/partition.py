@@ -1,4 +1,4 @@
-"""Which client holds which samples: ``partition.h5``."""
+"""The partition of the samples among clients: ``partition.h5``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import FedscopeError
-from ..io.hdf5 import attribute, check_version, reading, writing
+from ..io.hdf5 import attribute, check_version, open_hdf5, write_hdf5
 from ..io.hdf5_validation import read_array
-from .identity import NAME, read_identity, refuse_other_run
+from ..rounds.run_identity import NAME, read_identity, refuse_other_run
 
 FORMAT, VERSION = "fedscope-partition", 1
 _RESTORE = "restore it from a copy"
@@ -39,7 +39,7 @@ class Partition:
         Args:
             identity: of the run, where it has one.
         """
-        with writing(path) as file:
+        with write_hdf5(path) as file:
             file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
             if identity:
                 file.attrs[NAME] = identity
@@ -60,7 +60,7 @@ class Partition:
                 fit together.
         """
         path = Path(path)
-        with reading(path, None, VERSION, "a run's partition") as file:
+        with open_hdf5(path, None, VERSION, "a run's partition") as file:
             if "offsets" not in file or "indices" not in file:
                 raise FedscopeError(f"{path} is not a run's partition: it has no offsets and indices")
             version = attribute(file, "version")

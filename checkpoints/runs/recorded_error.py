@@ -1,4 +1,5 @@
-"""``recorded-error.json``: whether a recorded run's models have the error that was recorded of them, measured once."""
+"""``recorded-error.json``: the check that a recorded run's models have the error that was recorded of them, made
+once."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ SAMPLES, SHARE = 2, 0.002
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ErrorCheck:
     """A recorded model's numbers, and the same measured on a whole test split.
 
     Attributes:
@@ -52,18 +53,18 @@ class Outcome:
 
     @property
     def differs(self) -> bool:
-        """Whether the errors differ by more than rounding does, and nothing explains it."""
-        return not self.explained and far(self.recorded_error, self.error, self.samples)
+        """True if the errors differ by more than rounding does, and nothing explains it."""
+        return not self.explained and errors_differ(self.recorded_error, self.error, self.samples)
 
     def sentence(self) -> str:
         """Both numbers.
 
-        >>> Outcome(12, "global", 0.0472, 0.1, 0.0694, 0.2, 397, "npz:/a/mine.npz", True).sentence()
+        >>> ErrorCheck(12, "global", 0.0472, 0.1, 0.0694, 0.2, 397, "npz:/a/mine.npz", True).sentence()
         'test_error of round 12 was recorded as 4.72 %, but global has 6.94 % on all 397 test samples of ...
         """
         if math.isfinite(self.recorded_error) and math.isfinite(self.error):
-            but = "but global has" if far(self.recorded_error, self.error, self.samples) else "and global has"
-            what, numbers = "test_error", (spoken(self.recorded_error), spoken(self.error))
+            but = "but global has" if errors_differ(self.recorded_error, self.error, self.samples) else "and global has"
+            what, numbers = "test_error", (format_error(self.recorded_error), format_error(self.error))
         else:
             but, what, numbers = "and global has", "test_loss", (f"{self.recorded_loss:.4g}", f"{self.loss:.4g}")
         how = "standardised by the training split" if self.standardised else "taken as they are"
@@ -73,27 +74,27 @@ class Outcome:
         )
 
 
-def far(recorded: float, measured: float, samples: int) -> bool:
-    """Whether two errors differ by more than two samples and 0.2 points; not where one is missing.
+def errors_differ(recorded: float, measured: float, samples: int) -> bool:
+    """Check whether two errors differ by more than two samples and 0.2 points; not where one is missing.
 
-    >>> far(0.05, 0.052, 10_000), far(0.05, 0.0521, 10_000), far(0.05, 0.07, 100), far(0.05, 0.08, 100)
-    (False, True, False, True)
+    >>> [errors_differ(0.05, *other) for other in ((0.052, 10_000), (0.0521, 10_000), (0.07, 100), (0.08, 100))]
+    [False, True, False, True]
     """
     away = abs(recorded - measured)  # NaN is never above
     return away * samples > SAMPLES + 1e-6 and away > SHARE + 1e-9
 
 
-def spoken(error: float) -> str:
-    """An error in per cent; of what is no share the number itself.
+def format_error(error: float) -> str:
+    """Format an error in per cent; of what is no share the number itself.
 
-    >>> spoken(0.0472), spoken(4.72)
+    >>> format_error(0.0472), format_error(4.72)
     ('4.72 %', '4.72 (a share is from 0 to 1)')
     """
     return f"{100 * error:.4g} %" if 0 <= error <= 1 else f"{error:.4g} (a share is from 0 to 1)"
 
 
-def kept_outcomes(run: Path) -> dict[str, Outcome]:
-    """The outcomes that a run's folder keeps, by their keys; what is damaged or of another kind is none."""
+def stored_checks(run: Path) -> dict[str, ErrorCheck]:
+    """Read the checks that a run's folder keeps, by their keys; what is damaged or of another kind is left out."""
     try:
         found = read_json(run / NAME, "a run's outcomes", "remove it")
     except (OSError, FedscopeError):
@@ -105,29 +106,29 @@ def kept_outcomes(run: Path) -> dict[str, Outcome]:
     return {key: outcome for key, outcome in read.items() if outcome is not None}
 
 
-def keep_outcome(run: Path, key: str, outcome: Outcome) -> None:
+def store_check(run: Path, key: str, outcome: ErrorCheck) -> None:
     """Keep it beside those that are there; a folder that cannot be written keeps none."""
-    outcomes = {**kept_outcomes(run), key: outcome}
+    outcomes = {**stored_checks(run), key: outcome}
     said = {one: _plain(value) for one, value in list(outcomes.items())[-MOST:]}
     with suppress(OSError, FedscopeError), write_durably(run / NAME) as temporary:
         text = json.dumps({"format": FORMAT, "version": VERSION, "outcomes": said}, indent=1)
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    """What strict readers of JSON take: no NaN, no infinities."""
+def _plain(outcome: ErrorCheck) -> dict[str, Any]:
+    """Make values that strict readers of JSON take: no NaN, no infinities."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(outcome).items()
     }
 
 
-def _read(value: Any) -> Outcome | None:
+def _read(value: Any) -> ErrorCheck | None:
     kinds = {"int": int, "float": (int, float), "str": str, "bool": bool}
     if not isinstance(value, Mapping):
         return None
     given: dict[str, Any] = {}
-    for field in fields(Outcome):
+    for field in fields(ErrorCheck):
         one: Any = value.get(field.name)
         if str(field.type) == "float" and one is None:
             one = math.nan
@@ -136,4 +137,4 @@ def _read(value: Any) -> Outcome | None:
         if isinstance(one, str) and not (one.isprintable() and len(one) <= LONGEST):
             return None
         given[field.name] = float(one) if field.type == "float" else one
-    return Outcome(**given) if given["model"] in ("global", "averaged") else None
+    return ErrorCheck(**given) if given["model"] in ("global", "averaged") else None

@@ -1,4 +1,4 @@
-"""A run at rest: a folder with a ``run.json``."""
+"""A stored run: a folder with a ``run.json``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..io.visible_text import visible
 from ..models.weights import Layout
 from ..rounds.metrics import read_rows, to_arrays
 from ..rounds.round import Round, few_of
-from .identity import NAME, identity_of_round
+from ..rounds.run_identity import NAME, identity_of_round
 from .info import read_info, refuse_broken_seal, refuse_no_settings
 from .partition import Partition
 
@@ -85,7 +85,8 @@ class Run:
 
     @cached_property
     def planned(self) -> int | None:
-        """How many rounds the run is to have; None where nothing says it: a loop of its own may always go on."""
+        """The number of rounds that the run is to have; None where nothing says it: a loop of its own may always go
+        on."""
         settings = (self.config or {}).get("run")
         rounds = settings.get("rounds") if isinstance(settings, dict) else self.info.get("rounds")
         if rounds is None and "imported" in self.info:
@@ -139,7 +140,7 @@ class Run:
 
     @cached_property
     def partition(self) -> Partition | None:
-        """Which client holds which samples; None where another program recorded the run.
+        """The partition of the samples among clients; None where another program recorded the run.
 
         Raises:
             FedscopeError: a damaged file, or one of another run: other clients, classes or samples than run.json says.
@@ -156,7 +157,7 @@ class Run:
         return partition
 
     def round(self, number: int | Literal["last"]) -> Round:
-        """A round by its number, ``"last"``, or from the end: -1 is the last.
+        """Open a round by its number, ``"last"``, or from the end: -1 is the last.
 
         Raises:
             FedscopeError: no rounds yet; a round that is not there (says which are).
@@ -178,7 +179,7 @@ class Run:
         return Round(path, self.layout, label, population, identity_of_round(self.info, int(path.stem)))
 
     def files_of(self, number: int) -> tuple[Round, ...]:
-        """The files that hold something of a round: its own, and what is kept for a resume beside it.
+        """Return the files that hold something of a round: its own, and what is kept for a resume beside it.
 
         Where the recording policy leaves models or states out of a round's file, the others have them as long as a
         later round needs them. Rounds that came since the run was opened count too.
@@ -191,7 +192,7 @@ class Run:
         )
 
     def metrics(self) -> dict[str, np.ndarray]:
-        """The columns of ``metrics.csv`` over ``rounds``, float64, NaN where empty.
+        """Return the columns of ``metrics.csv`` over ``rounds``, float64, NaN where empty.
 
         Rounds that the table lacks (a writer was killed, or is just writing) are taken from their files.
 
@@ -202,7 +203,8 @@ class Run:
         return to_arrays(self.rounds, self.table_rows(), lambda t: self.round(t).metrics)
 
     def all_metrics(self) -> dict[str, np.ndarray]:
-        """As :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has none.
+        """Read the same as :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has
+        none.
 
         A run of another program may lack the table: its rounds have the numbers.
         """
@@ -210,7 +212,7 @@ class Run:
         return to_arrays(rounds, self.table_rows(), lambda t: self.round(t).metrics if t in self._there else {})
 
     def table_rows(self) -> dict[int, dict[str, float]]:
-        """The rows of ``metrics.csv`` by round: those that were written for this run.
+        """Return the rows of ``metrics.csv`` by round: those that were written for this run.
 
         Where there are others alone, a :class:`FedscopeWarning` says so: the table is another run's, or damaged. Rows
         of a run without an identity are compared with its first and last round's own numbers.
@@ -230,7 +232,7 @@ class Run:
         return rows
 
     def _table(self) -> tuple[dict[int, dict[str, float]], int, bool]:
-        """The table's own rows, how many others there are, and whether it has a sum a row."""
+        """Return the table's own rows, how many others there are, and whether it has a sum a row."""
         found = read_rows(self.path / "metrics.csv", self.identity)
         rows, strange = found.own, found.strange
         if rows and not self.identity and (found.summed or not self.is_foreign) and not self._fit(rows):
@@ -238,7 +240,7 @@ class Run:
         return rows, strange, found.summed
 
     def _fit(self, rows: Mapping[int, Mapping[str, float]]) -> bool:
-        """Whether the rows of the first and the last round that are there say what the rounds' files do."""
+        """Check whether the rows of the first and the last round that are there say what the rounds' files do."""
         both = sorted(self._there & rows.keys())
         for number in {*both[:1], *both[-1:]}:
             try:
@@ -253,14 +255,14 @@ class Run:
 
     @property
     def larger_cohorts(self) -> str:
-        """What to do where a round has too few clients."""
+        """The remedy where a round has too few clients."""
         if self.is_foreign:
             return "record rounds with more clients"
         return "train with more clients a round (--clients, --participation)"
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another program recorded the run."""
+        """True if another program recorded the run."""
         return "source" in self.info
 
     def require(self, part: str) -> None:
@@ -288,14 +290,14 @@ class Run:
 
 
 def lacking_words(run: Run) -> str:
-    """A clause that names the rounds of a run that are gone; "" where none is."""
+    """Name the rounds of a run that are gone, in a clause; "" where none is."""
     if not run.lacking:
         return ""
     several = "s" if len(run.lacking) > 1 else ""
     return f"lacks round{several} {spans(run.lacking)}, which {'were' if several else 'was'} recorded"
 
 
-def tell_of_gaps(run: Run) -> None:
+def warn_of_gaps(run: Run) -> None:
     """Warn where rounds of a run are gone, before an answer about all of it."""
     if gone := lacking_words(run):
         warnings.warn(
@@ -306,7 +308,7 @@ def tell_of_gaps(run: Run) -> None:
 
 
 def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
-    """A round, if its clients, and with ``start`` the model they were sent, were recorded.
+    """Open a round, if its clients, and with ``start`` the model they were sent, were recorded.
 
     Raises:
         FedscopeError: they were not; the sentence says which rounds have them.
@@ -332,7 +334,7 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
 
 
 def rounds_with_clients(run: Run) -> tuple[int, ...]:
-    """The rounds of a run whose clients were recorded, ascending."""
+    """Return the rounds of a run whose clients were recorded, ascending."""
     return tuple(number for number in run.rounds if run.round(number).has_clients)
 
 
@@ -347,12 +349,12 @@ def kept_path(path: Path, number: int, part: str) -> Path:
 
 
 def visible_rounds(path: Path) -> tuple[int, ...]:
-    """The rounds of a run that are there; a round that is visible is whole."""
+    """Return the rounds of a run that are there; a round that is visible is whole."""
     return _numbers(path / "rounds")
 
 
 def kept_rounds(path: Path, part: str) -> tuple[int, ...]:
-    """The rounds of which a part is kept beside their files."""
+    """Return the rounds of which a part is kept beside their files."""
     return _numbers(path / KEPT_NAME / part)
 
 
@@ -361,7 +363,7 @@ def _numbers(folder: Path) -> tuple[int, ...]:
 
 
 def _look(folder: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The rounds of a folder, ascending, and names that a round's file could have and does not: ``4.h5``."""
+    """Return the rounds of a folder, ascending, and names that a round's file could have and does not: ``4.h5``."""
     try:
         names = [file.name for file in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
@@ -373,6 +375,6 @@ def _look(folder: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def _imported_rounds(files: Mapping[str, str]) -> int | None:
-    """How many rounds an import is of, by the files that ``run.json`` names; None where it does not name all."""
+    """Count the rounds of an import, by the files that ``run.json`` names; None where it does not name all."""
     numbers = [number for name in files if (number := name.partition("/")[0]).isdecimal() and len(number) < 10]
     return max(map(int, numbers)) if numbers and "..." not in files else None

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from ..errors import DiskFullError, FedscopeError
 from ..io.atomic import WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
-from ..io.own_files import refuse_strange
+from ..io.safe_write import refuse_strange
 from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
 from ..rounds.writer import RoundRecord, write_round
 from .folders import create_run, refuse_linked_parts

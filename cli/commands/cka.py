@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError
 from ..options import Count, Output, choice, output_options, panel_option, rounds_option, source_options
 
@@ -44,7 +44,7 @@ def command(
     models: tuple[str, ...],
     layers: tuple[str, ...],
     panels: tuple[str, ...],
-    source: Source,
+    source: EvaluationConfig,
     output: Output,
     **settings: Any,
 ) -> None:

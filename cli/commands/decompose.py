@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Output, choice, output_options, panel_option, rounds_option, source_options
 
 
@@ -41,7 +41,9 @@ from ..options import Output, choice, output_options, panel_option, rounds_optio
 @panel_option(["factors", "clients", "distance", "error"])
 @source_options("train", files=True)
 @output_options
-def command(runs: tuple[Path, ...], panels: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+def command(
+    runs: tuple[Path, ...], panels: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any
+) -> None:
     """What makes up the global model's loss: bias, variance, covariance and locality. They add up to the measured loss.
 
     --split train uses all clients' training data (the paper's D).

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Count, Output, output_options, refuse_given, rounds_option, source_options
 
 
@@ -29,7 +29,7 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
 @source_options("train", files=True)
 @output_options
 def command(
-    runs: tuple[Path, ...], rounds: str | None, early: int | None, draws: str, source: Source, output: Output
+    runs: tuple[Path, ...], rounds: str | None, early: int | None, draws: str, source: EvaluationConfig, output: Output
 ) -> None:
     """Explain on one page what makes up the loss of the averaged model in each phase, and what the data cannot decide.
 

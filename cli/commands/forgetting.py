@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Output, output_options, rounds_option, source_options
 
 
@@ -15,7 +15,7 @@ from ..options import Output, output_options, rounds_option, source_options
 @rounds_option("the first and last of these")
 @source_options("train", files=True)
 @output_options
-def command(run: Path, rounds: str | None, source: Source, output: Output) -> None:
+def command(run: Path, rounds: str | None, source: EvaluationConfig, output: Output) -> None:
     """How a client's local training changes its accuracy on its own data and on the others' data, class by class.
 
     --split train uses all clients' training data. In the test data, a client's own samples are those of its classes.

@@ -73,7 +73,7 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **given: 
     stored as a plane's .nc. Points that were not computed (-1) become holes, which are hatched and counted.
     """
     from ...checkpoints import FedscopeError
-    from ...landscape.interchange.imported_surface import is_surface
+    from ...landscape.interchange.import_models import is_surface
 
     models = {name: value for name, value in given.items() if name not in _COLOURS}
     surfaces = [file for file in files if is_surface(file)]
@@ -116,24 +116,24 @@ def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) 
 def _surface(file: str, split: str | None, output: Output, drawing: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
     from ...landscape import Plane
-    from ...landscape.interchange.imported_surface import imported
-    from ...landscape.planes.drawing.colors import Colours
+    from ...landscape.interchange.import_models import import_surface
+    from ...landscape.planes.drawing.color_scales import SurfaceColours
     from ..run_analysis import answer
 
-    question = imported.prepare(Path(file), split=split)
+    question = import_surface.prepare(Path(file), split=split)
     target = Path(f"{output.out or question.folder / question.name}.nc")
     if output.redraw and target.exists() and Plane.load(target).span != "surface":
         raise FedscopeError(
             f"{target} holds no imported surface but a plane that fedscope has computed; draw it again with the "
             "command that made it, or give another --out"
         )
-    answer(question, output, **vars(Colours(**drawing)))
+    answer(question, output, **vars(SurfaceColours(**drawing)))
 
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
-    from ...checkpoints.recorder.kept_data import is_own_code
-    from ...checkpoints.recorder.recorder import described
+    from ...checkpoints.recorder.recorder import describe_server
+    from ...checkpoints.recorder.stored_data import is_own_code
     from ...checkpoints.rounds.metrics import read_table
     from ...landscape.interchange.import_models import import_models
     from ..progress import progress
@@ -144,7 +144,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     with progress("reading models") as report:
         run = import_models(files, output.out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out
-    server = "" if models["global_"] is None else described(read_table(run.path / "metrics.csv", run.identity))
+    server = "" if models["global_"] is None else describe_server(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
     with printing(f"the run {run.path} is whole"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Count, Output, normalization_option, output_options, source_options
 
 
@@ -24,7 +24,7 @@ from ..options import Count, Output, normalization_option, output_options, sourc
 @normalization_option
 @source_options("test", files=True)
 @output_options
-def command(models: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+def command(models: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """Losses along the segment between two models: beta is 0 at B and 1 at A. Several pairs make several curves.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt.

@@ -12,9 +12,9 @@ import click
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.errors import spans
 from ...checkpoints.io.visible_text import brief
-from ...checkpoints.recorder.recorder import described
+from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table
-from ...checkpoints.runs.recorded_error import NAME, kept_outcomes
+from ...checkpoints.runs.recorded_error import NAME, stored_checks
 from ...training.curves.run_names import both_seeds, settings_of, title_of
 from ..printing import say, say_json
 from ..progress import progress
@@ -145,7 +145,7 @@ def server_of(run: Run, rounds: Sequence[Round]) -> str:
     """Describe how a recorded run's server came to its models, or why that is not known; "" where there is nothing to
     say."""
     table = run.path / "metrics.csv"
-    if server := described(read_table(table, run.identity) if table.exists() else {}):
+    if server := describe_server(read_table(table, run.identity) if table.exists() else {}):
         return server
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):
@@ -206,7 +206,7 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
             yield f"  {file}: {what}"
         if found.torn:
             yield f"  {found.torn}"
-    for outcome in kept_outcomes(run).values():
+    for outcome in stored_checks(run).values():
         yield f"  {NAME}: {outcome.sentence()}" + (f": {outcome.explained}" if outcome.explained else "")
 
 
@@ -232,7 +232,7 @@ def checked_row(run: Path, found: Soundness) -> dict[str, Any]:
         "faults": [{"file": file, "what": what} for file, what in found.faults],
         "recorded errors": [
             {"sentence": one.sentence(), "differs": one.differs, "explained": one.explained}
-            for one in kept_outcomes(run).values()
+            for one in stored_checks(run).values()
         ],
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import (
     Count,
     Output,
@@ -80,7 +80,7 @@ class _Plane(click.Command):
 @output_options
 def command(
     models: tuple[str, ...],
-    source: Source,
+    source: EvaluationConfig,
     output: Output,
     launcher: str,
     job: tuple[str, ...],
@@ -103,10 +103,10 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...landscape.planes.analysis import plane
-    from ...landscape.planes.drawing.colors import Colours
+    from ...landscape.planes.drawing.color_scales import SurfaceColours
     from ..run_analysis import answer
 
-    colours = Colours(cmap, loss_limits, error_limits, colour_scale)
+    colours = SurfaceColours(cmap, loss_limits, error_limits, colour_scale)
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
@@ -124,7 +124,7 @@ def command(
     answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]), **drawing)
 
 
-def _blocks(launcher: str, job: tuple[str, ...], count: int, source: Source, *, adaptive: bool) -> Any:
+def _blocks(launcher: str, job: tuple[str, ...], count: int, source: EvaluationConfig, *, adaptive: bool) -> Any:
     """Choose the jobs that measure surfaces; None where this process does."""
     from ...checkpoints import FedscopeError
     from ...training.jobs.job_settings import read_job

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Output, source_options, undrawn_options
 
 
@@ -39,7 +39,7 @@ from ..options import Output, source_options, undrawn_options
 )
 @source_options("test", files=True)
 @undrawn_options
-def command(run: str, assignments: tuple[str, ...], source: Source, output: Output, **settings: Any) -> None:
+def command(run: str, assignments: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """What another server method would have made of a recorded round's clients; nothing is trained.
 
     The command writes the models. It compares their loss and error with the recorded global model and with plain FMA.

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Count, Output, output_options, rounds_option, source_options
 
 
@@ -42,7 +42,9 @@ from ..options import Count, Output, output_options, rounds_option, source_optio
 @click.option("--no-hessian", is_flag=True, help="Only rises of the loss: no eigenvalues, trace or density.")
 @source_options("train", files=True)
 @output_options
-def command(models: tuple[str, ...], no_hessian: bool, source: Source, output: Output, **settings: Any) -> None:
+def command(
+    models: tuple[str, ...], no_hessian: bool, source: EvaluationConfig, output: Output, **settings: Any
+) -> None:
     """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
     A model is RUN@ROUND[/WHICH] or a file. RUN alone stands for its models of --rounds. The loss is the training loss,

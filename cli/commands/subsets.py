@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Count, Output, choice, output_options, rounds_option, source_options
 
 
@@ -29,7 +29,7 @@ from ..options import Count, Output, choice, output_options, rounds_option, sour
 @choice("--weights", ["samples", "uniform"], "Weights of a subset's clients: by number of samples, or equal.")
 @source_options("test", files=True)
 @output_options
-def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: Any) -> None:
+def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """How many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
 
     A cohort of C clients has C averages of one client (the clients themselves) and one average of all. --split train

@@ -205,7 +205,7 @@ def _name(files: list[str], keys: tuple[str, ...]) -> str:
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     """The commands that are left, in their order, and an estimate."""
     from ...analysis.execution import spoken
-    from ...checkpoints import spoken_size
+    from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate
     from ...training.sweeps.schedule import commands_of
     from ...training.sweeps.sweep import rounds_there
@@ -223,5 +223,5 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         return
     say(
         f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}: about {spoken(guess.seconds)} on this "
-        f"machine, from a few steps of each kind, and up to {spoken_size(guess.bytes)} on the disk"
+        f"machine, from a few steps of each kind, and up to {format_size(guess.bytes)} on the disk"
     )

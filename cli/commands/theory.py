@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Count, Output, choice, output_options, source_options
 
 
@@ -40,7 +40,7 @@ from ..options import Count, Output, choice, output_options, source_options
 @choice("--outputs", ["probabilities", "logits"], "The client outputs f(x) to average and compare.")
 @source_options("train", files=True)
 @output_options
-def command(run: Path, source: Source, output: Output, **settings: Any) -> None:
+def command(run: Path, source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) hold in a recorded run.
 
     Lemma 1: averaging weights equals averaging outputs up to O(Δ²), where Δ is the clients' greatest distance from

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ..options import Output, choice, output_options, rounds_option, source_options
 
 
@@ -31,7 +31,7 @@ from ..options import Output, choice, output_options, rounds_option, source_opti
 )
 @source_options("test", files=True)
 @output_options
-def command(runs: tuple[Path, ...], source: Source, output: Output, **settings: Any) -> None:
+def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """How many rounds an average needs: the error of the mean of the last W global models.
 
     WIMA averages for evaluation only. So any run with recorded global models is enough for every window, and nothing is

@@ -17,20 +17,20 @@ from ..checkpoints.models.files import file_and_key, is_file_name, is_model_fold
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
 from ..results.base import versions
-from .execution import Work
+from .execution import Execution
 from .named_code import NamedCodeError
-from .settings import Measured
+from .settings import EvaluationSettings
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
 A = TypeVar("A", bound=Result, covariant=True)
 
 #: of a question with one result: its settings, and what computes it of its provenance
-Prepared = tuple[dict[str, Any], Callable[[dict[str, Any], Work], R]]
+SettingsAndCompute = tuple[dict[str, Any], Callable[[dict[str, Any], Execution], R]]
 
 
 @dataclass(frozen=True)
-class Ready(Generic[R]):
+class PreparedStep(Generic[R]):
     """A computation whose models and samples are there.
 
     Attributes:
@@ -39,11 +39,11 @@ class Ready(Generic[R]):
     """
 
     settings: Sequence[Mapping[str, Any]]
-    compute: Callable[[list[dict[str, Any]], Work], Sequence[R]]
+    compute: Callable[[list[dict[str, Any]], Execution], Sequence[R]]
 
 
 @dataclass(frozen=True)
-class Part(Generic[R]):
+class Step(Generic[R]):
     """One computation of a question: results that are computed together, each in files of its own.
 
     Attributes:
@@ -51,13 +51,14 @@ class Part(Generic[R]):
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
         beside: what stands behind that in the names of files that lie beside the kind's own, models say.
-        read_back: of a result that is made from those of the parts before it (``Work.before``), how it is read from
-            beside them, given the base, these results, and whether it is only drawn again; gives None where it is to be
-            made anew. Without it, results that lie there are kept where their settings are the same, and else refused.
+        read_back: of a result that is made from those of the parts before it (``Execution.before``), how it is read
+            from beside them, given the base, these results, and whether it is only drawn again; gives None where it is
+            to be made anew. Without it, results that lie there are kept where their settings are the same, and else
+            refused.
     """
 
     kind: type[R]
-    prepare: Callable[[], Ready[R]]
+    prepare: Callable[[], PreparedStep[R]]
     ends: tuple[str, ...] = ("",)
     beside: tuple[str, ...] = ()
     read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
@@ -72,7 +73,7 @@ class Part(Generic[R]):
         return files
 
     @cached_property
-    def ready(self) -> Ready[R]:
+    def ready(self) -> PreparedStep[R]:
         """Prepared once."""
         return self.prepare()
 
@@ -81,7 +82,7 @@ class Part(Generic[R]):
         """Of each result, as a file gives them back."""
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
-    def answer(self, work: Work) -> list[R]:
+    def answer(self, work: Execution) -> list[R]:
         """The results."""
         said = versions()
         return list(
@@ -103,7 +104,7 @@ def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Question(Generic[A]):
+class PreparedAnalysis(Generic[A]):
     """What is asked, checked as far as that needs no models and no samples.
 
     Attributes:
@@ -116,7 +117,7 @@ class Question(Generic[A]):
 
     folder: Path
     name: str
-    parts: tuple[Part[Any], ...]
+    parts: tuple[Step[Any], ...]
     join: Callable[[list[Any]], A]
     drawn: tuple[str, ...] = ("",)
     paged: tuple[str, ...] = ()
@@ -127,14 +128,14 @@ class Question(Generic[A]):
         """Of all results, in order."""
         return tuple(end for part in self.parts for end in part.ends)
 
-    def answer(self, work: Work | None = None) -> A:
-        """Compute it. With ``Work(keep=PATH)`` the same question goes on from what an interrupted one had finished; of
-        several computations each keeps its own, ``PATH.1``, ...
+    def answer(self, work: Execution | None = None) -> A:
+        """Compute it. With ``Execution(keep=PATH)`` the same question goes on from what an interrupted one had
+        finished; of several computations each keeps its own, ``PATH.1``, ...
 
         Raises:
             FedscopeError: whatever the question refuses.
         """
-        work = work or Work()
+        work = work or Execution()
         results: list[Any] = []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")
@@ -147,17 +148,19 @@ def one(
     kind: type[R],
     folder: Path,
     name: str,
-    prepare: Callable[[], Prepared[R]],
+    prepare: Callable[[], SettingsAndCompute[R]],
     beside: tuple[str, ...] = (),
-) -> Question[R]:
+) -> PreparedAnalysis[R]:
     """A question with one result."""
 
-    def ready() -> Ready[R]:
+    def ready() -> PreparedStep[R]:
         settings, compute = prepare()
-        return Ready([settings], lambda attrs, work: [compute(attrs[0], work)])
+        return PreparedStep([settings], lambda attrs, work: [compute(attrs[0], work)])
 
-    parts = (Part(kind, ready, beside=beside),)
-    return Question(folder, name, parts, lambda results: cast(R, results[0]), kind.drawn, kind.paged)
+    parts = (Step(kind, ready, beside=beside),)
+    return PreparedAnalysis(
+        folder, name, parts, lambda results: cast(R, results[0]), tuple(kind.drawn), tuple(kind.paged)
+    )
 
 
 class Asks(Protocol[P, A]):
@@ -167,12 +170,12 @@ class Asks(Protocol[P, A]):
         """The answer."""
         ...
 
-    def prepare(self, *args: P.args, **settings: P.kwargs) -> Question[A]:
-        """The question: ``prepare(...).answer(Work(keep=PATH))`` survives interruptions."""
+    def prepare(self, *args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
+        """The question: ``prepare(...).answer(Execution(keep=PATH))`` survives interruptions."""
         ...
 
 
-def question(prepare: Callable[P, Question[A]]) -> Asks[P, A]:
+def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     """A function that prepares a question, as one that answers it.
 
     Raises (what it makes):
@@ -181,10 +184,10 @@ def question(prepare: Callable[P, Question[A]]) -> Asks[P, A]:
     parameters = inspect.signature(prepare).parameters.values()
     known = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD}
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        known |= set(Measured.__annotations__)
+        known |= set(EvaluationSettings.__annotations__)
 
     @wraps(prepare)
-    def checked(*args: P.args, **settings: P.kwargs) -> Question[A]:
+    def checked(*args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
         for name in settings:
             if name not in known:
                 hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"

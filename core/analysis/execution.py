@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..results import Kept
+from ..results import Serializable
 from ..results.base import versions
-from ..results.resume import Partial
+from ..results.resume import ResumeStore
 
 if TYPE_CHECKING:
-    from ..evaluation.resumable import Elsewhere
+    from ..evaluation.resumable import OtherStore
 
 #: called with (done, of)
 Report = Callable[[int, int], None]
@@ -22,7 +22,7 @@ Report = Callable[[int, int], None]
 ROUNDS = ("rounds",)
 
 
-T = TypeVar("T", bound=Kept)
+T = TypeVar("T", bound=Serializable)
 
 
 def untold(line: str) -> None:
@@ -36,7 +36,7 @@ def silent(label: str) -> Iterator[Report]:
 
 
 @dataclass(frozen=True)
-class Work:
+class Execution:
     """One computation at work.
 
     Attributes:
@@ -56,15 +56,15 @@ class Work:
     tell: Callable[[str], None] = untold
     before: Sequence[Any] = ()
     block: tuple[int, int] | None = None
-    elsewhere: Sequence[Elsewhere] = ()
+    elsewhere: Sequence[OtherStore] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def store(self, settings: Mapping[str, Any], *loose: str) -> Partial:
+    def store(self, settings: Mapping[str, Any], *loose: str) -> ResumeStore:
         """What is finished of the question with these settings; those named ``loose`` are not part of it."""
         question = {key: value for key, value in settings.items() if key not in loose}
-        return Partial(self.keep, {**question, "versions": versions()})
+        return ResumeStore(self.keep, {**question, "versions": versions()})
 
-    def each(self, label: str, tasks: Iterable[Task[T]], store: Partial) -> list[T]:
+    def each(self, label: str, tasks: Iterable[WorkUnit[T]], store: ResumeStore) -> list[T]:
         """Every task's answer: from the store where it is there, else computed and kept."""
         tasks = list(tasks)
         whole, before = sum(task.size for task in tasks), 0
@@ -82,7 +82,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Task(Generic[T]):
+class WorkUnit(Generic[T]):
     """A part of the work, a round mostly.
 
     Attributes:

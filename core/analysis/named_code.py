@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
-from ..checkpoints.recorder.kept_data import is_own_code
+from ..checkpoints.recorder.stored_data import is_own_code
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
-    from .settings import Source
+    from .settings import EvaluationConfig
 
 
 class NamedCodeError(FedscopeError):
@@ -53,7 +53,7 @@ class NamedCodeError(FedscopeError):
         return f"{self.seen}; if you know it, give {own}: fedscope.{name}({', '.join([*map(_shown, args), *named])})"
 
 
-def refuse_named_code(run: Run, source: Source) -> None:
+def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
     """Refuse what a run's file names as code: a run may come from anybody, and an import runs it.
 
     Raises:

@@ -17,7 +17,7 @@ from ..checkpoints import (
     rounds_with_clients,
 )
 from ..checkpoints.models.adapters import about_adapters
-from ..checkpoints.runs.run import tell_of_gaps
+from ..checkpoints.runs.run import warn_of_gaps
 
 if TYPE_CHECKING:
     from ..checkpoints import Round
@@ -46,7 +46,7 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
         FedscopeError: no run; an address of one of its models.
     """
     opened = _opened(run, option)
-    tell_of_gaps(opened)
+    warn_of_gaps(opened)
     return opened
 
 
@@ -60,7 +60,7 @@ def _opened(run: RunLike, option: str) -> Run:
     return Run.open(run)
 
 
-def asked_of(
+def resolve_runs(
     runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds"
 ) -> tuple[list[Run], list[str | None]]:
     """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
@@ -85,7 +85,7 @@ def asked_of(
             opened.append(_opened(run, option))
             asked.append(said(rounds))
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
-                tell_of_gaps(opened[-1])
+                warn_of_gaps(opened[-1])
     refuse_one_name(opened)
     warn_of_adapters(opened)
     return opened, asked
@@ -117,7 +117,7 @@ def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
     if rounds is None and address:
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
         raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
-    (opened,), (asked,) = asked_of(run, rounds)
+    (opened,), (asked,) = resolve_runs(run, rounds)
     numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
     if len(numbers) != 1:
         raise FedscopeError(f"{opened.path}: one round is asked for, but {asked} are {len(numbers)}; give one of them")

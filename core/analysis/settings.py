@@ -15,7 +15,7 @@ SPLITS = ("test", "train")
 NORMALIZATIONS = ("interpolate", "re-estimate", "keep")
 
 
-class Measured(TypedDict, total=False):
+class EvaluationSettings(TypedDict, total=False):
     """Settings that most questions take by keyword; those that a question does not need it does not have.
 
     Attributes:
@@ -54,8 +54,8 @@ class Measured(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Source:
-    """The same, each with its value; see :class:`Measured`."""
+class EvaluationConfig:
+    """The same, each with its value; see :class:`EvaluationSettings`."""
 
     split: str
     limit: int | None = None
@@ -74,7 +74,7 @@ class Source:
         object.__setattr__(self, "model", model_made(self.model))
 
     @classmethod
-    def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> Source:
+    def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> EvaluationConfig:
         """What was given, and the question's own split where none was.
 
         Args:
@@ -100,9 +100,9 @@ class Source:
         """
         if self.engine == "threads":
             return Compute(self.device, self.precision)
-        from ..distributed.engines import cluster_named
+        from ..distributed.engines import open_cluster
 
-        return Compute(self.device, self.precision, cluster=cluster_named(self.engine))
+        return Compute(self.device, self.precision, cluster=open_cluster(self.engine))
 
 
 def chosen(name: str, value: Any, options: Sequence[str]) -> None:

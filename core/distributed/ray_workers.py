@@ -14,9 +14,9 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from ..checkpoints import FedscopeError
-from .scheduler import Lost
-from .serialization import Packing, Parcel
-from .worker import Desk, become_worker
+from .scheduler import WorkerLost
+from .serialization import Parcel, Serializer
+from .worker import ClusterWorker, become_worker
 
 #: seconds to look for a cluster
 SEARCH = 10
@@ -25,7 +25,7 @@ _joined: list[str] = []
 
 
 @dataclass(frozen=True)
-class RayPool:
+class RayBackend:
     """Actors with one core each, of which a lost one is not brought back by Ray.
 
     Attributes:
@@ -74,7 +74,7 @@ class RayPool:
 
             how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
         try:
-            _knock(self.address)
+            _refuse_silent(self.address)
         except OSError as error:
             raise FedscopeError(
                 f"there is no Ray cluster at {self.address} ({_first_line(error)}); start one with ray start --head, "
@@ -111,25 +111,25 @@ class RayPool:
         return {"ray": ray.__version__}
 
     @cached_property
-    def packing(self) -> Packing:
+    def serializer(self) -> Serializer:
         """Arrays go to Ray's object store, from which the workers of a machine read them in place."""
         from ray.cloudpickle import CloudPickler
 
-        return Packing(self._store, CloudPickler)
+        return Serializer(self._store, CloudPickler)
 
-    def hire(self) -> Any:
-        """An actor."""
+    def start(self) -> Any:
+        """Start an actor."""
         return self._class.remote()
 
-    def facts(self, worker: Any) -> Any:
-        """See :class:`~fedscope.distributed.scheduler.Pool`, as all below."""
-        return worker.facts.remote()
+    def info(self, worker: Any) -> Any:
+        """See :class:`~fedscope.distributed.scheduler.WorkerBackend`, as all below."""
+        return worker.info.remote()
 
-    def learn(self, worker: Any, context: str, make: Parcel) -> Any:
-        return worker.learn.remote(context, make.content, *make.beside)
+    def set_context(self, worker: Any, context: str, make: Parcel) -> Any:
+        return worker.set_context.remote(context, make.content, *make.arrays)
 
     def work(self, worker: Any, context: str, batch: Parcel) -> Any:
-        return worker.work.remote(context, batch.content, *batch.beside)
+        return worker.work.remote(context, batch.content, *batch.arrays)
 
     def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
         import ray
@@ -152,9 +152,9 @@ class RayPool:
         except exceptions.RayTaskError as error:  # errors of tasks are answers: this is about the call itself
             raise FedscopeError(f"a worker of the cluster cannot take its task: {_first_line(error.cause)}") from None
         except exceptions.RayError as error:
-            raise Lost(_last_line(error)) from None
+            raise WorkerLost(_last_line(error)) from None
 
-    def dismiss(self, worker: Any) -> None:
+    def stop(self, worker: Any) -> None:
         import ray
 
         ray.kill(worker, no_restart=True)
@@ -179,37 +179,37 @@ class RayPool:
 
 
 class _Actor:
-    """A worker's desk, as Ray calls it."""
+    """A cluster worker as an actor of Ray."""
 
     def __init__(self) -> None:
         from ray import cloudpickle
 
         become_worker()
-        self.desk = Desk(cloudpickle.dumps)
+        self.worker = ClusterWorker(cloudpickle.dumps)
 
-    def facts(self) -> Any:
-        return self.desk.facts()
+    def info(self) -> Any:
+        return self.worker.info()
 
-    def learn(self, context: str, content: bytes, *beside: Any) -> Any:
-        return self.desk.learn(context, content, beside)
+    def set_context(self, context: str, content: bytes, *arrays: Any) -> Any:
+        return self.worker.set_context(context, content, arrays)
 
-    def work(self, context: str, content: bytes, *beside: Any) -> Any:
-        return self.desk.work(context, content, beside)
+    def work(self, context: str, content: bytes, *arrays: Any) -> Any:
+        return self.worker.work(context, content, arrays)
 
 
-def _knock(address: str) -> None:
-    """Whether somebody listens at ``HOST:PORT``: Ray tries for minutes.
+def _refuse_silent(address: str) -> None:
+    """Refuse an address where nobody listens at ``HOST:PORT``: Ray tries for minutes.
 
     Raises:
         OSError: nobody does.
     """
-    host, separator, port = (_current() if address == "auto" else address).rpartition(":")
+    host, separator, port = (_current_address() if address == "auto" else address).rpartition(":")
     if separator and port.isdecimal():
         create_connection((host.strip("[]"), int(port)), timeout=SEARCH).close()
 
 
-def _current() -> str:
-    """Where Ray would look for ``auto``: it notes clusters in a file, and one of them may have ended.
+def _current_address() -> str:
+    """Find the address that Ray would take for ``auto``: it notes clusters in a file, and one of them may have ended.
 
     Raises:
         ConnectionError: there is none.
@@ -223,12 +223,12 @@ def _current() -> str:
 
 
 def _first_line(error: Any) -> str:
-    """The beginning of what is said: a line, or as many as a sentence takes."""
+    """Shorten an error to its beginning: a line, or as many as a sentence takes."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     said = " ".join(lines) if lines[0].endswith(":") else lines[0]
     return said[:300].rstrip(".")
 
 
 def _last_line(error: Any) -> str:
-    """The end, which of an error that was passed on names the first one."""
+    """Shorten an error to its end, which of an error that was passed on names the first one."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:300].rstrip(".")

@@ -1,4 +1,4 @@
-"""The driver's side: items handed to workers that may be lost at any moment, results in the order of the items."""
+"""The driver's side: items given to workers that may be lost at any moment, results in the order of the items."""
 
 from __future__ import annotations
 
@@ -10,69 +10,69 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..checkpoints import FedscopeError, FedscopeWarning
-from .serialization import Packing, Parcel
-from .worker import CONTEXTS, Facts, Item, Job, Outcome, Result
+from .serialization import Parcel, Serializer
+from .worker import CONTEXTS, Item, MapJob, Result, TaskResult, WorkerInfo
 
 #: batches that a worker has at a time: the next one is there when it has done one
 IN_FLIGHT = 2
 #: small items go in batches of about so many seconds: a message takes about a millisecond
 BATCH = 0.04
 #: losses of a worker after which its item is taken to be the reason
-LOSSES = 3
+MAX_LOSSES = 3
 #: workers in a row that end before they have begun, after which the reason is the same for all
-STILLBORN = 5
+FAILED_STARTS = 5
 #: seconds to wait for a first worker
 PATIENCE = 60.0
 
 
-class Lost(Exception):
-    """A worker is gone, or what it made."""
+class WorkerLost(Exception):
+    """A worker is gone, or its result."""
 
 
-class Pool(Protocol):
-    """Where workers come from. A ticket stands for an answer that comes later."""
+class WorkerBackend(Protocol):
+    """A source of workers. A ticket stands for an answer that comes later."""
 
     @property
     def size(self) -> int:
-        """How many workers there is room for now."""
+        """The number of workers that there is room for now."""
 
     @property
-    def packing(self) -> Packing:
-        """What packs for its workers."""
+    def serializer(self) -> Serializer:
+        """The serializer for its workers."""
 
     @property
     def about(self) -> dict[str, str]:
-        """What a run says of it."""
+        """The backend's entries in a run's provenance."""
 
-    def hire(self) -> Any:
+    def start(self) -> Any:
         """Ask for a worker; calls to it wait until it is there."""
 
-    def facts(self, worker: Any) -> Any:
-        """A ticket for a worker's :class:`Facts`."""
+    def info(self, worker: Any) -> Any:
+        """Ask for a worker's :class:`WorkerInfo`; returns a ticket."""
 
-    def learn(self, worker: Any, context: str, make: Parcel) -> Any:
-        """A ticket for the :class:`Outcome` of making a context."""
+    def set_context(self, worker: Any, context: str, make: Parcel) -> Any:
+        """Have a worker make a context; returns a ticket for the :class:`TaskResult`."""
 
     def work(self, worker: Any, context: str, batch: Parcel) -> Any:
-        """A ticket for the outcomes of a batch."""
+        """Have a worker do a batch; returns a ticket for the results."""
 
     def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
-        """Those of the tickets whose answers are there, after so many seconds at most."""
+        """Wait for tickets whose answers are there, so many seconds at most."""
 
     def answer(self, ticket: Any) -> Any:
-        """The answer.
+        """Take the answer of a ticket.
 
         Raises:
-            Lost: there will be none.
+            WorkerLost: there will be none.
         """
 
-    def dismiss(self, worker: Any) -> None:
+    def stop(self, worker: Any) -> None:
         """End a worker, if it is not gone."""
 
 
 @dataclass(frozen=True)
-class _Duty:
-    """What a worker has to do: a batch of items, or with none of them to learn a context; ``parcel`` is its name."""
+class _Assignment:
+    """Work sent to a worker: a batch of items, or with no items a context to make; ``parcel`` is its name."""
 
     ticket: Any
     numbers: list[int]
@@ -80,33 +80,33 @@ class _Duty:
 
 
 @dataclass
-class _Member:
-    """A worker, what it knows (the last contexts that it has learnt: its desk forgets the same), and its duties, of
-    which it does the first."""
+class _PoolWorker:
+    """A worker with its contexts (the last ones that were set: the worker itself forgets the same ones) and its
+    assignments, of which it does the first."""
 
     worker: Any
-    arriving: Any
-    facts: Facts | None = None
-    knows: deque[str] = field(default_factory=lambda: deque(maxlen=CONTEXTS))
-    duties: deque[_Duty] = field(default_factory=deque)
+    starting: Any
+    info: WorkerInfo | None = None
+    contexts: deque[str] = field(default_factory=lambda: deque(maxlen=CONTEXTS))
+    assignments: deque[_Assignment] = field(default_factory=deque)
 
     @property
     def busy(self) -> int:
         """Batches that it has."""
-        return sum(bool(duty.numbers) for duty in self.duties)
+        return sum(bool(assignment.numbers) for assignment in self.assignments)
 
 
 class _Work:
-    """The items of a job: which of them wait, what came of others, and who has lost workers."""
+    """The items of a job: those that wait, the results of others, and their losses of workers."""
 
-    def __init__(self, job: Job[Any, Any], items: list[Any]) -> None:
+    def __init__(self, job: MapJob[Any, Any], items: list[Any]) -> None:
         self.job, self.items = job, items
         self.waiting = deque(range(len(items)))
         self.results: dict[int, Any] = {}
         self._losses: Counter[int] = Counter()
 
     def next(self, most: int, before: int) -> list[int]:
-        """Up to so many items that wait; one that has lost a worker goes alone."""
+        """Take up to so many items that wait; one that has lost a worker goes alone."""
         taken: list[int] = []
         while self.waiting and len(taken) < most and self.waiting[0] < before:
             if taken and (self._losses[self.waiting[0]] or self._losses[taken[0]]):
@@ -114,11 +114,11 @@ class _Work:
             taken.append(self.waiting.popleft())
         return taken
 
-    def again(self, numbers: list[int]) -> None:
+    def requeue(self, numbers: list[int]) -> None:
         """Let items wait once more."""
         self.waiting = deque(sorted([*self.waiting, *numbers]))
 
-    def blame(self, numbers: list[int]) -> None:
+    def count_loss(self, numbers: list[int]) -> None:
         """Count a loss.
 
         Raises:
@@ -126,7 +126,7 @@ class _Work:
         """
         self._losses.update(numbers)
         for number in numbers:
-            if self._losses[number] > LOSSES:
+            if self._losses[number] > MAX_LOSSES:
                 raise FedscopeError(
                     f"{self.job.name(self.items[number])} has ended its worker {self._losses[number]} times, and no "
                     "other work has: look for too little memory (Ray ends workers that take too much) or for code that "
@@ -134,8 +134,8 @@ class _Work:
                 )
 
 
-class Team:
-    """Workers of a pool, kept from job to job.
+class WorkerPool:
+    """Workers of a backend, kept from job to job.
 
     Retries are decided here: a worker that is lost loses all that it had to do, which goes to others, and another one
     is asked for in its place; a worker gets work only once it has said what it is. So results do not depend on who is
@@ -146,43 +146,43 @@ class Team:
         patience: seconds without any worker after which the work ends.
     """
 
-    def __init__(self, pool: Pool, *, patience: float = PATIENCE) -> None:
-        self.pool, self.patience = pool, patience
-        self._members: list[_Member] = []
+    def __init__(self, backend: WorkerBackend, *, patience: float = PATIENCE) -> None:
+        self.backend, self.patience = backend, patience
+        self._members: list[_PoolWorker] = []
         self._contexts: OrderedDict[Hashable, tuple[str, Parcel]] = OrderedDict()
         self._numbers = 0
         self._seconds: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._alone_since = time.monotonic()
-        self._stillborn = 0
+        self._failed_starts = 0
 
-    def begin(self) -> list[Facts]:
-        """Wait for the workers that there is room for, some seconds longer than for the first; what they are.
+    def begin(self) -> list[WorkerInfo]:
+        """Wait for the workers that there is room for, some seconds longer than for the first; returns what they are.
 
         Raises:
             FedscopeError: no worker comes; one is of another version.
         """
-        self._complete()
+        self._start_missing()
         self._alone_since = began = time.monotonic()
         late = began + self.patience
-        while any(member.facts is None for member in self._members) and time.monotonic() < late:
-            self._hear()
-            if any(member.facts for member in self._members):
+        while any(member.info is None for member in self._members) and time.monotonic() < late:
+            self._collect()
+            if any(member.info for member in self._members):
                 late = min(late, max(began + 15.0, time.monotonic()))
-        return [member.facts for member in self._members if member.facts is not None]
+        return [member.info for member in self._members if member.info is not None]
 
     def describe(self) -> dict[str, str]:
-        """Whose the workers are, how many on how many machines, and what their numbers depend on. Raises as
+        """Describe the workers: whose, how many on how many machines, and what their numbers depend on. Raises as
         :meth:`begin`."""
-        facts = self.begin()
-        places = {one.place for one in facts}
+        infos = self.begin()
+        places = {one.place for one in infos}
         return {
-            "workers": f"{len(facts)} on {len(places)} machine{'s' if len(places) > 1 else ''}",
-            "capability": ", ".join(sorted({one.capability for one in facts})),
-            **self.pool.about,
+            "workers": f"{len(infos)} on {len(places)} machine{'s' if len(places) > 1 else ''}",
+            "capability": ", ".join(sorted({one.capability for one in infos})),
+            **self.backend.about,
         }
 
-    def run(self, job: Job[Item, Result], items: Iterable[Item]) -> Generator[Result, None, None]:
+    def run(self, job: MapJob[Item, Result], items: Iterable[Item]) -> Generator[Result, None, None]:
         """Yield ``task(item, context, stop)`` for every item, in the order of the items.
 
         Raises:
@@ -192,95 +192,95 @@ class Team:
         work = _Work(job, list(items))
         if not work.items:
             return
-        self.pool.packing.keep(job.constants)
+        self.backend.serializer.keep(job.constants)
         context = self._context(job)
-        self._complete()
+        self._start_missing()
         self._alone_since = time.monotonic()
         try:
             for number in range(len(work.items)):
                 while number not in work.results:
                     self._hand_out(work, context, number)
-                    self._hear(work, context)
+                    self._collect(work, context)
                 yield work.results.pop(number)
         finally:
             for member in self._members:  # of a job that has ended early: nobody asks for what is being done
-                for duty in member.duties:
-                    self.pool.packing.release(duty.parcel)
-                member.duties.clear()
+                for assignment in member.assignments:
+                    self.backend.serializer.release(assignment.parcel)
+                member.assignments.clear()
 
     def close(self) -> None:
         """End all workers."""
         for member in self._members:
-            self.pool.dismiss(member.worker)
+            self.backend.stop(member.worker)
         self._members.clear()
 
     # --- workers ---
 
-    def _complete(self) -> None:
-        """Ask for workers where some are lacking."""
-        while len(self._members) < max(1, self.pool.size):
-            worker = self.pool.hire()
-            self._members.append(_Member(worker, self.pool.facts(worker)))
+    def _start_missing(self) -> None:
+        """Start workers where some are missing."""
+        while len(self._members) < max(1, self.backend.size):
+            worker = self.backend.start()
+            self._members.append(_PoolWorker(worker, self.backend.info(worker)))
 
-    def _arrived(self, member: _Member, facts: Facts) -> None:
-        own = Facts.here()
-        if facts.versions != own.versions:
+    def _admit(self, member: _PoolWorker, info: WorkerInfo) -> None:
+        own = WorkerInfo.here()
+        if info.versions != own.versions:
             names = ("fedscope", "torch", "Python")
             other = [
                 f"{name} {there}, not {here}"
-                for name, there, here in zip(names, facts.versions, own.versions, strict=True)
+                for name, there, here in zip(names, info.versions, own.versions, strict=True)
                 if there != here
             ]
             raise FedscopeError(
-                f"a worker on {facts.place} has {' and '.join(other)} as here; install the same there, and start the "
+                f"a worker on {info.place} has {' and '.join(other)} as here; install the same there, and start the "
                 "cluster again"
             )
-        if facts.capability != own.capability:
-            self._tell(
-                f"the cluster is mixed: {facts.place} computes with {facts.capability}, this machine with "
+        if info.capability != own.capability:
+            self._warn_once(
+                f"the cluster is mixed: {info.place} computes with {info.capability}, this machine with "
                 f"{own.capability}; last bits of what is computed there may differ"
             )
-        member.facts = facts
-        self._stillborn = 0
+        member.info = info
+        self._failed_starts = 0
 
-    def _tell(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             warnings.warn(sentence, FedscopeWarning, stacklevel=2)
 
-    def _lose(self, member: _Member, work: _Work | None) -> None:
-        """Do without a worker; its items go to others, one by one, and another worker is asked for."""
+    def _replace(self, member: _PoolWorker, work: _Work | None) -> None:
+        """Give up a lost worker: its items go to others, one by one, and another worker is started."""
         self._members.remove(member)
-        self.pool.dismiss(member.worker)
+        self.backend.stop(member.worker)
         if work is not None:
-            for duty in member.duties:
-                self.pool.packing.release(duty.parcel)
-                work.again(duty.numbers)
-            if member.duties:
-                work.blame(member.duties[0].numbers)
-        self._complete()
-        if not any(member.facts for member in self._members):
+            for assignment in member.assignments:
+                self.backend.serializer.release(assignment.parcel)
+                work.requeue(assignment.numbers)
+            if member.assignments:
+                work.count_loss(member.assignments[0].numbers)
+        self._start_missing()
+        if not any(member.info for member in self._members):
             self._alone_since = time.monotonic()
 
     # --- work ---
 
-    def _context(self, job: Job[Any, Any]) -> str:
-        """The name of a job's context, whose parcel stays as long as workers may know it; "" where it has none."""
+    def _context(self, job: MapJob[Any, Any]) -> str:
+        """Name a job's context, whose parcel stays as long as workers may have it; "" where it has none."""
         if job.make is None:
             return ""
         if job.make not in self._contexts:
             name = self._named("context")
-            self._contexts[job.make] = name, self.pool.packing.pack(name, job.make)
+            self._contexts[job.make] = name, self.backend.serializer.pack(name, job.make)
             while len(self._contexts) > CONTEXTS:
                 _, (old, _) = self._contexts.popitem(last=False)
-                self.pool.packing.release(old)
+                self.backend.serializer.release(old)
                 self._seconds.pop(old, None)
         self._contexts.move_to_end(job.make)
         return self._contexts[job.make][0]
 
     def _hand_out(self, work: _Work, context: str, wanted: int) -> None:
         """Give workers what they can take, the earliest items first."""
-        ready = [member for member in self._members if member.facts is not None]
+        ready = [member for member in self._members if member.info is not None]
         for depth in range(1, IN_FLIGHT + 1):  # everybody has one before anybody has two
             for member in ready:
                 if member.busy >= depth:
@@ -288,14 +288,14 @@ class Team:
                 numbers = work.next(self._batch(work, context, len(ready)), wanted + work.job.ahead * len(ready))
                 if not numbers:
                     return
-                if context and context not in member.knows:
+                if context and context not in member.contexts:
                     make = next(parcel for name, parcel in self._contexts.values() if name == context)
-                    member.duties.append(_Duty(self.pool.learn(member.worker, context, make), []))
-                    member.knows.append(context)
+                    member.assignments.append(_Assignment(self.backend.set_context(member.worker, context, make), []))
+                    member.contexts.append(context)
                 name = self._named("batch")
                 content = (work.job.task, [work.items[number] for number in numbers])
-                ticket = self.pool.work(member.worker, context, self.pool.packing.pack(name, content))
-                member.duties.append(_Duty(ticket, numbers, name))
+                ticket = self.backend.work(member.worker, context, self.backend.serializer.pack(name, content))
+                member.assignments.append(_Assignment(ticket, numbers, name))
 
     def _named(self, what: str) -> str:
         self._numbers += 1
@@ -308,39 +308,39 @@ class Team:
         fair = -(-len(work.waiting) // (IN_FLIGHT * workers))
         return max(1, min(int(BATCH / seconds), fair))
 
-    def _hear(self, work: _Work | None = None, context: str = "") -> None:
+    def _collect(self, work: _Work | None = None, context: str = "") -> None:
         """Wait for some answer, a second at most, and take all that are there."""
-        asked: dict[Any, _Member] = {}
+        asked: dict[Any, _PoolWorker] = {}
         for member in self._members:
-            if member.facts is None:
-                asked[member.arriving] = member
-            elif member.duties:
-                asked[member.duties[0].ticket] = member
-        for ticket in self.pool.done(list(asked), 1.0):
+            if member.info is None:
+                asked[member.starting] = member
+            elif member.assignments:
+                asked[member.assignments[0].ticket] = member
+        for ticket in self.backend.done(list(asked), 1.0):
             member = asked[ticket]
             try:
-                answer = self.pool.answer(ticket)
-            except Lost as why:
-                self._stillborn += member.facts is None
-                if self._stillborn >= STILLBORN:
+                answer = self.backend.answer(ticket)
+            except WorkerLost as why:
+                self._failed_starts += member.info is None
+                if self._failed_starts >= FAILED_STARTS:
                     raise FedscopeError(
                         f"workers of the cluster end as they begin ({why}); install fedscope on every machine, as here"
                     ) from None
-                self._lose(member, work)
+                self._replace(member, work)
                 continue
-            if isinstance(answer, Facts):
-                self._arrived(member, answer)
+            if isinstance(answer, WorkerInfo):
+                self._admit(member, answer)
                 continue
-            duty = member.duties.popleft()
-            self.pool.packing.release(duty.parcel)
+            assignment = member.assignments.popleft()
+            self.backend.serializer.release(assignment.parcel)
             assert work is not None
-            if not duty.numbers:
-                self._taken(answer)
+            if not assignment.numbers:
+                self._result_of(answer)
                 continue
-            for number, outcome in zip(duty.numbers, answer, strict=False):  # an error is the last one
-                work.results[number] = self._taken(outcome)
+            for number, outcome in zip(assignment.numbers, answer, strict=False):  # an error is the last one
+                work.results[number] = self._result_of(outcome)
                 self._seconds[context] = outcome.seconds
-        if any(member.facts for member in self._members):
+        if any(member.info for member in self._members):
             self._alone_since = time.monotonic()
         elif time.monotonic() - self._alone_since > self.patience:
             raise FedscopeError(
@@ -348,7 +348,7 @@ class Team:
                 "what was complete is kept, so give the same command again, or go on with --resume"
             )
 
-    def _taken(self, outcome: Outcome) -> Any:
+    def _result_of(self, outcome: TaskResult) -> Any:
         for sentence in outcome.said:
-            self._tell(sentence)
+            self._warn_once(sentence)
         return outcome.result()

@@ -1,4 +1,4 @@
-"""What goes to a worker: an object as bytes, and its large arrays beside it, each of which travels once."""
+"""Serialization of an object for a worker: bytes, and its large arrays apart, each of which travels once."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Parcel:
 
     Attributes:
         content: the object without its large arrays, pickled.
-        beside: references to these, in the order in which ``content`` counts them.
+        arrays: references to these, in the order in which ``content`` counts them.
     """
 
     content: bytes
-    beside: tuple[Any, ...]
+    arrays: tuple[Any, ...]
 
 
-class Packing:
+class Serializer:
     """Packs objects; an array that several of them hold, as every client of a round holds its start, is stored once.
 
     An array is known by being the same object, so none may change while a parcel that holds it is under way.
@@ -49,12 +49,12 @@ class Packing:
             made inside others nor classes of the program that is run.
 
     >>> arrays = []
-    >>> packing = Packing(lambda array: arrays.append(array) or len(arrays) - 1)
+    >>> serializer = Serializer(lambda array: arrays.append(array) or len(arrays) - 1)
     >>> start = np.zeros(20_000, np.float32)
-    >>> with packing.held("client 3", {"start": start}) as one, packing.held("client 5", [start, start]) as other:
-    ...     one.beside, other.beside, len(one.content) < 300
+    >>> with serializer.held("client 3", {"start": start}) as one, serializer.held("client 5", [start, start]) as other:
+    ...     one.arrays, other.arrays, len(one.content) < 300
     ((0,), (0,), True)
-    >>> opened(one.content, [arrays[i] for i in one.beside])["start"].shape
+    >>> unpack(one.content, [arrays[i] for i in one.arrays])["start"].shape
     (20000,)
     """
 
@@ -67,7 +67,7 @@ class Packing:
         self._constant: dict[int, weakref.ref[Any]] = {}
 
     def keep(self, objects: Iterable[Any]) -> None:
-        """From now on the arrays in these are constant: once stored, they stay so as long as somebody holds them."""
+        """Take the arrays in these objects as constants: once stored, they stay so as long as somebody holds them."""
         constant, remember = self._constant, self._remember
 
         class Looking(self._pickler):  # type: ignore[name-defined,misc]
@@ -129,22 +129,22 @@ class Packing:
 
     @contextmanager
     def held(self, name: Any, content: Any) -> Iterator[Parcel]:
-        """A parcel, released afterwards."""
+        """Hold a parcel, and release it afterwards."""
         try:
             yield self.pack(name, content)
         finally:
             self.release(name)
 
 
-def opened(content: bytes, beside: Sequence[Any]) -> Any:
-    """The object of a parcel, with the arrays that its references stand for. What was stored is read only."""
+def unpack(content: bytes, arrays: Sequence[Any]) -> Any:
+    """Make the object of a parcel, with the arrays that its references stand for. What was stored is read only."""
     unpickler = _Unpickler(io.BytesIO(content))
-    unpickler.beside = beside
+    unpickler.arrays = arrays
     return unpickler.load()
 
 
 class _Unpickler(pickle.Unpickler):
-    beside: Sequence[Any]
+    arrays: Sequence[Any]
 
     def find_class(self, module: str, name: str) -> Any:
         whole, _, part = module.partition(".")
@@ -154,12 +154,12 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: _Place) -> Any:
         number, strides = pid
-        stored = self.beside[number]
+        stored = self.arrays[number]
         return stored if strides is None else torch.from_numpy(stored).as_strided(*strides)
 
 
 def _is_large(one: Any) -> bool:
-    """Whether it travels beside the object: an array, or a tensor of numbers that numpy has, without gaps."""
+    """Check whether it travels apart from the object: an array, or a tensor of numbers that numpy has, without gaps."""
     if type(one) is np.ndarray or isinstance(one, np.memmap):
         return bool(one.nbytes >= LARGE and one.dtype != object)
     if type(one) is not Tensor or one.device.type != "cpu" or one.requires_grad or one.nbytes < LARGE:
@@ -168,7 +168,7 @@ def _is_large(one: Any) -> bool:
 
 
 def _dense(one: Tensor) -> bool:
-    """Whether its numbers lie in one piece of memory, in whatever order of the axes."""
+    """Check whether its numbers lie in one piece of memory, in whatever order of the axes."""
     behind = 1
     for stride, size in sorted(
         (stride, size) for size, stride in zip(one.shape, one.stride(), strict=True) if size > 1
@@ -180,6 +180,6 @@ def _dense(one: Tensor) -> bool:
 
 
 def _flat(one: Tensor) -> np.ndarray:
-    """The numbers as they lie in memory; with other strides the same sums run in another order."""
+    """Lay the numbers flat as they lie in memory; with other strides the same sums run in another order."""
     flat: np.ndarray = one.as_strided((one.numel(),), (1,)).numpy()
     return flat

@@ -1,4 +1,4 @@
-"""torchvision, imported so that its Python parts work beside any build of torch."""
+"""Import of torchvision such that its Python parts work with any build of torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCHEMAS = {
 
 
 def torchvision_part(name: str) -> Any:
-    """A module of torchvision, as ``datasets`` or ``models.resnet``.
+    """Import a module of torchvision, as ``datasets`` or ``models.resnet``.
 
     Raises:
         FedscopeError: torchvision cannot be imported at all.
@@ -36,7 +36,7 @@ def torchvision_part(name: str) -> Any:
 
 
 def beside_torchvision(make: Callable[[], Made]) -> Made:
-    """What a function returns that may import torchvision, itself or by what it imports.
+    """Call a function that may import torchvision, itself or by what it imports.
 
     torchvision's compiled part does not load beside a torch of another build, and importing its Python parts then
     fails with ``operator torchvision::nms does not exist``. Networks, data and transforms need these parts only, so the
@@ -69,12 +69,12 @@ _KEPT: list[Any] = []
 
 
 def is_torchvisions(error: BaseException) -> bool:
-    """Whether an exception says that an operator of torchvision is missing."""
+    """Check whether an exception says that an operator of torchvision is missing."""
     return isinstance(error, RuntimeError) and re.search(r"torchvision::\w+", str(error)) is not None
 
 
 def remedy() -> str:
-    """A clause that says what to install."""
+    """Say in a clause what to install."""
     import torch
 
     return f"; install the torchvision that belongs to torch {torch.__version__}"

@@ -1,4 +1,4 @@
-"""What a worker of a cluster does, wherever it runs."""
+"""The worker's side: tasks, the contexts that they run in, and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from ..checkpoints import FedscopeError, FedscopeWarning
-from .serialization import opened
+from .serialization import unpack
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,8 +23,8 @@ CONTEXTS = 4
 
 
 @dataclass(frozen=True)
-class Job(Generic[Item, Result]):
-    """Work on many items.
+class MapJob(Generic[Item, Result]):
+    """A task to be done for each of many items.
 
     Attributes:
         task: called with an item, the worker's context, and an event that is never set; depends on these alone.
@@ -43,8 +43,8 @@ class Job(Generic[Item, Result]):
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What numbers depend on, of a process; and where it is.
+class WorkerInfo:
+    """The settings of a process that numbers depend on, and its machine.
 
     Attributes:
         versions: of fedscope, torch and Python.
@@ -59,8 +59,8 @@ class Facts:
     place: str
 
     @classmethod
-    def here(cls) -> Facts:
-        """Of this process."""
+    def here(cls) -> WorkerInfo:
+        """Look at this process."""
         import platform
 
         import torch
@@ -77,8 +77,8 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of one item.
+class TaskResult:
+    """The result of one item, or its error.
 
     Attributes:
         content: the result, or the error, pickled: arrays in it are the receiver's own.
@@ -93,7 +93,7 @@ class Outcome:
     said: tuple[str, ...]
 
     def result(self) -> Any:
-        """The result.
+        """Return the result.
 
         Raises:
             the error.
@@ -127,8 +127,8 @@ def _keep_freed_memory() -> None:
         mallopt(option, value)
 
 
-class Desk:
-    """A worker's place, with the contexts of the jobs that it knows.
+class ClusterWorker:
+    """A worker, with the contexts that were set.
 
     Args:
         dumps: pickles results.
@@ -138,38 +138,38 @@ class Desk:
         self._dumps = dumps
         self._known: OrderedDict[str, Any] = OrderedDict()
 
-    def facts(self) -> Facts:
-        """Of this worker."""
-        return Facts.here()
+    def info(self) -> WorkerInfo:
+        """Look at this worker."""
+        return WorkerInfo.here()
 
-    def learn(self, context: str, content: bytes, beside: Sequence[Any]) -> Outcome:
-        """Make a context; the last :data:`CONTEXTS` that were learnt are kept, on which who asks relies."""
+    def set_context(self, context: str, content: bytes, arrays: Sequence[Any]) -> TaskResult:
+        """Make a context; the last :data:`CONTEXTS` that were set are kept, on which the caller relies."""
         made: list[Any] = []
-        outcome = self._done(lambda: made.append(opened(content, beside)()))
+        outcome = self._done(lambda: made.append(unpack(content, arrays)()))
         self._known[context] = made[0] if made else outcome
         while len(self._known) > CONTEXTS:
             self._known.popitem(last=False)
         return outcome
 
-    def work(self, context: str, content: bytes, beside: Sequence[Any]) -> list[Outcome]:
-        """What comes of a task with some items, in their order; an error ends them.
+    def work(self, context: str, content: bytes, arrays: Sequence[Any]) -> list[TaskResult]:
+        """Do a task for some items, in their order; an error ends them.
 
         Args:
             context: the name of one that was learnt, "" for none.
             content: the task and the items.
         """
         own = self._known[context] if context else None
-        if isinstance(own, Outcome):  # the error with which it could not be made
+        if isinstance(own, TaskResult):  # the error with which it could not be made
             return [own]
-        task, items = opened(content, beside)
-        outcomes: list[Outcome] = []
+        task, items = unpack(content, arrays)
+        outcomes: list[TaskResult] = []
         for item in items:
             outcomes.append(self._done(partial(task, item, own, Event())))
             if outcomes[-1].failed:
                 break
         return outcomes
 
-    def _done(self, work: Callable[[], Any]) -> Outcome:
+    def _done(self, work: Callable[[], Any]) -> TaskResult:
         began = perf_counter()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", FedscopeWarning)
@@ -178,10 +178,10 @@ class Desk:
             except Exception as error:
                 found, failed = self._error(error), True
         said = tuple(str(one.message) for one in told if issubclass(one.category, FedscopeWarning))
-        return Outcome(found, failed, perf_counter() - began, said)
+        return TaskResult(found, failed, perf_counter() - began, said)
 
     def _error(self, error: Exception) -> bytes:
-        """The error, pickled; what cannot be is said in its words."""
+        """Pickle an error; what cannot be is said in its words."""
         try:
             found = self._dumps(error)
             pickle.loads(found)

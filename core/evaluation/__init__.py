@@ -1,1 +1,1 @@
-"""How losses are measured: samples, tasks, models in workers, and the hot loop."""
+"""Evaluation of models: samples, tasks, models in workers, and the hot loop."""

@@ -1,5 +1,4 @@
-"""Where numbers are computed, in which arithmetic, and by how many threads: one answer for evaluation, analyses and
-training."""
+"""The device, the arithmetic and the threads of a computation: one answer for evaluation, analyses and training."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count as numbers
 from threading import Event, Lock, local
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..checkpoints import FedscopeError
 from ..distributed.cores import cores
 
 if TYPE_CHECKING:
-    from ..distributed.scheduler import Team
+    from ..distributed.scheduler import WorkerPool
 
 PRECISIONS = ("float32", "tf32", "bf16")
 # How many results of each worker may wait for the one that the caller waits for: they stand in memory.
@@ -47,12 +46,12 @@ class Compute:
     device: str = "cpu"
     precision: str = "float32"
     workers: int | None = None
-    cluster: Team | None = field(default=None, repr=False, compare=False)
+    cluster: WorkerPool | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
-        object.__setattr__(self, "device", _found(self.device))
+        object.__setattr__(self, "device", _resolve_device(self.device))
         if self.is_gpu and self.cluster is not None:
             raise FedscopeError(
                 f"a cluster's workers compute on processors, and device = {self.device!r}; give --device cpu, or leave "
@@ -63,7 +62,7 @@ class Compute:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether this is an accelerator, where one worker does all."""
+        """True on an accelerator, where one worker does all."""
         return not self.device.startswith("cpu")
 
     @property
@@ -106,8 +105,8 @@ class Compute:
         return torch.autocast(kind, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
-def _found(device: str) -> str:
-    """The device's name with ``auto`` resolved, if torch can compute there."""
+def _resolve_device(device: str) -> str:
+    """Resolve ``auto`` to a device's name, if torch can compute there."""
     if device == "cpu":
         return device
     import torch
@@ -138,7 +137,7 @@ CPU = Compute()
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """torch computes with so many threads in this thread; afterwards with as many as before."""
+    """Have torch compute with so many threads in this thread; afterwards with as many as before."""
     import torch
 
     before = torch.get_num_threads()
@@ -186,60 +185,21 @@ def run_in_workers(
         count = max(1, min(count, unasked))
     import torch
 
-    stop, own, kept = Event(), local(), idle if idle is not None else []
-    numbered, taking = enumerate(items), Lock()
-    failures: list[BaseException] = []
-    used: list[Any] = []
-
-    def context() -> Any:
-        try:
-            taken = kept.pop()
-        except IndexError:
-            taken = make() if make is not None else None
-        used.append(taken)
-        return taken
-
-    def work() -> tuple[int, Result] | None:
-        if stop.is_set():
-            raise InterruptedError("the workers were told to stop")
-        try:
-            if not hasattr(own, "context"):
-                torch.set_num_threads(1)
-                own.context = context()
-            with taking:
-                taken = next(numbered, None)
-            return None if taken is None else (taken[0], task(taken[1], own.context, stop))
-        except BaseException as error:
-            # what the others raise once they are told to stop is a consequence
-            if not stop.is_set():
-                failures.append(error)
-            stop.set()
-            raise
-
-    def finished() -> tuple[int, Result] | None:
-        try:
-            return waiting.popleft().result()
-        except BaseException:
-            if failures:
-                raise failures[0] from None
-            raise
-
     threads_before = torch.get_num_threads()
-    waiting: deque[Future[tuple[int, Result] | None]] = deque()
+    threads = _Threads(task, items, make, idle if idle is not None else [], count)
     results: dict[int, Result] = {}  # a worker may have overtaken the one that took the item before
-    pool = ThreadPoolExecutor(count, thread_name_prefix="fedscope-")
     try:
         more = unasked != 0
         for number in numbers():
-            while number not in results and (more or waiting):
+            while number not in results and (more or threads.jobs):
                 if more:
-                    jobs = ahead * count - len(results) - len(waiting)
+                    jobs = ahead * count - len(results) - len(threads.jobs)
                     if unasked is not None:
                         jobs = min(jobs, unasked)
                         unasked -= jobs
                         more = unasked > 0
-                    waiting.extend(pool.submit(work) for _ in range(jobs))
-                if (done := finished()) is None:
+                    threads.submit(jobs)
+                if (done := threads.wait()) is None:
                     more = False
                 else:
                     results[done[0]] = done[1]
@@ -247,8 +207,80 @@ def run_in_workers(
                 return
             yield results.pop(number)
     finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
-        kept.extend(used)
+        threads.close()
         # The setting is a thread's own, but torch hands the latest one to threads that start later.
         torch.set_num_threads(threads_before)
+
+
+class _Threads(Generic[Item, Result]):
+    """Worker threads of one call of :func:`run_in_workers`: each takes the next item and has a context of its own.
+
+    Attributes:
+        jobs: submitted and not yet waited for, each of which takes one item.
+    """
+
+    def __init__(
+        self,
+        task: Callable[[Item, Any, Event], Result],
+        items: Iterable[Item],
+        make: Callable[[], Any] | None,
+        idle: list[Any],
+        count: int,
+    ) -> None:
+        self.jobs: deque[Future[tuple[int, Result] | None]] = deque()
+        self._task, self._make, self._idle = task, make, idle
+        self._numbered, self._taking = enumerate(items), Lock()
+        self._stop, self._own = Event(), local()
+        self._used: list[Any] = []
+        self._failures: list[BaseException] = []
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="fedscope-")
+
+    def submit(self, jobs: int) -> None:
+        """Have so many further items worked on."""
+        self.jobs.extend(self._pool.submit(self._work) for _ in range(jobs))
+
+    def wait(self) -> tuple[int, Result] | None:
+        """Wait for the eldest job: an item's number and its result; None where no item was left for it.
+
+        Raises:
+            the first exception of a task.
+        """
+        try:
+            return self.jobs.popleft().result()
+        except BaseException:
+            if self._failures:
+                raise self._failures[0] from None
+            raise
+
+    def close(self) -> None:
+        """Stop the threads at their next item, and give their contexts back."""
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+        self._idle.extend(self._used)
+
+    def _work(self) -> tuple[int, Result] | None:
+        if self._stop.is_set():
+            raise InterruptedError("the workers were told to stop")
+        try:
+            if not hasattr(self._own, "context"):
+                import torch
+
+                torch.set_num_threads(1)
+                self._own.context = self._context()
+            with self._taking:
+                taken = next(self._numbered, None)
+            return None if taken is None else (taken[0], self._task(taken[1], self._own.context, self._stop))
+        except BaseException as error:
+            # what the others raise once they are told to stop is a consequence
+            if not self._stop.is_set():
+                self._failures.append(error)
+            self._stop.set()
+            raise
+
+    def _context(self) -> Any:
+        try:
+            taken = self._idle.pop()
+        except IndexError:
+            taken = self._make() if self._make is not None else None
+        self._used.append(taken)
+        return taken

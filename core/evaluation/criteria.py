@@ -31,7 +31,7 @@ _NAMED = 12
 
 
 def task_of_criterion(given: Any) -> Task | None:
-    """A criterion of torch as a task; None where it is none.
+    """Make a criterion of torch a task; None where it is none.
 
     One whose mean is a task's that has a name is that task: ``nn.CrossEntropyLoss()`` is a classification, of targets
     that are labels and all count.
@@ -63,15 +63,15 @@ class EntryCriterion(Task):
     def __init__(self, criterion: _Loss, name: str) -> None:
         self.name = name
         self._summed = criterion.reduction in ("sum", "batchmean")
-        self._each = _unreduced(criterion)
+        self._each = _without_reduction(criterion)
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """What the criterion gives, [n]."""
+        """Compute what the criterion gives, [n]."""
         if y.shape != outputs.shape and y.numel() == outputs.numel():
             y = y.reshape(outputs.shape)
         if y.shape == outputs.shape and not isinstance(self._each, nn.MultiLabelMarginLoss):  # its targets are classes
             y = y.to(outputs.dtype)
-        each = cast(Tensor, _placed(self._each, outputs)(outputs, y))
+        each = cast(Tensor, _to_outputs(self._each, outputs)(outputs, y))
         if each.dim() < 2:
             return each
         return each.flatten(1).sum(dim=1) if self._summed else each.flatten(1).mean(dim=1)
@@ -89,7 +89,7 @@ class LabelCriterion(Classification):
     def __init__(self, criterion: nn.CrossEntropyLoss | nn.NLLLoss, name: str) -> None:
         self.name = name
         self.criterion = criterion
-        self._each = cast(Any, _unreduced(criterion))
+        self._each = cast(Any, _without_reduction(criterion))
         self._each.ignore_index = PADDED
         self._ignored = int(criterion.ignore_index)
         self._weight = None if criterion.weight is None else criterion.weight.detach().clone()
@@ -98,7 +98,8 @@ class LabelCriterion(Classification):
             raise FedscopeError(f"{name} has weights below 0 or that are not numbers; give weights from 0 up")
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """As classes at positions, or of probabilities, where targets are so; the ignored label is -100 from here."""
+        """Make this the task of classes at positions, or of probabilities, where targets are so; the ignored label is
+        -100 from here."""
         if y.ndim > 1 and y.dtype.kind == "f":
             return EntryCriterion(self.criterion, self.name), y
         return (PositionCriterion(self) if y.ndim > 1 else self), self.recoded(y)
@@ -112,11 +113,11 @@ class LabelCriterion(Classification):
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """l_j / c_j, [n]; 0 where c_j is 0."""
-        return _divided(self.each(outputs, y), self.weights(y))
+        return _divide(self.each(outputs, y), self.weights(y))
 
     def each(self, outputs: Tensor, y: Tensor) -> Tensor:
         """l: what the criterion gives without reduction, of y's shape."""
-        return cast(Tensor, _placed(self._each, outputs)(outputs, y))
+        return cast(Tensor, _to_outputs(self._each, outputs)(outputs, y))
 
     def weights(self, y: Tensor) -> Tensor:
         """c, of y's shape."""
@@ -169,7 +170,7 @@ class LabelCriterion(Classification):
             )
 
     def fit(self, outputs: Tensor, part: Samples) -> None:
-        """As of a classification, and as many outputs as weights."""
+        """Refuse outputs as a classification does, and others than there are weights."""
         super().fit(outputs, part)
         _refuse_other_weights(self._weight, outputs.shape[1], self.name)
 
@@ -183,7 +184,7 @@ class PlainCriterion(LabelCriterion):
         self.called, self.name = name, CLASSIFICATION.name
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """A classification, or as its name says."""
+        """Become a classification, or stay as its name says."""
         if y.ndim < 2 and not (y.dtype.kind in "if" and bool((y == PADDED).any())):
             return CLASSIFICATION, y
         return LabelCriterion(self.criterion, self.called).taken(y)
@@ -200,16 +201,16 @@ class PositionCriterion(Sequences):
         self._labels = labels
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """The ignored label is -100 from here."""
+        """Take targets whose ignored label is -100 from here."""
         return self, self._labels.recoded(y)
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Σ_t l_jt / c_j, [n]; 0 where c_j is 0."""
         each = self._labels.each(_classes_second(outputs, y), y)
-        return _divided(each.flatten(1).sum(dim=1), self.weights(y))
+        return _divide(each.flatten(1).sum(dim=1), self.weights(y))
 
     def error(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The share of a sample's positions that count at which the greatest output is another class's, [n]."""
+        """Return the share of a sample's positions that count at which the greatest output is another class's, [n]."""
         logits = _classes_second(outputs, y)
         wrong = ((logits.argmax(dim=1) != y) | logits.isnan().any(dim=1)) & (y != PADDED)
         return wrong.flatten(1).sum(dim=1).double() / super().weights(y).clamp(min=1)
@@ -219,7 +220,7 @@ class PositionCriterion(Sequences):
         return self._labels.weights(y).flatten(1).sum(dim=1)
 
     def error_weights(self, y: Tensor) -> Tensor | None:
-        """How many of a sample's positions count, [n]."""
+        """Count the positions of a sample that count, [n]."""
         return super().weights(y)
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Any) -> Tensor:
@@ -251,12 +252,12 @@ class PositionCriterion(Sequences):
 
 
 def _classes_last(second: Tensor, part: Samples) -> Tensor:
-    """Outputs [1, V, L] as of :class:`Sequences`, [1, L, V]; of maps as they are."""
+    """Put outputs [1, V, L] as those of :class:`Sequences`, [1, L, V]; leave those of maps as they are."""
     return second.transpose(1, 2) if part.y.dim() == 2 and second.dim() == 3 else second
 
 
 def _classes_second(outputs: Tensor, y: Tensor) -> Tensor:
-    """Outputs [n, V, ...] as torch takes them, where they may be a language model's [n, L, V]."""
+    """Put outputs as torch's losses take them, [n, V, ...], also those of a language model, [n, L, V]."""
     models = y.dim() == 2 and outputs.dim() == 3 and outputs.shape[1] == y.shape[1] != outputs.shape[2]
     return outputs.transpose(1, 2) if models else outputs
 
@@ -268,19 +269,19 @@ def _refuse_other_weights(weight: Tensor | None, outputs: int, name: str) -> Non
         )
 
 
-def _divided(losses: Tensor, weights: Tensor) -> Tensor:
+def _divide(losses: Tensor, weights: Tensor) -> Tensor:
     there = weights > 0
     return torch.where(there, losses / torch.where(there, weights, torch.ones_like(weights)), torch.zeros_like(losses))
 
 
-def _unreduced(criterion: _Loss) -> _Loss:
+def _without_reduction(criterion: _Loss) -> _Loss:
     each = copy(criterion)  # shares its weights, which nothing here changes
     each.reduction = "none"
     return each
 
 
-def _placed(criterion: _Loss, outputs: Tensor) -> _Loss:
-    """The criterion with its weights where the outputs are, and of their type."""
+def _to_outputs(criterion: _Loss, outputs: Tensor) -> _Loss:
+    """Put the criterion's weights where the outputs are, and of their type."""
     own = dict(criterion.named_buffers(recurse=False))
     if all(value.device == outputs.device and value.dtype == outputs.dtype for value in own.values()):
         return criterion
@@ -319,7 +320,7 @@ def _name(criterion: _Loss) -> str:
         if key in ("size_average", "reduce", "reduction") or value is None:
             continue
         if isinstance(value, Tensor):
-            words.append(f"{key}={_spoken(value)}")
+            words.append(f"{key}={_describe_weights(value)}")
         elif value != parameter.default:
             words.append(f"{key}={value!r}")
     labels = isinstance(criterion, nn.CrossEntropyLoss | nn.NLLLoss)  # of which fedscope takes the mean
@@ -329,7 +330,7 @@ def _name(criterion: _Loss) -> str:
     return f"{place}:{kind.__name__}" + (f"({', '.join(words)})" if words else "")
 
 
-def _spoken(values: Tensor) -> str:
+def _describe_weights(values: Tensor) -> str:
     plain = values.detach().cpu().double().flatten()
     if len(plain) <= _NAMED:
         return "[" + ", ".join(f"{value:.6g}" for value in plain.tolist()) + "]"

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
-from ..distributed.worker import Job
+from ..distributed.worker import MapJob
 from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
-from .copies import copied
 from .model_replica import Replica
+from .module_copy import copy_module
 from .samples import Samples
 from .tasks import Tally
 from .uint8_images import Inputs, in_batches
@@ -123,8 +123,8 @@ class Evaluator:
         if elsewhere is None:
             results = self._run(partial(self.measured, form, spanning), groups)
         else:
-            place = Elsewhere(self, form, spanning)
-            results = elsewhere.run(Job(_elsewhere, place, _spoken, list(self.parts)), groups)
+            place = RemoteEvaluation(self, form, spanning)
+            results = elsewhere.run(MapJob(_evaluate_remotely, place, _describe_group, list(self.parts)), groups)
         with closing(results):
             for result in results:
                 yield from result
@@ -137,7 +137,7 @@ class Evaluator:
         replicas: list[Replica],
         stop: Event,
     ) -> list[Measured]:
-        """What :meth:`evaluate` yields of a group of models, computed here in a worker's replicas."""
+        """Measure a group of models as :meth:`evaluate` yields them, here in a worker's replicas."""
         formed = self._first(len(group), replicas)
         for i, replica in zip(group, formed, strict=True):
             self._form(form, i, replica)
@@ -150,10 +150,11 @@ class Evaluator:
     def __reduce__(self) -> tuple[Any, ...]:
         """It is made anew elsewhere, without the cluster."""
         # a copy, because a tensor with a history, as weight_norm keeps, does not travel
-        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (copied(self._new.args[0]), self.parts)
+        module = copy_module(self._new.args[0])
+        return partial(Evaluator, compute=self.compute.here, batch=self.batch), (module, self.parts)
 
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
-        """Loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
+        """Measure loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
 
         On the first data set, where several were given.
         """
@@ -173,7 +174,7 @@ class Evaluator:
         return loss, error
 
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
-        """Outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
+        """Compute outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
         x = self._data[0][0][rows]
 
         def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
@@ -185,14 +186,14 @@ class Evaluator:
         return torch.stack(list(self._run(task, list(models))))
 
     def answers(self, model: Weights, count: int) -> np.ndarray:
-        """Outputs of a model on the first ``count`` samples, [count, ...]; computed here, in no worker."""
+        """Compute outputs of a model on the first ``count`` samples, [count, ...]; here, in no worker."""
         with torch_threads(1):
             (replica,) = self._first(1, self._idle[0])
             _take(replica, model)
             return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
 
     def batches(self, part: int) -> Iterator[Tensor]:
-        """The inputs of a data set as they are evaluated."""
+        """Yield the inputs of a data set as they are evaluated."""
         return in_batches(self._data[part][0], self.batch)
 
     def prepare(self, x: Inputs) -> Inputs:
@@ -238,7 +239,7 @@ class Evaluator:
     def _means(
         self, models: int, outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]], batch: int, stop: Event
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Loss and error [S] of so many models: every batch under all of them before the next one.
+        """Measure loss and error [S] of so many models: every batch under all of them before the next one.
 
         ``outputs_of(part, number, x)`` gives every model's outputs on a batch of a data set.
         """
@@ -261,7 +262,7 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteEvaluation:
     """A worker's evaluator on a cluster, and what it measures."""
 
     evaluator: Evaluator
@@ -269,21 +270,24 @@ class Elsewhere:
     spanning: Spanning | None
 
     def __call__(self) -> tuple[Callable[..., list[Measured]], list[Replica]]:
-        """What measures a group there, and where."""
+        """Make the function that measures a group there, and the replicas that it uses."""
         return partial(self.evaluator.measured, self.form, self.spanning), []
 
 
-def _elsewhere(group: list[int], place: tuple[Callable[..., list[Measured]], list[Replica]], stop: Event) -> Any:
+def _evaluate_remotely(
+    group: list[int], place: tuple[Callable[..., list[Measured]], list[Replica]], stop: Event
+) -> Any:
     measured, replicas = place
     return measured(group, replicas, stop)
 
 
-def _spoken(group: list[int]) -> str:
+def _describe_group(group: list[int]) -> str:
     return f"point {group[0]}" if len(group) == 1 else f"points {group[0]} to {group[-1]}"
 
 
 def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
-    """How many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the device."""
+    """Choose how many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the
+    device."""
     if not device.startswith("cpu"):
         return GPU_BATCH
     if not any(isinstance(layer, _ConvNd) for layer in module.modules()):

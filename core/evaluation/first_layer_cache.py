@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..checkpoints import Layout, Weights
-from .copies import copied
+from .module_copy import copy_module
 
 # Points combined at a time; always so many, for the last bit of a product may change with its shape.
 GROUP = 8
@@ -41,12 +41,12 @@ class FirstLayer:
     behind: tuple[str, ...]
 
     def parts(self, module: nn.Module) -> list[nn.Module]:
-        """The layer and what is behind it, in this module."""
+        """Return the layer and what is behind it, in this module."""
         return [module.get_submodule(name) for name in (self.layer, *self.behind)]
 
 
 def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
-    """The module's first layer, where its outputs may be put in its place; tried out on the inputs ``x``.
+    """Find the module's first layer, where its outputs may be put in its place; tried out on the inputs ``x``.
 
     A plain linear or convolutional layer, called once. What it is given depends on no weight: all are made NaN, and it
     is given the same. Its weights, and what lies between it and the last module ``behind``, serve nothing else: they
@@ -56,7 +56,7 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
     >>> first_layer(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(5, 2, 2))
     FirstLayer(layer='1', behind=())
     """
-    trial = copied(module).eval().requires_grad_(False)
+    trial = copy_module(module).eval().requires_grad_(False)
     calls: list[tuple[str, Any, Any]] = []
 
     def note(name: str) -> Callable[..., None]:
@@ -76,7 +76,7 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
         if any(f"{layer}.{name}".lstrip(".") not in slices for name, _ in leaves[layer].named_parameters()):
             return None  # the module's tensors have other names than its layers (ByNames)
         at = order.index(layer)
-        given, outputs, behind = _given(trial, layer, x), calls[at][2], []
+        given, outputs, behind = _trace_inputs(trial, layer, x), calls[at][2], []
         for name, seen, after in calls[at + 1 :]:
             if seen is not outputs or not (_pools(leaves[name]) or type(leaves[name]) is nn.ReLU):
                 break
@@ -87,11 +87,11 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
         if not _depends_on_no_weight(trial, layer, x, given):
             return None
         candidates = [FirstLayer(layer, tuple(behind)), FirstLayer(layer, ())]
-        return next((found for found in candidates if _may_be_replaced(trial, found, x, given, expected)), None)
+        return next((found for found in candidates if _is_replaceable(trial, found, x, given, expected)), None)
 
 
 def worth(module: nn.Module, first: FirstLayer) -> bool:
-    """Whether combining is faster on a CPU than computing.
+    """Check whether combining is faster on a CPU than computing.
 
     A convolution's outputs are larger than what it reads, so they must become small while they are in cache: without
     pooling behind it a point took 1.2 times as long, with it 0.8 to 0.9 times (25 to 75 products). Linear
@@ -116,7 +116,7 @@ class Entrance:
             part.forward = self._unless_replaced(part, part.forward)
 
     def __call__(self, h: Tensor, x: Tensor) -> Tensor:
-        """Outputs of the module for the inputs ``x``, whose first layer with what is behind it gave ``h``."""
+        """Compute outputs of the module for the inputs ``x``, whose first layer with what is behind it gave ``h``."""
         # nobody looks at what lies in between; were it otherwise, it would show
         self._instead = dict.fromkeys(self._parts, h.new_tensor(float("nan"))) | {self._parts[-1]: h}
         try:
@@ -130,7 +130,7 @@ class Entrance:
 
 
 class Spanned:
-    """What comes out behind the first layer at Σ_j c_j w_j, for w_j given once and any number of points c.
+    """Outputs behind the first layer at Σ_j c_j w_j, for w_j given once and any number of points c.
 
     The w_j, models or directions, are made orthonormal (QR in float64), so that nothing is lost where they are close
     together or nearly on a line, however great the c_j are.
@@ -146,7 +146,7 @@ class Spanned:
     """
 
     def __init__(self, module: nn.Module, first: FirstLayer, bases: Sequence[Weights]) -> None:
-        self._module, self._first = copied(module).eval().requires_grad_(False), first
+        self._module, self._first = copy_module(module).eval().requires_grad_(False), first
         self._layer, *self._behind = first.parts(self._module)
         slices = Layout.of(module).slices
         own = [slices[f"{first.layer}.{name}".lstrip(".")] for name, _ in self._layer.named_parameters()]
@@ -156,14 +156,15 @@ class Spanned:
         self.rows = columns.T
 
     def outputs(self, x: Tensor) -> Tensor:
-        """The layer's outputs under every row, [M, n, ...], channels last. Not to be called by two threads at once."""
+        """Compute the layer's outputs under every row, [M, n, ...], channels last. Not to be called by two threads at
+        once."""
         with torch.inference_mode():
-            given = _given(self._module, self._first.layer, x)
+            given = _trace_inputs(self._module, self._first.layer, x)
             each = [functional_call(self._layer, self._parameters(row), given) for row in self.rows]
             return torch.stack([_channels_last(z) for z in each])
 
     def combined(self, outputs: Tensor, coefficients: np.ndarray) -> Tensor:
-        """What an :class:`Entrance` takes, for up to ``GROUP`` points [N, bases]: [N, n, ...].
+        """Combine the outputs for up to ``GROUP`` points [N, bases], as an :class:`Entrance` takes them: [N, n, ...].
 
         The result's memory is used again by this thread's next call.
         """
@@ -178,7 +179,7 @@ class Spanned:
                 h = torch.mm(factors, flat, out=self._room("sums", (GROUP, flat.shape[1]), outputs))
                 h = h.view(-1, *some.shape[2:])
                 for part in self._behind:
-                    h = _pooled(h, part) if isinstance(part, nn.MaxPool2d) else h.relu_()
+                    h = _max_pool(h, part) if isinstance(part, nn.MaxPool2d) else h.relu_()
                 if start == 0:
                     points = self._room("points", (GROUP, outputs.shape[1], *h.shape[1:]), h)
                 points[:, start : start + many] = h.reshape(GROUP, -1, *h.shape[1:])
@@ -186,7 +187,7 @@ class Spanned:
             return points.movedim(-1, 2) if points.dim() > 4 else points
 
     def _room(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """A tensor of this thread's, the same one again: fresh memory costs a third of the work."""
+        """Return a tensor of this thread's, the same one again: fresh memory costs a third of the work."""
         have: Tensor | None = getattr(self._own, name, None)
         if have is None or have.shape != shape:
             have = like.new_empty(shape)
@@ -194,7 +195,7 @@ class Spanned:
         return have
 
     def nbytes(self, x: Tensor) -> int:
-        """What :meth:`outputs` of the inputs ``x`` take in memory, however many points are combined from them."""
+        """Count the bytes of :meth:`outputs` of the inputs ``x``, however many points are combined from them."""
         return self.outputs(x[:1]).nbytes * len(x)
 
     def _parameters(self, row: np.ndarray) -> dict[str, Tensor]:
@@ -212,7 +213,7 @@ class _Given(Exception):
     """Carries a layer's inputs out of a forward pass."""
 
 
-def _given(module: nn.Module, layer: str, x: Tensor) -> Tensor:
+def _trace_inputs(module: nn.Module, layer: str, x: Tensor) -> Tensor:
     def leave(_: nn.Module, given: tuple[Tensor, ...]) -> None:
         raise _Given(given[0])
 
@@ -228,16 +229,16 @@ def _given(module: nn.Module, layer: str, x: Tensor) -> Tensor:
 
 
 def _depends_on_no_weight(trial: nn.Module, layer: str, x: Tensor, given: Tensor) -> bool:
-    broken = copied(trial)
+    broken = copy_module(trial)
     for values in broken.state_dict().values():
         if values.is_floating_point():
             values.fill_(float("nan"))
-    return torch.equal(_given(broken, layer, x), given)
+    return torch.equal(_trace_inputs(broken, layer, x), given)
 
 
-def _may_be_replaced(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tensor, expected: Tensor) -> bool:
+def _is_replaceable(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tensor, expected: Tensor) -> bool:
     h = nn.Sequential(*found.parts(trial))(given)
-    broken = copied(trial)
+    broken = copy_module(trial)
     for parameter in broken.get_submodule(found.layer).parameters():
         parameter.fill_(float("nan"))
     try:
@@ -247,13 +248,13 @@ def _may_be_replaced(trial: nn.Module, found: FirstLayer, x: Tensor, given: Tens
 
 
 def _pools(part: nn.Module) -> bool:
-    """Whether it is a max-pooling over squares beside each other, as :func:`_pooled` does it."""
+    """Check for a max-pooling over adjacent squares, as :func:`_max_pool` does it."""
     if type(part) is not nn.MaxPool2d or not isinstance(part.kernel_size, int) or part.return_indices:
         return False
     return part.extra_repr() == nn.MaxPool2d(part.kernel_size).extra_repr()
 
 
-def _pooled(images: Tensor, pooling: nn.MaxPool2d) -> Tensor:
+def _max_pool(images: Tensor, pooling: nn.MaxPool2d) -> Tensor:
     """Max-pooling of images [n, height, width, channels]; torch's own also writes down where each maximum was."""
     side = pooling.kernel_size
     assert isinstance(side, int)

@@ -26,7 +26,7 @@ TRIED = 4
 
 
 class Spanning:
-    """What :meth:`Evaluator.evaluate` needs to take points Σ_j c_j w_j together.
+    """Points Σ_j c_j w_j that :meth:`Evaluator.evaluate` takes together.
 
     Args:
         evaluator: holds the data sets, in batches.
@@ -57,11 +57,12 @@ class Spanning:
         return Spanning, self._given
 
     def combines(self, i: int) -> bool:
-        """Whether the point is a combination: a model itself (one coefficient) is measured bit for bit as it is."""
+        """Check whether the point is a combination: a model itself (one coefficient) is measured bit for bit as it
+        is."""
         return self._takes(i) and bool(np.count_nonzero(self._coefficients(i)) > 1)
 
     def groups(self, order: Sequence[int]) -> list[list[int]]:
-        """The indices in their order, neighbours that are combinations in one list."""
+        """Group the indices in their order, neighbours that are combinations in one list."""
         made: list[list[int]] = []
         open_ = False
         for i in order:
@@ -76,7 +77,7 @@ class Spanning:
     def logits(
         self, group: Sequence[int], replicas: Sequence[Replica], part: int, batch: int, x: Tensor
     ) -> list[Tensor]:
-        """Outputs of a group's models, formed in ``replicas``, on a batch of a data set."""
+        """Compute outputs of a group's models, formed in ``replicas``, on a batch of a data set."""
         outputs = self._outputs.get((part, batch))
         if outputs is None:
             return [replica.logits(x) for replica in replicas]
@@ -87,7 +88,7 @@ class Spanning:
     def _computed(
         self, evaluator: Evaluator, module: nn.Module, bases: Sequence[Weights]
     ) -> dict[tuple[int, int], Tensor]:
-        """The first layer's outputs by data set and batch, as many as there is room for."""
+        """Compute the first layer's outputs by data set and batch, as many as there is room for."""
 
         def batches() -> Iterator[tuple[tuple[int, int], Tensor]]:
             room = OUTPUTS
@@ -109,7 +110,7 @@ class Spanning:
 
 
 def replaceable_layer(evaluator: Evaluator, module: nn.Module, bases: Sequence[Weights]) -> FirstLayer | None:
-    """The layer that is combined rather than computed: None where that is not faster, or would not be the same.
+    """Find the layer that is combined rather than computed: None where that is not faster, or would not be the same.
 
     On a CPU in float32, where :func:`worth` says so, and where every base is finite (a NaN would reach points that do
     not count it).

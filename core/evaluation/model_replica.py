@@ -1,4 +1,4 @@
-"""Private copies of a module, in which models are formed in place."""
+"""Private copies of a module, into which models are written in place."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ..checkpoints import Layout, Weights
 from .compute import CPU, Compute
-from .copies import copied
 from .first_layer_cache import Entrance, FirstLayer
+from .module_copy import copy_module
 from .normalization import re_estimate
-from .uint8_images import Inputs, Pixels
+from .uint8_images import Inputs, Uint8Images
 
 # So many parameters are combined at a time: their float64 sum stays in cache, whatever the size of the model.
 CHUNK = 65_536
@@ -37,7 +37,7 @@ class FlatModule:
         self.compute, self.original = compute, module
         self.layout = Layout.of(module)
         self.device = torch.device(self.compute.device)
-        self.module = copied(module).to(self.device)
+        self.module = copy_module(module).to(self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = reduce(torch.promote_types, [named[name].dtype for name in self.layout.slices])
         self.w = torch.zeros(self.layout.size, dtype=dtype, device=self.device)
@@ -67,7 +67,7 @@ class FlatModule:
         Bytes are standardised here where there is room for all, else a batch at a time.
         """
         dtype = self.w.dtype if x.is_floating_point() else None
-        if isinstance(x, Pixels):
+        if isinstance(x, Uint8Images):
             return x.to(self.device, dtype).held()
         x = x.to(device=self.device, dtype=dtype)
         return channels_last(x) if x.dim() == 4 else x
@@ -118,7 +118,8 @@ class Replica(FlatModule):
             self._combine_buffer(name, target, models, terms if buffers else [(1.0, models[0])])
 
     def _resident(self, model: Weights) -> Tensor:
-        """A model's parameters on the device: the few that the points of a surface are made of are sent there once."""
+        """Return a model's parameters on the device: the few that the points of a surface are made of are sent there
+        once."""
         known = self._kept.get(id(model))
         if known is None or known[0] is not model:
             while len(self._kept) >= KEPT:
@@ -145,13 +146,13 @@ class Replica(FlatModule):
             re_estimate(self.module, x)
 
     def logits(self, x: Tensor) -> Tensor:
-        """The model's outputs for inputs as :meth:`prepare` made them, [n, classes]."""
+        """Compute the model's outputs for inputs as :meth:`prepare` made them, [n, classes]."""
         with torch.inference_mode(), self.compute.products(), self.compute.forward():
             output: Tensor = self.module(x)
             return output
 
     def logits_from(self, first: FirstLayer, h: Tensor, x: Tensor) -> Tensor:
-        """The same where the first layer gave ``h`` for the inputs ``x``; on a CPU in float32."""
+        """Compute the outputs where the first layer gave ``h`` for the inputs ``x``; on a CPU in float32."""
         if self._entrance is None or self._entrance[0] != first:
             self._entrance = first, Entrance(self.module, first)
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Models that are combinations of a few, and what becomes of their running statistics (BatchNorm).
+"""Running statistics (BatchNorm) of models that are combinations of a few.
 
 Parameters are combined; running means and variances are no parameters, and a combination of them is not what the
 combined model would have measured itself.
@@ -32,7 +32,7 @@ BATCH = 500
 
 @dataclass(frozen=True, eq=False)
 class Normalization:
-    """How points of a surface get their normalization statistics.
+    """The policy by which points of a surface get their normalization statistics.
 
     Attributes:
         policy: ``interpolate``: combined like the parameters, running variances not below 0; ``keep``: the first
@@ -48,11 +48,12 @@ class Normalization:
 
     @property
     def leaves_own(self) -> bool:
-        """Whether a model keeps its own statistics, being the combination that has a share of 1 of it alone."""
+        """True if a model keeps its own statistics, being the combination that has a share of 1 of it alone."""
         return self.policy in ("none", "interpolate")
 
     def provenance(self, kept_from: str) -> dict[str, Any]:
-        """What a result's attributes say beside the policy: the samples measured on, or whose statistics were kept."""
+        """Give the attributes of a result that go with the policy: the samples measured on, or whose statistics were
+        kept."""
         if self.policy == "keep":
             return {"statistics_of": kept_from}
         if self.calibration is None:
@@ -68,7 +69,8 @@ class Normalization:
         calibration: Samples | None,
         prepare: Callable[[Inputs], Inputs],
     ) -> Normalization:
-        """The policy for a module, ``none`` where its models keep no statistics; ``prepare`` is the evaluator's.
+        """Resolve the policy for a module, ``none`` where its models keep no statistics; ``prepare`` is the
+        evaluator's.
 
         Raises:
             FedscopeError: an unknown policy; ``re-estimate`` without two samples, or without a layer that could.
@@ -95,7 +97,7 @@ class Normalization:
 
 
 def statistics_of(module: nn.Module) -> list[_BatchNorm]:
-    """The layers of a module that keep running statistics."""
+    """Find the layers of a module that keep running statistics."""
     return [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.running_mean is not None]
 
 
@@ -140,7 +142,7 @@ class Points:
     coefficients: Callable[[int], Sequence[float]]
     normalization: Normalization
 
-    def form(self, i: int, replica: Replica) -> None:
+    def interpolate_into(self, i: int, replica: Replica) -> None:
         """Write point i into a worker's replica."""
         replica.combine(self.bases, self.coefficients(i), buffers=self.normalization.policy == "interpolate")
         self._re_estimate(replica)

@@ -1,4 +1,4 @@
-"""An architecture by the names that a run has recorded, where these are a wrapper's, or lack what a file may lack."""
+"""Modules renamed as a run has recorded them, where these names are a wrapper's, or lack what a file may lack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import Layout
 from ..checkpoints.models.expected import ExpectedModel
-from ..checkpoints.models.fitting import fit_names
+from ..checkpoints.models.match_names import match_names
 
 
 class ByNames(nn.Module):
@@ -30,18 +30,18 @@ class ByNames(nn.Module):
         self._names, self._counters = dict(names), dict(counters)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What the module inside answers."""
+        """Call the module inside."""
         return self.inner(*inputs, **named)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:  # type: ignore[override]
-        """By the other names."""
+        """Give the tensors by the other names."""
         own = self.inner.state_dict()
         return {name: own[inside] for name, inside in self._names.items()} | self._counters
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """By the other names."""
+        """Yield the parameters by the other names."""
         own, seen = dict(self.inner.named_parameters(remove_duplicate=False)), set()
         for name, inside in self._names.items():
             parameter = own.get(inside)
@@ -50,18 +50,19 @@ class ByNames(nn.Module):
                 yield f"{prefix}{name}", parameter
 
     def named_modules(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Module]]:
-        """The layers of the module inside, by their own names."""
+        """Yield the layers of the module inside, by their own names."""
         yield from self.inner.named_modules(*arguments, **named)
 
     def get_submodule(self, target: str) -> nn.Module:
-        """A layer of the module inside."""
+        """Find a layer of the module inside."""
         return self.inner.get_submodule(target)
 
 
-def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
-    """The module itself where its names are those of a run, or do not go with them; else one that has them.
+def rename_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
+    """Rename a module's tensors as a run has them; the module itself where its names are the run's, or do not go with
+    them.
 
-    What is put right is what :func:`~fedscope.checkpoints.models.fitting.fit_names` does of files: prefixes and
+    What is put right is what :func:`~fedscope.checkpoints.models.match_names.match_names` does of files: prefixes and
     wrappers' parts of names, the second name of a tied tensor, constants and counters.
 
     Args:
@@ -72,7 +73,7 @@ def named_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
         return module
     # shapes alone are looked at; these arrays take no memory
     given = {one.name: np.broadcast_to(np.zeros((), one.dtype), one.shape) for one in recorded.entries}
-    found = fit_names("", given, {one.name: one.dtype for one in recorded.entries}, expected)
+    found = match_names("", given, {one.name: one.dtype for one in recorded.entries}, expected)
     if not found.whole:
         return module
     names = {given: want for want, given in found.names.items()}  # of tied names one

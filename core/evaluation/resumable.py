@@ -1,5 +1,5 @@
-"""Measuring many models: in which order, kept so that an interrupted analysis goes on, and what the numbers were made
-from."""
+"""Resumable evaluation of many models: their order, the store from which an interrupted analysis goes on, and the
+provenance of the numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch import nn
 
 from ..checkpoints import FedscopeWarning, Model, Weights
 from ..results.base import versions
-from ..results.resume import Partial, kept_fingerprint
+from ..results.resume import ResumeStore, stored_fingerprint
 from .evaluator import Evaluator
 from .first_layer_groups import Spanning
 from .model_replica import Replica
@@ -35,7 +35,8 @@ Progress = Callable[[int, int], None]
 
 
 def coarse_to_fine(shape: Sequence[int]) -> list[int]:
-    """Flat indices of a grid, every other point of every other row before those between, from the coarsest down.
+    """Order the flat indices of a grid: every other point of every other row before those between, from the coarsest
+    down.
 
     So the whole surface shows early, and an estimate of the time left is made from all of it.
 
@@ -50,7 +51,7 @@ def coarse_to_fine(shape: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class OtherStore:
     """A store of points that another process has measured.
 
     Attributes:
@@ -61,8 +62,8 @@ class Elsewhere:
     other_processor: bool = False
 
 
-class Visits:
-    """The points of an analysis measured so far: kept in a file, so that the same call goes on from there.
+class ResumableEvaluation:
+    """An evaluation whose measured points are kept in a file, so that the same call goes on from there.
 
     Attributes:
         loss, error: float64 [S, N], a row a data set of the evaluator; NaN where not measured.
@@ -89,10 +90,10 @@ class Visits:
         partial: Path | None = None,
         expected: float | None = None,
         costs: np.ndarray | None = None,
-        watch: Callable[[Visits], None] | None = None,
+        watch: Callable[[ResumableEvaluation], None] | None = None,
     ) -> None:
         self._evaluator, self._form, self._watch = evaluator, form, watch
-        self._store, self._fingerprint = Partial(partial, fingerprint), fingerprint
+        self._store, self._fingerprint = ResumeStore(partial, fingerprint), fingerprint
         self._costs = np.ones(count) if costs is None else costs
         self._expected, self._progress = expected or float(self._costs.sum()), progress
         sets = len(evaluator.parts)
@@ -101,14 +102,14 @@ class Visits:
         self._take_over(self._store)
         self._tell()
 
-    def take(self, elsewhere: Sequence[Elsewhere]) -> None:
+    def take(self, elsewhere: Sequence[OtherStore]) -> None:
         """Take over points that other processes have measured.
 
         A store of another analysis is left out, with a warning. What a module answers may differ between processors in
         its last bits: that is no other analysis where the processors are known to differ.
         """
         for store in elsewhere:
-            head = kept_fingerprint(store.path)
+            head = stored_fingerprint(store.path)
             own = dict(self._fingerprint)
             if head is None:
                 continue
@@ -122,7 +123,7 @@ class Visits:
                     stacklevel=2,
                 )
                 continue
-            self._take_over(Partial(store.path, kept_fingerprint(store.path) or {}, aside=False))
+            self._take_over(ResumeStore(store.path, stored_fingerprint(store.path) or {}, aside=False))
         self._tell()
 
     @property
@@ -159,7 +160,7 @@ class Visits:
         """More points will be asked for than was said, which cost so much."""
         self._expected += more
 
-    def _take_over(self, store: Partial) -> None:
+    def _take_over(self, store: ResumeStore) -> None:
         """The points of a store; one that is none is measured again."""
         sets, count = self.loss.shape
 
@@ -186,7 +187,7 @@ class Visits:
 def provenance_of(
     evaluator: Evaluator, samples: Samples, models: Sequence[Model], given: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What a result on one of the evaluator's data sets was made from; what the caller says comes on top."""
+    """Describe what a result on one of the evaluator's data sets was made from; what the caller says comes on top."""
     return {
         "addresses": [model.address for model in models],
         "data": samples.name,
@@ -202,7 +203,7 @@ def provenance_of(
 
 
 def task_of(samples: Samples) -> dict[str, Any]:
-    """The task and the unit of its loss, where they are not those of a classification."""
+    """Name the task and the unit of its loss, where they are not those of a classification."""
     task = samples.task
     named = {} if task.name == CLASSIFICATION.name else {"task": task.name}
     return named | ({} if task.unit == CLASSIFICATION.unit else {"loss_units": task.unit})
@@ -211,7 +212,7 @@ def task_of(samples: Samples) -> dict[str, Any]:
 def precision_errors(
     module: nn.Module, evaluator: Evaluator, form: Callable[[int, Replica], None], loss: np.ndarray
 ) -> list[dict[str, float]]:
-    """How far losses [S, C] measured with less than float32 are from float32's, at most: entries of ``attrs``.
+    """Bound how far losses [S, C] measured with less than float32 are from float32's: entries of ``attrs``.
 
     ``form(i, replica)`` writes the i-th of the C models.
     """
@@ -225,7 +226,7 @@ def precision_errors(
 def fingerprint(
     kind: str, module: nn.Module, evaluator: Evaluator, models: Sequence[Weights], **more: Any
 ) -> dict[str, Any]:
-    """All that a point's value depends on; an analysis goes on only from points with the same."""
+    """Collect all that a point's value depends on; an analysis goes on only from points with the same."""
     outputs = evaluator.answers(models[0], TRIED)
     return {
         "kind": kind,
@@ -243,7 +244,8 @@ def fingerprint(
 
 
 def digest(model: Weights) -> str:
-    """What tells a model from another that the same address named before: ``@last`` moves, files are replaced."""
+    """Compute a model's digest, which tells it from another that the same address named before: ``@last`` moves, files
+    are replaced."""
     sha256 = hashlib.sha256(np.ascontiguousarray(model.parameters).tobytes())
     for name, values in sorted(model.buffers.items()):
         sha256.update(name.encode() + np.ascontiguousarray(values).tobytes())
@@ -251,13 +253,13 @@ def digest(model: Weights) -> str:
 
 
 def statistics_identity(normalization: Normalization) -> dict[str, Any]:
-    """Where points have their normalization statistics from; a part of their :func:`fingerprint`."""
+    """Identify the source of points' normalization statistics; a part of their :func:`fingerprint`."""
     samples = normalization.calibration
     return {"normalization": normalization.policy, "calibration": samples and data_identity(samples)}
 
 
 def data_identity(samples: Samples) -> dict[str, Any]:
-    """Which samples: the data set by name and hash, the subset by the hash of its indices."""
+    """Identify samples: the data set by name and hash, the subset by the hash of its indices."""
     inputs = hashlib.sha256()
     for block in in_batches(samples.x, 2048):
         inputs.update(block.detach().cpu().contiguous().numpy().tobytes())
@@ -274,7 +276,7 @@ def data_identity(samples: Samples) -> dict[str, Any]:
 
 
 def _losses(samples: Samples, outputs: np.ndarray) -> str:
-    """What a task of the user's own gives for a few outputs: its name stays when its code changes."""
+    """Digest a few losses of a task of the user's own: its name stays when its code changes."""
     y = samples.y[: len(outputs)].cpu()
     return _sha256(samples.task.loss(torch.from_numpy(outputs), y).detach().numpy().tobytes())
 

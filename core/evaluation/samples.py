@@ -1,4 +1,4 @@
-"""The data that a loss is measured on."""
+"""Samples: what a loss is measured on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Samples:
 
     Attributes:
         x: inputs as the module takes them, float32 [n, ...], or whole numbers (tokens); images that are kept as
-            bytes as :class:`~fedscope.evaluation.uint8_images.Pixels`.
+            bytes as :class:`~fedscope.evaluation.uint8_images.Uint8Images`.
         y: targets as the task takes them, see :meth:`Task.check`. Of a classification labels, int64 [n],
             0 <= y < classes; whole numbers of other types are made int64.
         classes: number of classes, also those that no sample of this split has; of a regression the numbers in a
@@ -68,7 +68,8 @@ class Samples:
         return f"{self.name} {self.split}"
 
     def limit(self, count: int, seed: int = 0) -> Samples:
-        """A seeded subset of ``count`` samples with the classes in the whole's proportions; the whole if it is smaller.
+        """Draw a seeded subset of ``count`` samples with the classes in the whole's proportions; the whole if it is
+        smaller.
 
         Class c gets floor(count n_c / n) samples, and the largest remainders one more (ties: the lower class), so that
         no class is off its proportion by a whole sample. Samples stay in their order. Of a task without classes they

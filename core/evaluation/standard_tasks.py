@@ -36,12 +36,12 @@ class Classification(Task):
         return -functional.log_softmax(outputs, dim=1).gather(1, y[:, None])[:, 0]
 
     def error(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Whether the greatest output is another class's, [n] bool."""
+        """Check whether the greatest output is another class's, [n] bool."""
         # argmax takes a NaN for the greatest value, which would make a broken model right now and then
         return (outputs.argmax(dim=1) != y) | outputs.isnan().any(dim=1)
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Literal["mean", "sum"]) -> Tensor:
-        """As torch sums it in one step."""
+        """Sum the loss as torch does it in one step."""
         if type(self).loss is not Classification.loss:  # a class of the user's own
             return super().reduced(outputs, y, how)
         return functional.cross_entropy(outputs, y, reduction=how)
@@ -81,7 +81,7 @@ class Classification(Task):
         )
         raise FedscopeError(
             f"the module returns outputs of shape {list(shape)} for one sample, but {part.label} has "
-            f"{_counted(part.classes, 'class')}, so [1, {part.classes}] is needed{single}"
+            f"{_plural(part.classes, 'class')}, so [1, {part.classes}] is needed{single}"
         )
 
     def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
@@ -112,12 +112,12 @@ class Regression(Task):
         return y
 
     def fit(self, outputs: Tensor, part: Samples) -> None:
-        """As many outputs as a target has entries."""
+        """Refuse outputs that are not as many as a target has entries."""
         needed = prod(part.y.shape[1:])
         if outputs.dim() == 0 or len(outputs) != 1 or outputs.numel() != needed:
             raise FedscopeError(
                 f"the module returns outputs of shape {list(outputs.shape)} for one sample, but a target of "
-                f"{part.label} has {_counted(needed, 'number')}, so [1, {needed}] is needed"
+                f"{part.label} has {_plural(needed, 'number')}, so [1, {needed}] is needed"
             )
 
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -156,7 +156,7 @@ class Sequences(Task):
         return (y != PADDED).flatten(1).sum(dim=1)
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Literal["mean", "sum"]) -> Tensor:
-        """As torch sums it in one step, over positions."""
+        """Sum the loss as torch does it in one step, over positions."""
         if type(self).loss is not Sequences.loss:
             return super().reduced(outputs, y, how)
         return functional.cross_entropy(_classes_second(outputs, y), y, reduction=how, ignore_index=PADDED)
@@ -178,7 +178,7 @@ class Sequences(Task):
         empty = (self.weights(y) == 0).nonzero()
         if len(empty):
             raise FedscopeError(
-                f"{label} has {_counted(len(empty), 'sample')} without a position that counts (the first is "
+                f"{label} has {_plural(len(empty), 'sample')} without a position that counts (the first is "
                 f"{int(empty[0])}); leave them out"
             )
         return y
@@ -192,7 +192,7 @@ class Sequences(Task):
         needed = (1, *length, part.classes) if len(length) == 1 else (1, part.classes, *length)
         raise FedscopeError(
             f"the module returns outputs of shape {list(outputs.shape)} for one sample, but {part.label} has "
-            f"{_counted(part.classes, 'class')} at {_counted(prod(length), 'position')}, so {list(needed)} is needed"
+            f"{_plural(part.classes, 'class')} at {_plural(prod(length), 'position')}, so {list(needed)} is needed"
         )
 
     def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
@@ -211,12 +211,13 @@ class Sequences(Task):
 
 
 def _classes_second(outputs: Tensor, y: Tensor) -> Tensor:
-    """Outputs as torch's losses take them: [n, V, ...]."""
+    """Put outputs as torch's losses take them, [n, V, ...], also those of a language model, [n, L, V]."""
     return outputs.transpose(1, 2) if y.dim() == 2 else outputs
 
 
 def _enough(found: int, part: Samples, place: str, remedy: str) -> bool:
-    """Whether a module has the outputs that the data need: more where these are counted by their labels, or are one.
+    """Check whether a module has the outputs that the data need: more where these are counted by their labels, or are
+    one.
 
     Args:
         found: outputs that the module has.
@@ -232,13 +233,13 @@ def _enough(found: int, part: Samples, place: str, remedy: str) -> bool:
     outside = part.y[part.y >= found]
     high, what = int(outside.max()), "positions" if part.y.dim() > 1 else "samples"
     raise FedscopeError(
-        f"{part.label} has the label {high} ({_counted(len(outside), 'time')}), but the module has "
-        f"{_counted(found, 'output')} {place}, 0 to {found - 1}; if {high} marks {what} that do not count, {remedy}, "
+        f"{part.label} has the label {high} ({_plural(len(outside), 'time')}), but the module has "
+        f"{_plural(found, 'output')} {place}, 0 to {found - 1}; if {high} marks {what} that do not count, {remedy}, "
         "else give a module with an output for each class"
     )
 
 
-def _counted(count: int, what: str) -> str:
+def _plural(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('s') else 's'}"
 
 
@@ -249,5 +250,5 @@ TASKS: Mapping[str, Task] = {task.name: task for task in (CLASSIFICATION, Regres
 
 
 def is_own(task: Task) -> bool:
-    """Whether a task is code of the user's own."""
+    """Check whether a task is code of the user's own."""
     return type(task) not in map(type, TASKS.values())

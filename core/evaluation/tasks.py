@@ -1,4 +1,4 @@
-"""What is learnt: the loss of a sample, its error where there is one, and their sums over samples.
+"""Tasks: the loss of a sample, its error where there is one, and their sums over samples.
 
 A task turns a model's outputs and a batch's targets into numbers, one a sample; everything else (means over samples,
 planes, lines, sharpness, local training) is the same for all of them.
@@ -45,11 +45,11 @@ class Task:
             cls.name = cls.__name__
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss of each sample, [n], of a batch's outputs [n, ...] and targets [n, ...]."""
+        """Return the loss of each sample, [n], of a batch's outputs [n, ...] and targets [n, ...]."""
         raise NotImplementedError
 
     def error(self, outputs: Tensor, y: Tensor) -> Tensor | None:
-        """The error of each sample, [n] in 0..1; None where the task has none."""
+        """Return the error of each sample, [n] in 0..1; None where the task has none."""
         return None
 
     def weights(self, y: Tensor) -> Tensor | None:
@@ -62,10 +62,10 @@ class Task:
 
     def count(self, y: Tensor) -> int | float:
         """Σ_j c_j: the number of samples, of what is averaged over in them, or the sum of their weights."""
-        return _counted(self.weights(y), y)
+        return _total_weight(self.weights(y), y)
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """The task for a data set's targets [n, ...] as they were given, and the targets as it counts them."""
+        """Return the task for a data set's targets [n, ...] as they were given, and the targets as it counts them."""
         return self, y
 
     def reduced(self, outputs: Tensor, y: Tensor, how: Literal["mean", "sum"]) -> Tensor:
@@ -94,14 +94,15 @@ class Task:
         """
 
     def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
-        """How many classes a module answers for, of its outputs for one sample, [1, ...]; None where that is not known.
+        """Count the classes that a module answers for, of its outputs for one sample, [1, ...]; None where that is not
+        known.
 
         The data's own number is no more than their labels show where ``part.classes_seen``.
         """
         return None
 
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What counts as a sample where samples have parts.
+        """Split samples that have parts: each part counts as a sample.
 
         Args:
             outputs: of M models, or a layer's features, [M, n, ...].
@@ -126,7 +127,7 @@ class Plain(Task):
         self.function = function
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """What the function gives."""
+        """Call the function."""
         return self.function(outputs, y)
 
 
@@ -144,15 +145,15 @@ class Tally:
         """Take in a batch of outputs and targets."""
         outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
         weights = self.task.weights(y)
-        self.loss += _summed(self.task.loss(outputs, y), weights)
-        self.n += _counted(weights, y)
+        self.loss += _sum(self.task.loss(outputs, y), weights)
+        self.n += _total_weight(weights, y)
         error = self.task.error(outputs, y)
         if error is None or self.error is None:
             self.error = None
             return
         shares = self.task.error_weights(y)
-        self.error = self.error + _summed(error, shares)
-        self.counted += _counted(shares, y)
+        self.error = self.error + _sum(error, shares)
+        self.counted += _total_weight(shares, y)
 
     def means(self) -> tuple[float, float]:
         """Mean loss, and mean error; NaN where the task has none, or where nothing counts."""
@@ -161,14 +162,14 @@ class Tally:
         return loss, float(self.error) / self.counted if self.error is not None and self.counted else nothing
 
 
-def _counted(weights: Tensor | None, y: Tensor) -> int | float:
+def _total_weight(weights: Tensor | None, y: Tensor) -> int | float:
     """Σ_j c_j, exact where weights are whole numbers."""
     if weights is None:
         return len(y)
     return float(weights.double().sum()) if weights.is_floating_point() else int(weights.sum())
 
 
-def _summed(values: Tensor, weights: Tensor | None) -> Tensor:
+def _sum(values: Tensor, weights: Tensor | None) -> Tensor:
     values = values.double()
     return values.sum() if weights is None else (values * weights).sum()
 

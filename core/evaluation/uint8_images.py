@@ -14,7 +14,7 @@ from torch import Tensor
 HELD = 1 << 28
 
 
-class Pixels:
+class Uint8Images:
     """Inputs kept as bytes, a quarter of their room, and standardised when they are read, in float32:
 
         x = (byte / 255 − mean_c) / deviation_c
@@ -27,7 +27,7 @@ class Pixels:
         means, deviations: float32, one a channel; of rows one in all.
         dtype: of what is read.
 
-    >>> x = Pixels(torch.tensor([[[0], [255]]], dtype=torch.uint8)[None], np.float32([0.5]), np.float32([0.5]))
+    >>> x = Uint8Images(torch.tensor([[[0], [255]]], dtype=torch.uint8)[None], np.float32([0.5]), np.float32([0.5]))
     >>> x.shape, x[:1].flatten().tolist()
     (torch.Size([1, 1, 1, 2]), [-1.0, 1.0])
     """
@@ -48,7 +48,7 @@ class Pixels:
 
     @property
     def shape(self) -> torch.Size:
-        """Of what is read: [n, c, h, w] or [n, d]."""
+        """The shape of what is read: [n, c, h, w] or [n, d]."""
         if self.stored.dim() == 2:
             return self.stored.shape
         *pixels, channels = self._image
@@ -61,22 +61,22 @@ class Pixels:
 
     @property
     def nbytes(self) -> int:
-        """How much room all would need standardised."""
+        """The bytes that all would need standardised."""
         return prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
         return len(self.stored)
 
     def dim(self) -> int:
-        """The number of dimensions of what is read."""
+        """Return the number of dimensions of what is read."""
         return len(self.shape)
 
     def is_floating_point(self) -> bool:
-        """What is read is no whole number."""
+        """Return True: samples are read as floating numbers."""
         return True
 
     def __getitem__(self, rows: slice | Tensor | np.ndarray) -> Tensor:
-        """Some samples, standardised."""
+        """Read some samples, standardised."""
         if isinstance(rows, slice):
             part = self._flat[rows]
         else:
@@ -86,13 +86,13 @@ class Pixels:
             x = x.view(-1, *self._image).permute(0, 3, 1, 2)
         return x.to(self.dtype)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Pixels:
-        """The same bytes on a device, read as another type."""
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Uint8Images:
+        """Put the same bytes on a device, to be read as another type."""
         stored = self.stored if device is None else self.stored.to(device)
-        return Pixels(stored, self.means, self.deviations, dtype or self.dtype)
+        return Uint8Images(stored, self.means, self.deviations, dtype or self.dtype)
 
-    def held(self) -> Pixels | Tensor:
-        """All samples standardised, where they take no more than ``HELD``; else these."""
+    def held(self) -> Uint8Images | Tensor:
+        """Standardise all samples, where they take no more than ``HELD``; else return these."""
         return self[:] if self.nbytes <= HELD else self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -101,10 +101,10 @@ class Pixels:
 
 
 #: what a loss is measured on
-Inputs = Tensor | Pixels
+Inputs = Tensor | Uint8Images
 
 
 def in_batches(x: Inputs, size: int) -> Iterator[Tensor]:
-    """All samples in their order, so many at a time; bytes are standardised when it is their turn."""
+    """Yield all samples in their order, so many at a time; bytes are standardised when it is their turn."""
     for start in range(0, len(x), size):
         yield x[start : start + size]

@@ -1,4 +1,4 @@
-"""Whether models fit each other, the module and the data, said before anything is computed."""
+"""Validation: that models fit each other, the module and the data, before anything is computed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..checkpoints import FedscopeError, Layout, Model
-from .copies import refuse_borrowed
 from .model_replica import Replica
+from .module_copy import refuse_borrowed
 from .samples import Samples
 from .standard_tasks import is_own
 from .tasks import Task
@@ -154,7 +154,7 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
 
 
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
-    """What the module returns for a few samples."""
+    """Call the module on a few samples."""
     try:
         output: object = replica.logits(x)
     except torch.OutOfMemoryError:
@@ -209,5 +209,5 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The class and the first line of what was raised."""
+    """Return the class and the first line of what was raised."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no reason given'])[0]}"

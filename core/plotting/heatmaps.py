@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,20 @@ NO_VALUE = "#d9d9d9"
 
 #: type is not smaller than this, points
 LEGIBLE = 6.0
+
+
+class BarScale(Protocol):
+    """A scale that knows the colour bar it needs, such as the bands of a plane."""
+
+    @property
+    def extend(self) -> str:
+        """The ends at which the bar has an arrow, in matplotlib's word."""
+
+    def label_within(self, height: float) -> str:
+        """The label of a bar so many inches high."""
+
+    def numbers_within(self, height: float) -> tuple[list[float], list[str]]:
+        """The values that are labelled on a bar so many inches high, and their labels."""
 
 
 def heat_map(
@@ -40,7 +54,7 @@ def heat_map(
 
 
 def signed_heat_map(axes: Axes, values: np.ndarray, **look: Any) -> Any:
-    """The same of values with a sign: white at 0, and as strong on either side."""
+    """Draw a heat map of values with a sign: white at 0, and as strong on either side."""
     finite = np.abs(values[np.isfinite(values)])
     greatest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
     return heat_map(axes, values, DIVERGING, vmin=-greatest, vmax=greatest, **look)
@@ -55,7 +69,7 @@ def frame(axes: Axes, *, bare: bool = False) -> None:
         axes.set(xticks=[], yticks=[])
 
 
-def colour_bar(
+def color_bar(
     axes: Axes,
     image: Any,
     label: str = "",
@@ -63,14 +77,30 @@ def colour_bar(
     *,
     labelpad: float = 3.0,
     extend: str = "neither",
+    scale: BarScale | None = None,
+    height: float = 0.0,
+    labelled: bool = True,
     **ticks: Any,
 ) -> Any:
-    """The colour bar of an image in ``axes``, with at most so many numbers (see :func:`even`); returns it."""
+    """Draw the colour bar of an image into ``axes``; returns it.
+
+    Args:
+        most: so many numbers at most (see :func:`even`, which takes ``ticks``).
+        scale: says itself which numbers and which label a bar of ``height`` inches has, and at which end an arrow;
+            without the label if not ``labelled``.
+    """
+    if scale is not None:
+        label, extend = scale.label_within(height) if labelled else "", scale.extend
     bar = axes.figure.colorbar(image, cax=axes, extend=extend)
     bar.set_label(label, labelpad=labelpad)
     if most is not None:
         even(bar.ax.yaxis, most, **ticks)
     bar.outline.set_linewidth(0.6)
+    if scale is not None:
+        at, texts = scale.numbers_within(height)
+        bar.set_ticks(at, labels=texts, minor=False)
+        bar.ax.minorticks_off()
+        bar.ax.tick_params(length=1.5, labelsize=SMALL)
     return bar
 
 
@@ -86,19 +116,19 @@ def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = Tr
 
 
 def room_for(names: Sequence[str], side: float) -> float:
-    """How high names below the columns of a map of ``side`` inches are."""
+    """The height of the names below the columns of a map of ``side`` inches."""
     size, _ = _size(names, side)
     return 0.13 if _level(names, side) else 0.05 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
 def room_beside(names: Sequence[str], side: float) -> float:
-    """How wide names beside the rows of a map of ``side`` inches are."""
+    """The width of the names beside the rows of a map of ``side`` inches."""
     size, _ = _size(names, side)
     return 0.03 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
 def _size(names: Sequence[str], side: float) -> tuple[float, int]:
-    """In points, and of how many cells one has its name.
+    """The size of names in points, and of how many cells one has its name.
 
     >>> _size(["7"] * 10, 2.0), _size(["7"] * 30, 1.0)
     ((7.0, 1), (6.48, 3))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .style import CHARACTER, GREY, SMALL, new_figure
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 EDGE, LINE = 0.05, 0.135
 
 
-class Sheet:
+class FigureLayout:
     """A figure on which axes and lines of text are placed in inches from its top left corner.
 
     Args:
@@ -44,10 +45,6 @@ class Sheet:
         """A line of text whose middle is ``top`` inches from the top."""
         self.figure.text(left / self.width, 1 - top / self.height, words, **{"va": "center", **style})
 
-    def key(self, left: float, top: float, look: Mapping[str, Any]) -> None:
-        """A marker as in the panels."""
-        self.line(left, top, 0.0, look)
-
     def line(self, left: float, top: float, long: float, look: Mapping[str, Any]) -> None:
         """A line of ``long`` inches as in the panels; of no length a marker."""
         from matplotlib.lines import Line2D
@@ -56,14 +53,15 @@ class Sheet:
         down = [1 - top / self.height] * len(across)
         self.figure.add_artist(Line2D(across, down, transform=self.figure.transFigure, **look))
 
-    def entry(
-        self, left: float, top: float, label: str, look: Mapping[str, Any], long: float, markersize: float = 3.0
+    def symbol(
+        self, left: float, top: float, look: Mapping[str, Any], long: float = 0.0, markersize: float = 3.0
     ) -> None:
-        """An entry of a legend: a line of ``long`` inches with its marker in the middle, and its label behind it."""
+        """A marker as in the panels, or a line of ``long`` inches with its marker in the middle."""
+        if not long:
+            return self.line(left, top, 0.0, look)
         self.line(left, top, long, {name: value for name, value in look.items() if name != "marker"})
         marker = {"color": look["color"], "marker": look["marker"], "markersize": markersize}
-        self.key(left + long / 2, top, marker)
-        self.text(left + long + 0.06, top, label, fontsize=SMALL)
+        self.line(left + long / 2, top, 0.0, marker)
 
     def finished(self, remarks: Sequence[str], left: float = EDGE + 0.04) -> Figure:
         """The figure, at its bottom what must be known besides the panels, in lines of small type."""
@@ -73,30 +71,62 @@ class Sheet:
         return self.figure
 
 
-def wrapped(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
-    """In lines of small type that are not longer than ``room`` inches; ``share`` of the mean width is what a character
+def wrap_words(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
+    """Break a text into lines of small type of at most ``room`` inches; ``share`` of the mean width is what a character
     takes, less than 1 for sentences, which have many narrow ones, and ``hyphens`` lets a line end at one."""
     words = words.replace(" samples", "\N{NO-BREAK SPACE}samples")  # no number without its unit
     lines = textwrap.wrap(words, int(room / (share * CHARACTER)), break_on_hyphens=hyphens)
     return [line.replace("\N{NO-BREAK SPACE}samples", " samples") for line in lines]
 
 
-def flow(labels: Sequence[str], left: float, width: float, key: float, gap: float = 0.0) -> list[tuple[float, int]]:
-    """Where each of several entries of a legend starts (inches, line), as many a line as fit ``width``.
+@dataclass(frozen=True)
+class LegendRows:
+    """Entries of a legend, each with its place.
+
+    Attributes:
+        places: where each one begins: inches from the left, and its row.
+    """
+
+    labels: tuple[str, ...]
+    places: tuple[tuple[float, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows; 0 without entries."""
+        return 1 + self.places[-1][1] if self.places else 0
+
+    @property
+    def height(self) -> float:
+        """Inches."""
+        return LINE * self.rows
+
+    def draw(self, sheet: FigureLayout, top: float, symbol: Callable[[int, float, float], None], words: float) -> None:
+        """Draw all entries below ``top``.
+
+        Args:
+            symbol: draws that of the i-th entry, which begins at (left, middle).
+            words: from there to the label, in inches.
+        """
+        for i, (label, (left, row)) in enumerate(zip(self.labels, self.places, strict=True)):
+            middle = top + LINE * (row + 0.5)
+            symbol(i, left, middle)
+            sheet.text(left + words, middle, label, fontsize=SMALL)
+
+
+def legend_rows(labels: Sequence[str], left: float, width: float, key: float, gap: float = 0.0) -> LegendRows:
+    """Lay out the entries of a legend from ``left`` on, as many a row as end before ``width`` inches.
 
     Args:
         key: what an entry takes besides its characters, in inches; gap: what is free behind it.
+
+    >>> legend_rows(["ima", "fma", "fedprox"], 0.0, 1.0, 0.3).rows, legend_rows([], 0.0, 1.0, 0.3).height
+    (2, 0.0)
     """
-    places, at, line = [], left, 0
+    places, at, row = [], left, 0
     for label in labels:
         length = key + CHARACTER * len(label)
         if at > left and at + length > width:
-            at, line = left, line + 1
-        places.append((at, line))
+            at, row = left, row + 1
+        places.append((at, row))
         at += length + gap
-    return places
-
-
-def lines_of(places: Sequence[tuple[float, int]]) -> int:
-    """How many lines entries take that :func:`flow` has placed."""
-    return 1 + places[-1][1] if places else 0
+    return LegendRows(tuple(labels), tuple(places))

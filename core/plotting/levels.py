@@ -81,14 +81,14 @@ def within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
     return np.concatenate([[low], low + np.geomspace(thinnest, high - low, bands)])
 
 
-def rounded(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
-    """The same bands with round numbers between them: each edge but the first moves by a fifth of the thinner band
+def round_edges(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
+    """Round the numbers between bands: each edge but the first moves by a fifth of the thinner band
     beside it at most, and the last one only upwards, so that nothing lies above it that did not.
 
     Args:
         last: leave the last one as it is, too.
 
-    >>> rounded(np.array([0.1233, 0.1239, 0.1262, 0.1347, 0.1498])).tolist()
+    >>> round_edges(np.array([0.1233, 0.1239, 0.1262, 0.1347, 0.1498])).tolist()
     [0.1233, 0.124, 0.126, 0.135, 0.15]
     """
     moved = edges.copy()
@@ -117,7 +117,7 @@ def _roundest(low: float, value: float, high: float) -> float:
 
 
 def even_depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Where values lie between evenly spaced levels, counted in levels.
+    """Place values between evenly spaced levels, counted in levels.
 
     >>> even_depth(np.array([1.0, 2.0, 7.0]), np.array([1.0, 3.0, 5.0])).tolist()
     [0.0, 0.5, 3.0]
@@ -127,7 +127,7 @@ def even_depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def depth(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Where values lie between the levels, counted in levels; above the last one it goes on as before it.
+    """Place values between the levels, counted in levels; above the last one it goes on as before it.
 
     >>> depth(np.array([1.0, 2.0, 3.0, 9.0]), np.array([1.0, 3.0, 5.0, 9.0])).tolist()
     [0.0, 0.5, 1.0, 3.0]

@@ -1,4 +1,4 @@
-"""How every figure and every page of the package looks, and files that come out the same byte for byte."""
+"""The look of every figure and page of the package, and files that come out the same byte for byte."""
 
 from __future__ import annotations
 
@@ -99,6 +99,16 @@ def look_of(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
 
 
+def run_look(i: int, k: int | None = None, **look: Any) -> dict[str, Any]:
+    """Colour of the i-th run, and dashes and marker of its k-th line, the i-th where it has one; ``look`` is added.
+
+    >>> run_look(1, linestyle="-")
+    {'color': '#D55E00', 'linestyle': '-', 'marker': 's'}
+    """
+    k = i if k is None else k
+    return {**look_of(i), "linestyle": DASHES[k % len(DASHES)], "marker": MARKERS[k % len(MARKERS)], **look}
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure in inches, of no window system and no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -133,9 +143,9 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
     return tuple(written)
 
 
-def laid_out(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:
-    """What is in a plotly figure of these traces, on white paper: plotly itself takes ten times as long, of which most
-    goes into copies of its template. Nobody looks whether the words of ``layout`` are plotly's; a test does.
+def plotly_contents(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the contents of a plotly figure of these traces, on white paper: plotly itself takes ten times as long, of
+    which most goes into copies of its template. Nobody looks whether the words of ``layout`` are plotly's; a test does.
     """
     from plotly.graph_objects import Figure
 
@@ -166,7 +176,7 @@ def clipped(label: str, length: int) -> str:
 
 
 def shortened(label: str, length: int) -> str:
-    """The same for matplotlib: see :func:`literal`."""
+    """Clip a label for matplotlib: see :func:`literal`."""
     return literal(clipped(label, length))
 
 
@@ -182,7 +192,7 @@ def literal(label: str) -> str:
 
 
 def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
-    """What a result says of itself in a few words, such as its ``split``, for matplotlib.
+    """Describe one attribute of a result in a few words, such as its ``split``, for matplotlib.
 
     >>> word_of({"split": "test"}, "split"), word_of({}, "split")
     ('test', '')
@@ -190,35 +200,35 @@ def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
     return shortened(str(attrs.get(name, default)).strip(), 60)
 
 
-def measured_on(attrs: Mapping[str, Any]) -> str:
+def describe_data(attrs: Mapping[str, Any]) -> str:
     """The data of a result in a few words; of a file or folder its name, not where it lay.
 
-    >>> measured_on({"data": "npz:/home/me/cifar10.npz", "split": "test", "samples": 2000})
+    >>> describe_data({"data": "npz:/home/me/cifar10.npz", "split": "test", "samples": 2000})
     'cifar10 test, 2,000 samples'
-    >>> measured_on({"data": "digits", "split": "train", "samples": 29, "client": 3})
+    >>> describe_data({"data": "digits", "split": "train", "samples": 29, "client": 3})
     "digits train, client 3's 29 samples"
     """
     kind, colon, place = str(attrs["data"]).partition(":")
     name = shortened(Path(place).stem if colon else kind, 60)
     whose = f"client {attrs['client']}'s " if "client" in attrs else ""
-    return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples{accepted(attrs)}"
+    return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples{describe_accepted(attrs)}"
 
 
-def accepted(attrs: Mapping[str, Any]) -> str:
-    """What a caption says of data that were accepted though a recorded run says other ones; nothing of others.
+def describe_accepted(attrs: Mapping[str, Any]) -> str:
+    """Describe data for a caption that were accepted though a recorded run says other ones; nothing of others.
 
-    >>> accepted({"data_accepted": "ima: ..."}), accepted({})
+    >>> describe_accepted({"data_accepted": "ima: ..."}), describe_accepted({})
     (' (accepted: unlike what was recorded)', '')
     """
     return " (accepted: unlike what was recorded)" if attrs.get("data_accepted") else ""
 
 
-def statistics_of(attrs: Mapping[str, Any], policy: str) -> str:
-    """Which normalization statistics the models of a result have, in a few words; nothing where they have none.
+def describe_statistics(attrs: Mapping[str, Any], policy: str) -> str:
+    """Describe the normalization statistics of a result's models in a few words; nothing where they have none.
 
-    >>> statistics_of({"calibration_samples": 2000, "calibration_split": "train"}, "re-estimate")
+    >>> describe_statistics({"calibration_samples": 2000, "calibration_split": "train"}, "re-estimate")
     'normalization statistics re-estimated on 2,000 train samples'
-    >>> statistics_of({"statistics_of": "ima@20/global"}, "keep"), statistics_of({}, "interpolate")
+    >>> describe_statistics({"statistics_of": "ima@20/global"}, "keep"), describe_statistics({}, "interpolate")
     ('normalization statistics of ima@20/global', 'normalization statistics interpolated')
     """
     if policy == "averaged":

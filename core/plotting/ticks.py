@@ -1,4 +1,4 @@
-"""What stands at axes: numbers, crosses where there is no value, names at the ends of lines."""
+"""Marks at axes: numbers, crosses where there is no value, names at the ends of lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOT = 0.03
 
 
 def even(axis: Axis, most: int | Literal["auto"], *, quarters: bool = False, **more: Any) -> None:
-    """At most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, and
+    """Set at most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, and
     ``steps=None`` for matplotlib's own."""
     from matplotlib.ticker import MaxNLocator
 
@@ -40,7 +40,7 @@ def decades(axis: Axis, subs: Sequence[float] = (1.0,), numticks: int | None = N
 
 
 def power_of_ten(values: np.ndarray, most: int) -> int:
-    """Which power of ten of the greatest value stands in the unit: none from 0.1 to below 10^(most + 1)."""
+    """Find the power of ten of the greatest value for the unit: none from 0.1 to below 10^(most + 1)."""
     finite = np.abs(values[np.isfinite(values)])
     greatest = float(finite.max()) if finite.size else 0.0
     power = math.floor(math.log10(greatest)) if greatest > 0 else 0
@@ -69,7 +69,7 @@ def label_ends(ax: Axes, height: float) -> None:
         places.append((float(at), label, str(line.get_color())))
     places.sort(key=lambda place: place[0])
     sizes = [(1.12 + 1.2 * label.count("\n")) * SMALL / 72 / height for _, label, _ in places]
-    for (at, label, color), y in zip(places, spread([at for at, _, _ in places], sizes), strict=True):
+    for (at, label, color), y in zip(places, spread_apart([at for at, _, _ in places], sizes), strict=True):
         ax.plot([1.01, 1.05], [at, y], transform=ax.transAxes, color=color, linewidth=0.5, clip_on=False, label="_tie")
         ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=1.0, transform=ax.transAxes)
 
@@ -103,15 +103,15 @@ def label_points(
 
 
 def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Whether two boxes (left, low, right, high) share more than an edge."""
+    """Tell whether two boxes (left, low, right, high) share more than an edge."""
     return all(max(one[i], other[i]) < min(one[i + 2], other[i + 2]) - 1e-9 for i in (0, 1))
 
 
-def spread(places: list[float], sizes: list[float]) -> list[float]:
+def spread_apart(places: list[float], sizes: list[float]) -> list[float]:
     """Move intervals of `sizes` apart that are centred on ascending `places`, as little as needed: groups that touch
     are centred on the mean of their places.
 
-    >>> spread([0.0, 0.5, 3.0], [1.0, 1.0, 1.0])
+    >>> spread_apart([0.0, 0.5, 3.0], [1.0, 1.0, 1.0])
     [-0.25, 0.75, 3.0]
     """
     groups: list[list[int]] = []

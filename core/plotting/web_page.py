@@ -51,7 +51,7 @@ def escaped(text: object) -> str:
 
 
 def unbroken(text: str) -> str:
-    """The same, where no line ends inside an option or a number.
+    """Escape a text so that no line ends inside an option or a number.
 
     >>> unbroken("p < 1e-05 with --draws")
     'p &lt; <span style="white-space:nowrap">1e-05</span> with <span style="white-space:nowrap">--draws</span>'
@@ -70,7 +70,7 @@ def label_text(text: object) -> str:
 
 
 def markup(text: str) -> str:
-    r"""The same of what is written for matplotlib, with its mathematics.
+    r"""Escape a text that is written for matplotlib, with its mathematics.
 
     >>> markup(r"a < 0 ($L_2$) of lr\$1\$")
     'a &lt; 0 (L<sub>2</sub>) of lr$1$'
@@ -137,13 +137,13 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
     return web_page(title, parts[1] + parts[3], scripts=[_library(), parts[2]], style=_DRAWN)
 
 
-def apart(page: str) -> tuple[str, str, bytes]:
+def split_library(page: str) -> tuple[str, str, bytes]:
     """A page that takes plotly.js from a file beside it, that file's name, and what is in it; a page without it as it
     is, with nothing beside it.
 
     The nonce by which the page lets that file run is the hash of the page: no text in it can know it.
 
-    >>> apart("<p>words</p>")
+    >>> split_library("<p>words</p>")
     ('<p>words</p>', '', b'')
     """
     if "Plotly.newPlot" not in page:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..analysis.register import Analysis, ReportSection, analyses
 from ..checkpoints import FedscopeError, Run, real_path
 from ..results import ArrayResult, Result, shown
 from ..results.arrays import read_netcdf
@@ -15,51 +16,45 @@ from ..results.arrays import read_netcdf
 
 @dataclass(frozen=True)
 class Kind:
-    """Results of one question.
+    """Results of one analysis.
 
     Attributes:
-        module, name: of the class.
-        section: the heading under which they stand.
-        asks: what a reader asks.
+        analysis: its record; shown: how a report shows this class of its results.
     """
 
-    module: str
-    name: str
-    section: str
-    asks: str
+    analysis: Analysis
+    shown: ReportSection
+
+    @property
+    def name(self) -> str:
+        """Of the class."""
+        return self.shown.result.rpartition(":")[2]
+
+    @property
+    def section(self) -> str:
+        """The heading under which they stand."""
+        return self.shown.section
+
+    @property
+    def asks(self) -> str:
+        """What a reader asks."""
+        return self.shown.asks
 
     @property
     def cls(self) -> type[Result]:
         """The class, imported now."""
-        found: type[Result] = getattr(import_module(f"..{self.module}", __package__), self.name)
-        return found
+        return self.analysis.result(self.shown)
 
 
 #: in the order of a reader: what the loss is made of, where the models lie, how clients differ
-KINDS = (
-    Kind("decomposition.explanation.result", "Explanation", "Factors", "What makes up the loss of the averaged model?"),
-    Kind("decomposition.factors.result", "Decomposition", "Factors", "What makes up the loss of the averaged model?"),
-    Kind("decomposition.subsets.result", "Subsets", "Factors", "How many models does the average need?"),
-    Kind("training.windows.result", "WindowMeans", "Factors", "How many rounds does the average need?"),
-    Kind("decomposition.theory.result", "Theory", "Factors", "Do Lemma 1 and Theorem 2 hold?"),
-    Kind("landscape.planes.result", "Plane", "Surfaces", "Where are the models on the loss surface?"),
-    Kind("landscape.lines.result", "Line", "Surfaces", "What is the loss between two models?"),
-    Kind("landscape.lines.result", "Connectivity", "Surfaces", "What is the loss between the clients?"),
-    Kind("landscape.curvature.result", "Sharpness", "Surfaces", "How flat is the loss around the models?"),
-    Kind("decomposition.cka.result", "ClientCKA", "Similarity", "How similar are the clients' outputs?"),
-    Kind("decomposition.cka.model_result", "ModelCKA", "Similarity", "How similar are the models' outputs?"),
-    Kind("decomposition.updates.result", "ClientUpdates", "Dispersion", "Do the clients' updates cancel?"),
-    Kind("decomposition.dispersion.result", "Dispersion", "Dispersion", "Where do clients differ?"),
-    Kind("decomposition.embedding.result", "Embedding", "Dispersion", "Where are the models relative to each other?"),
-    Kind("decomposition.parameters.result", "Parameters", "Dispersion", "How do single parameters vary over clients?"),
-    Kind("decomposition.parameters.result", "ParameterMap", "Dispersion", "Which parameters vary alike?"),
-    Kind("decomposition.synergy.result", "Synergy", "Dispersion", "Which parameters do clients disagree about?"),
-    Kind("decomposition.forgetting.result", "Forgetting", "Clients", "What do clients forget?"),
-    Kind("decomposition.client_data.result", "ClientData", "Clients", "Which data do clients have?"),
-    Kind("training.reaggregation_result", "Reaggregation", "Servers", "What would another server have made of it?"),
-)
-#: in the order of the page
-SECTIONS = tuple(dict.fromkeys(kind.section for kind in KINDS))
+SECTIONS = ("Factors", "Surfaces", "Similarity", "Dispersion", "Clients", "Servers")
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """All that a report shows, in the order of the page."""
+    found = [Kind(one, shown) for one in analyses() for shown in one.reports]
+    return tuple(sorted(found, key=lambda kind: (SECTIONS.index(kind.section), kind.shown.place, kind.name)))
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
             raise FedscopeError(f"{folder} is not a folder, so there are no results in it; give another --results")
     apart = [folder for folder in dict.fromkeys(folders) if real_path(folder) != real_path(own)]
     formats = {path: _format_of(path, left_out) for folder in (own, *apart) for path in sorted(folder.glob("*.nc"))}
-    for kind in KINDS:
+    for kind in kinds():
         for folder in (own, *apart):
             found += _of_kind(run, kind, folder, formats, left_out, strangers=folder == own)
     # a page on the factors holds their decomposition

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..analysis.analysis import Question
+from ..analysis.analysis import PreparedAnalysis
 from ..checkpoints import FedscopeError, Run
 from .discover import Beside
 
@@ -36,7 +36,7 @@ class Lacking:
 
     words: str
     kinds: tuple[str, ...]
-    question: Question[Any]
+    question: PreparedAnalysis[Any]
     evaluations: int
     replays: int = 0
 
@@ -47,7 +47,7 @@ def lacking(
     """What to ask of a run, on ``limit`` samples, and by the words of the others why they cannot be asked.
 
     Args:
-        given: data, model and how they are taken, as of :class:`~fedscope.analysis.settings.Measured`.
+        given: data, model and how they are taken, as of :class:`~fedscope.analysis.settings.EvaluationSettings`.
 
     Of runs that fedscope trained the factors come from replays (``local:4``), of others from the recorded models alone.
     """
@@ -65,7 +65,7 @@ def lacking(
     some = min(10, len(run.rounds))
     few = ("" if limit is None else f" --limit {limit}") + _options(given or {})
     fewer: dict[str, Any] = {**({} if limit is None else {"limit": limit}), **(given or {})}
-    wanted: tuple[tuple[str, tuple[str, ...], Callable[[], Question[Any]], int, int], ...] = (
+    wanted: tuple[tuple[str, tuple[str, ...], Callable[[], PreparedAnalysis[Any]], int, int], ...] = (
         (
             f"explain {run.path} --draws {draws}{' --split test' if split else ''}{few}",
             ("Explanation",),
@@ -141,13 +141,13 @@ def seconds(
 def _one_evaluation(run: Run, given: Mapping[str, Any]) -> dict[str, tuple[float, int]]:
     """Seconds that a model takes on a sample of a split, with every core at work on others, and its samples; nothing
     where that cannot be said."""
-    from ..analysis.settings import Source
+    from ..analysis.settings import EvaluationConfig
     from ..distributed.cores import cores
     from ..evaluation.evaluator import Evaluator
     from ..training.inputs.samples import dataset_of, module_for
 
     try:
-        source = Source("test", **given)
+        source = EvaluationConfig("test", **given)
         dataset = dataset_of([run], source)
         samples = dataset.samples("test")
         evaluator = Evaluator(module_for(run, source, dataset), samples)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..analysis.runs import open_run, refuse_one_name
 from ..checkpoints import FedscopeError, Run, write_durably
-from ..checkpoints.io.own_files import ELSEWHERE, refuse_strange
-from ..landscape.planes.drawing.colors import Colours
+from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
+from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
 from .discover import beside
 from .html import MARK, SORTING, page
@@ -103,7 +103,7 @@ def report(
     given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
     if not given:
         raise FedscopeError("a report is about runs, and none is given; give RUN, or several")
-    colours = Colours(colour_scale=colour_scale)
+    colours = SurfaceColours(colour_scale=colour_scale)
     opened = [open_run(one, "") for one in given]
     refuse_one_name(opened)
     for run in opened:

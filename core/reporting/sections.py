@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Run, regular, spoken_size
+from ..checkpoints import FedscopeError, Run, format_size, regular
 from ..decomposition.explanation.result import Explanation
-from ..landscape.planes.drawing.colors import Colours
+from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..landscape.planes.result import Plane
 from ..plotting.web_page import escaped, unbroken
 from ..results.pictures import picture_of
@@ -44,8 +44,8 @@ class Live:
         colours: how surfaces are coloured, and how high they are.
     """
 
-    def __init__(self, colours: Colours | None = None) -> None:
-        self.colours = colours or Colours()
+    def __init__(self, colours: SurfaceColours | None = None) -> None:
+        self.colours = colours or SurfaceColours()
         self._figures: list[str] = []
 
     def add(self, plane: Plane) -> str:
@@ -301,7 +301,7 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         rows.append((str(path.relative_to(run.path)), f"{length:,}", digest))
     more = f", the first {MOST_FILES:,} of them" if len(files) > MOST_FILES else ""
-    said = f"{len(files):,} files{more}, {spoken_size(size)}"
+    said = f"{len(files):,} files{more}, {format_size(size)}"
     inside = table(("file", "bytes", "sha256"), rows, text=[0, 2])
     return f"<details><summary>{escaped(run.name)}: {said}</summary>{inside}</details>"
 

@@ -6,10 +6,10 @@ from .arrays import padded as padded
 from .base import Collection as Collection
 from .base import Result as Result
 from .base import plain as plain
-from .resume import Claim as Claim
-from .resume import Kept as Kept
-from .resume import Partial as Partial
-from .resume import claimed as claimed
+from .resume import ResultLock as ResultLock
+from .resume import ResumeStore as ResumeStore
+from .resume import Serializable as Serializable
+from .resume import lock_result as lock_result
 from .shown import shown as shown
 from .tables import Table as Table
 from .tables import TableResult as TableResult

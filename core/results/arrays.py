@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from ..checkpoints.errors import FedscopeError
-from ..checkpoints.io.hdf5 import RESULT_AGAIN, Neither, attribute, check_seal, reading, writing
+from ..checkpoints.io.hdf5 import RESULT_AGAIN, UnreadableAttribute, attribute, check_seal, open_hdf5, write_hdf5
 from ..checkpoints.io.hdf5_validation import refuse_unstored
 from ..checkpoints.io.visible_text import visible
 from .base import Result, of_installed
@@ -170,7 +170,7 @@ def write_netcdf(
                 raise FedscopeError(f"{name} has {size} along {dim}, but {dim} has {sizes[dim]} values")
             if dim not in coords:
                 coords[dim] = ((dim,), np.arange(size), {})
-    with writing(path, track_order=True, sealed=True) as file:
+    with write_hdf5(path, track_order=True, sealed=True) as file:
         file.attrs["Conventions"] = "CF-1.8"
         for key, value in (attrs or {}).items():
             # netCDF attributes are text and numbers; text that could be taken for JSON is written as JSON, too
@@ -196,7 +196,7 @@ def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
     path = Path(path)
     variables: dict[str, Variable] = {}
     check_seal(path, "a netCDF-4 result of fedscope")
-    with reading(path, None, 1, "a netCDF-4 result of fedscope") as file:
+    with open_hdf5(path, None, 1, "a netCDF-4 result of fedscope") as file:
         for name, dataset in file.items():
             variables[name] = _read(path, name, dataset)
         attrs = {key: _attribute(path, file, key) for key in file.attrs if key != "Conventions"}
@@ -236,7 +236,7 @@ def _shown(texts: Any) -> np.ndarray:
 
 def _attribute(path: Path, file: Any, key: str) -> Any:
     value = attribute(file, key)
-    if isinstance(value, Neither):
+    if isinstance(value, UnreadableAttribute):
         raise _damaged(path, f"its attribute {key} is {value}")
     return _undone(value)
 

@@ -7,8 +7,10 @@ import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..checkpoints.errors import FedscopeError
@@ -23,21 +25,23 @@ class Result(ABC):
     """The answer to a question: numbers, and what they were made from.
 
     A result is kept under a base, a path without an extension. A subclass says how (:class:`TableResult`,
-    :class:`ArrayResult`) and gives :meth:`figure`, :meth:`summary` and :meth:`findings`.
+    :class:`ArrayResult`) and gives :meth:`summary` and :meth:`findings`.
 
     Attributes:
         attrs: provenance: runs, data, split, samples, seed, device, precision, versions.
         command: of the command line that asks the same, for sentences.
         suffixes: of its files; the last one is written last, so that a result that has it is whole.
         derived: what stands behind the base in the names of files that :meth:`derive` writes.
-        drawn, paged: the same of its figures and pages.
+        drawn: the same of its figures, and who draws each: a function of the file ``figure.py`` beside the class, or
+            ``file:function``; it takes the result, a width in inches and a title, and gives None where it has nothing.
+        paged: the same of its web pages, from ``page.py``; it takes the result and a title.
     """
 
     command: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     derived: ClassVar[tuple[str, ...]] = ()
-    drawn: ClassVar[tuple[str, ...]] = ("",)
-    paged: ClassVar[tuple[str, ...]] = ()
+    drawn: ClassVar[Mapping[str, str]] = MappingProxyType({"": "draw"})
+    paged: ClassVar[Mapping[str, str]] = MappingProxyType({})
     attrs: Mapping[str, Any]
 
     def __init_subclass__(cls, **given: Any) -> None:
@@ -78,22 +82,39 @@ class Result(ABC):
         """
         return []
 
-    @abstractmethod
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+    @classmethod
+    def drawing(cls, end: str) -> Callable[..., Any]:
+        """Who draws the figure of an ending of :attr:`drawn`."""
+        return _beside(cls, cls.drawn[end], "figure")
+
+    @classmethod
+    def paging(cls, end: str) -> Callable[..., str]:
+        """Who makes the page of an ending of :attr:`paged`."""
+        return _beside(cls, cls.paged[end], "page")
+
+    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """The figure for a paper; ``width`` in inches.
+
+        Args:
+            drawing: what this figure can be asked.
 
         Raises:
             FedscopeError: there is nothing to draw.
         """
+        figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, **drawing)
+        return figure
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """All figures by what stands behind the base in their names; ``drawing`` is what this figure can be asked."""
-        return {"": self.figure(width, title, **drawing)}
+        """All figures by what stands behind the base in their names; ``drawing`` is what the first can be asked."""
+        first, *others = self.drawn
+        made = {first: self.figure(width, title, **drawing)}
+        made |= {end: self.drawing(end)(self, width, title) for end in others}
+        return {end: figure for end, figure in made.items() if figure is not None}
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """Web pages by what stands behind the base in their names; most results have none. ``drawing`` is as of
         :meth:`figures`."""
-        return {}
+        return {end: self.paging(end)(self, title, **drawing) for end in self.paged}
 
     @abstractmethod
     def summary(self) -> str:
@@ -134,6 +155,14 @@ class Result(ABC):
             picture = picture_of(figure, dpi=150)
             drawn += f'<img src="data:image/png;base64,{b64encode(picture).decode()}">'
         return said + drawn
+
+
+def _beside(cls: type[Result], name: str, file: str) -> Callable[..., Any]:
+    """A function of a file that lies beside a class."""
+    other, colon, function = name.rpartition(":")
+    package = cls.__module__.rpartition(".")[0]
+    found: Callable[..., Any] = getattr(import_module(f"{package}.{other if colon else file}"), function)
+    return found
 
 
 def _with_accepted(summary: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -227,8 +256,6 @@ def of_installed(package: str, extra: str) -> Any:
     Raises:
         FedscopeError: it is not installed.
     """
-    from importlib import import_module
-
     try:
         return import_module(package)
     except ImportError:

@@ -1,5 +1,5 @@
-"""What an interrupted analysis had computed, from which the same command goes on: the store of finished parts, its
-values, and the right to write a result, one command at a time."""
+"""The resume store of an interrupted analysis, the values that it holds, and the lock of a result, which one command at
+a time may write."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_orig
 import xxhash
 
 from ..checkpoints.errors import FedscopeError, FedscopeWarning
-from ..checkpoints.io.atomic import shortened, write_durably
-from ..checkpoints.io.locks import Held, HeldError, hold
-from ..checkpoints.io.own_files import open_own, refuse_strange
+from ..checkpoints.io.atomic import shorten_name, write_durably
+from ..checkpoints.io.locks import HeldError, HeldLock, hold
+from ..checkpoints.io.safe_write import open_own, refuse_strange
 from ..checkpoints.io.untrusted import regular
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _WHAT = "the store of an interrupted analysis"
 T = TypeVar("T")
 
 
-class Partial:
+class ResumeStore:
     """An append-only store of finished parts, one JSON line each; the first line says which question they answer.
 
     A torn last line (a kill while writing) is left out; a store of another question (``fingerprint``) starts afresh,
@@ -46,9 +46,9 @@ class Partial:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Partial(Path(folder, "plane.partial"), {"grid": 51}) as store:
+    ...     with ResumeStore(Path(folder, "plane.partial"), {"grid": 51}) as store:
     ...         store.add("7", [0.5, 0.1])
-    ...     Partial(Path(folder, "plane.partial"), {"grid": 51}).done
+    ...     ResumeStore(Path(folder, "plane.partial"), {"grid": 51}).done
     {'7': [0.5, 0.1]}
     """
 
@@ -156,7 +156,7 @@ class Partial:
             self.path.unlink(missing_ok=True)
         self._whole = 0
 
-    def __enter__(self) -> Partial:
+    def __enter__(self) -> ResumeStore:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -164,7 +164,7 @@ class Partial:
 
 
 def sum_of(key: str, value: Any) -> str:
-    """Of a part, as JSON."""
+    """Compute the checksum of a part, as JSON."""
     return xxhash.xxh3_64_hexdigest(json.dumps([key, value]).encode())
 
 
@@ -179,14 +179,14 @@ def _value_of(part: Any) -> Any:
     return part["value"]
 
 
-def kept_fingerprint(path: Path) -> dict[str, Any] | None:
-    """Which question a store answers; None where there is no store, or nothing in it.
+def stored_fingerprint(path: Path) -> dict[str, Any] | None:
+    """Read which question a store answers; None where there is no store, or nothing in it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Partial(Path(folder, "a.partial"), {"grid": 51}) as store:
+    ...     with ResumeStore(Path(folder, "a.partial"), {"grid": 51}) as store:
     ...         store.add("7", [0.5, 0.1])
-    ...     kept_fingerprint(Path(folder, "a.partial")), kept_fingerprint(Path(folder, "b.partial"))
+    ...     stored_fingerprint(Path(folder, "a.partial")), stored_fingerprint(Path(folder, "b.partial"))
     ({'grid': 51}, None)
     """
     try:
@@ -197,14 +197,14 @@ def kept_fingerprint(path: Path) -> dict[str, Any] | None:
     return head if isinstance(head, dict) else None
 
 
-class Kept:
-    """A dataclass of plain values, arrays and such dataclasses, as what JSON holds; floats survive exactly.
+class Serializable:
+    """A dataclass of plain values, arrays and such dataclasses that JSON can hold; floats survive exactly.
 
     A field that is not said has its default.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
-    ... class Point(Kept):
+    ... class Point(Serializable):
     ...     run: str
     ...     places: tuple[float, ...] = ()
     >>> Point("ima", (0.1, float("nan"))).to_json()
@@ -246,14 +246,14 @@ def _converter() -> Converter:
 
 
 @dataclass
-class Claim:
-    """The right, while it is held; ``saving`` says that files of the result have been touched."""
+class ResultLock:
+    """The lock of a result; ``saving`` says that files of the result have been touched."""
 
     saving: bool = False
 
 
 @contextmanager
-def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
+def lock_result(partial: Path, files: Sequence[Path]) -> Iterator[ResultLock]:
     """Hold a result while it is computed and saved: a lock on its ``.partial``, beside which the store of what is
     computed so far lies in the same file.
 
@@ -269,8 +269,8 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
         FedscopeError: another command writes this result; the folder cannot be written to.
     """
     missing = [folder for folder in partial.parents if not folder.exists()]
-    held = _locked(partial)
-    claim = Claim()
+    held = _lock(partial)
+    claim = ResultLock()
     try:
         sweep(files)
         yield claim
@@ -292,13 +292,13 @@ def claimed(partial: Path, files: Sequence[Path]) -> Iterator[Claim]:
 def sweep(files: Sequence[Path]) -> None:
     """Remove temporaries of these names."""
     for folder in {file.parent for file in files}:
-        names = {shortened(file.name) for file in files if file.parent == folder}
+        names = {shorten_name(file.name) for file in files if file.parent == folder}
         for path in folder.glob(".*.tmp"):
             if path.name[1:-4].rpartition(".")[0] in names:
                 path.unlink(missing_ok=True)
 
 
-def _locked(partial: Path) -> Held:
+def _lock(partial: Path) -> HeldLock:
     while True:
         partial.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""What a layer of a model answers: its outputs for a batch, recorded while the model is evaluated."""
+"""Activations: the outputs of a layer for a batch, recorded while the model is evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike models answer the same inputs."""
+"""Analysis: the similarity of models' answers to the same inputs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Part, Question, Ready, place_of, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
-from ...analysis.settings import Measured, Source, at_least, chosen
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.models.files import is_model_folder
 from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand_all, names_of, resolve_models
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Similarity = ClientCKA | ClientCKAs | ModelCKA | ModelCKAs
 
 
-@question
+@analysis
 def cka(
     models: ModelLike | Sequence[ModelLike],
     *,
@@ -34,9 +34,10 @@ def cka(
     layer: str | Sequence[str] = "output",
     estimator: Estimator = "unbiased",
     batch: int | None = None,
-    **measured: Unpack[Measured],
-) -> Question[Similarity]:
-    """How alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a scale.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Similarity]:
+    """Measure how alike models answer the same inputs: linear CKA of all pairs, 1 where they differ by a rotation and a
+    scale.
 
     Of whole runs it is between the clients of each of their rounds, and of each client with the round's global model;
     of several models one matrix. See :func:`~fedscope.decomposition.cka.pairs.round_similarity` for the formulas.
@@ -49,8 +50,8 @@ def cka(
         estimator: of HSIC on a minibatch, ``unbiased`` or ``biased``, which is high for any features that outnumber the
             samples.
         batch: samples of a minibatch, at most; by default 256, or an eighth of the samples where that is less.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``seed`` also shuffles
-            the samples before they are cut into minibatches.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``seed`` also
+            shuffles the samples before they are cut into minibatches.
 
     Raises:
         FedscopeError: runs and models together; one model alone; rounds without clients, or with one; a layer that
@@ -65,11 +66,11 @@ def cka(
 
     Source: Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.
     """
-    source = Source.of("test", measured)
+    source = EvaluationConfig.of("test", measured)
     chosen("estimator", estimator, ("unbiased", "biased"))
     if batch is not None:
         at_least("batch", batch, 4)
-    asked = Asked((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
+    asked = SimilaritySettings((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
     given, names = as_list(models), names_of(as_list(models))
     whole = [name for model, name in zip(given, names, strict=True) if isinstance(model, str) and _is_run(model)]
     others = [name for name in names if name not in whole]
@@ -85,17 +86,17 @@ def cka(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of every pair of models."""
+class SimilaritySettings:
+    """Settings for every pair of models."""
 
     layers: tuple[str, ...]
     estimator: Estimator
     batch: int | None
-    source: Source
+    source: EvaluationConfig
 
     @property
     def variant(self) -> str:
-        """What a default name says of a layer and an estimator that are not the default."""
+        """The part of a default name that tells a layer and an estimator that are not the default."""
         layer = "" if len(self.layers) > 1 or self.layers == ("output",) else f"-{self.layers[0].replace('/', '-')}"
         return layer + ("-biased" if self.estimator == "biased" else "")
 
@@ -113,7 +114,7 @@ class Asked:
         return {**posed.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
 
     def of(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The same as arguments."""
+        """The settings as arguments."""
         return (
             {"layers": self.layers}
             | {name: settings[name] for name in ("estimator", "batch", "seed")}
@@ -122,13 +123,14 @@ class Asked:
 
 
 def _is_run(given: str) -> bool:
-    """Whether it is meant for a run; what is neither an address nor a file is refused with those that there are."""
+    """Tell whether it is meant for a run; what is neither an address nor a file is refused with those that there
+    are."""
     if is_model_folder(given):
         return False
     return Path(given).is_dir() or ("@" not in given and not Path(given).suffix)
 
 
-def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question[Similarity]:
+def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
     """The clients of whole runs over rounds: a result a run and layer."""
     runs = open_runs(paths)
     numbers = [client_rounds(run, rounds) for run in runs]
@@ -149,8 +151,8 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question
     layers = layer_ends(asked.layers)
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
 
-    def part(run: Run, own: list[int], ends: tuple[str, ...]) -> Part[ClientCKA]:
-        return Part(ClientCKA, lambda: _ready(run, own, posed(), asked), ends)
+    def part(run: Run, own: list[int], ends: tuple[str, ...]) -> Step[ClientCKA]:
+        return Step(ClientCKA, lambda: _ready(run, own, posed(), asked), ends)
 
     def join(results: list[ClientCKA]) -> Similarity:
         every = [end for ends in each for end in ends]
@@ -158,16 +160,18 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: Asked) -> Question
 
     what = "-".join([asked.source.split, *(run.name for run in runs[1:]), slug(rounds or "1,last")])
     parts = tuple(part(*one) for one in zip(runs, numbers, each, strict=True))
-    return Question(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
+    return PreparedAnalysis(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
 
 
-def _ready(run: Run, numbers: Sequence[int], posed: ResolvedModels, asked: Asked) -> Ready[ClientCKA]:
+def _ready(
+    run: Run, numbers: Sequence[int], posed: ResolvedModels, asked: SimilaritySettings
+) -> PreparedStep[ClientCKA]:
     """One run's results, one a layer."""
     read_as(posed.module, run)
     settings = {**asked.settings(posed), "run": [identity(run)], "rounds": list(numbers)}
     settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
 
-    def task(number: int) -> Task[LayersCKA]:
+    def task(number: int) -> WorkUnit[LayersCKA]:
         round_ = run.round(number)
         has_global = "global" in round_.models
 
@@ -186,9 +190,9 @@ def _ready(run: Run, numbers: Sequence[int], posed: ResolvedModels, asked: Asked
             )
             return LayersCKA(found)
 
-        return Task(str(number), LayersCKA, measure, settings["batches"] * (len(round_.client_ids) + has_global))
+        return WorkUnit(str(number), LayersCKA, measure, settings["batches"] * (len(round_.client_ids) + has_global))
 
-    def compute(attrs: list[dict[str, Any]], work: Work) -> list[ClientCKA]:
+    def compute(attrs: list[dict[str, Any]], work: Execution) -> list[ClientCKA]:
         errors = _test_errors(run)
         with work.store({**settings, "layers": asked.layers}, *ROUNDS) as store:
             rounds = work.each(f"cka of {run.name}", map(task, numbers), store)
@@ -198,10 +202,10 @@ def _ready(run: Run, numbers: Sequence[int], posed: ResolvedModels, asked: Asked
             for layer, own in zip(by_layer, attrs, strict=True)
         ]
 
-    return Ready([{**settings, "layer": layer} for layer in asked.layers], compute)
+    return PreparedStep([{**settings, "layer": layer} for layer in asked.layers], compute)
 
 
-def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]:
+def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
     """Any models: a matrix a layer."""
     models = expand_all(given)
     if len(models) < 2:
@@ -212,18 +216,18 @@ def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]
             hint = f" (a round's clients are compared by fedscope cka {address.path} --rounds {address.round})"
         raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")
 
-    def prepare() -> Ready[ModelCKA]:
+    def prepare() -> PreparedStep[ModelCKA]:
         posed = resolve_models(models, asked.source, together=False)
         settings = asked.settings(posed)
 
-        def compute(attrs: list[dict[str, Any]], work: Work) -> Sequence[ModelCKA]:
+        def compute(attrs: list[dict[str, Any]], work: Execution) -> Sequence[ModelCKA]:
             from .pairs import model_similarity
 
             with work.progress("cka") as report:
                 how = {**asked.of(settings), "progress": report, "provenance": attrs}
                 return model_similarity(posed.module, posed.samples, posed.models, **how)
 
-        return Ready([{**settings, "layer": layer} for layer in asked.layers], compute)
+        return PreparedStep([{**settings, "layer": layer} for layer in asked.layers], compute)
 
     ends = tuple(layer_ends(asked.layers))
 
@@ -231,11 +235,11 @@ def _of_models(given: Sequence[ModelLike], asked: Asked) -> Question[Similarity]
         return results[0] if len(results) == 1 else ModelCKAs(dict(zip(ends, results, strict=True)))
 
     folder, name = place_of("cka", names_of(given))
-    return Question(folder, f"{name}{asked.variant}", (Part(ModelCKA, prepare, ends),), join, drawn=ends)
+    return PreparedAnalysis(folder, f"{name}{asked.variant}", (Step(ModelCKA, prepare, ends),), join, drawn=ends)
 
 
 def _test_errors(run: Run) -> dict[int, float]:
-    """What the global model's test error was while training, by round; a run of another program may not know."""
+    """Read the test error of the global model while training, by round; a run of another program may not know."""
     if not (run.path / "metrics.csv").exists():
         return {}
     metrics = run.all_metrics()

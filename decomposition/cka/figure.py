@@ -10,29 +10,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import colour_bar, heat_map, name_cells, room_beside, room_for
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.heatmaps import color_bar, heat_map, name_cells, room_beside, room_for
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
     COLOURS,
     GREY,
-    MARKERS,
     SMALL,
     SURFACE,
-    measured_on,
+    describe_data,
     paper_style,
+    run_look,
     shortened,
     word_of,
 )
 from ...plotting.ticks import crosses, even, label_ends, label_points
-from .result import OUTPUT
+from .result import OUTPUT, ClientCKA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from .model_result import ModelCKA
-    from .result import ClientCKA, RoundCKA
+    from .result import ClientCKAs, RoundCKA
 
 # Inches. Left of the maps, between them, their titles, the name of the axis below.
 LEFT, BETWEEN, TITLE, LABEL = 0.24, 0.09, 0.18, 0.17
@@ -57,6 +58,21 @@ PANELS = {
 }
 
 
+def draw(
+    result: ClientCKA | ClientCKAs, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
+) -> Figure:
+    """The first, middle and last round as heat maps above the means over rounds and, where they were
+    measured, test errors against the means; ``width`` in inches.
+
+    Args:
+        panels: some of "maps", "rounds" and "error" alone; all by default.
+
+    Raises:
+        FedscopeError: as :func:`draw_clients`.
+    """
+    return draw_clients([result] if isinstance(result, ClientCKA) else list(result), width, title, panels)
+
+
 def draw_clients(
     results: Sequence[ClientCKA], width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
 ) -> Figure:
@@ -76,7 +92,7 @@ def draw_clients(
     if len({result.layer for result in results}) > 1:
         layers = ", ".join(dict.fromkeys(result.layer for result in results))
         raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
-    drawn = _drawn(results, panels)
+    drawn = _choose_panels(results, panels)
     most = 3 if _side(width, 3) >= NARROWEST else 2
     shown = [chosen(result.rounds, most) for result in results]
     columns = max(map(len, shown))
@@ -87,11 +103,11 @@ def draw_clients(
         every = [names for row in named for names in row]
         beside, side = _beside(every, width, columns)
         ids = max(room_for(names, side) for names in every)
-        remark = wrapped(_remark(results, drawn), width - 0.16, 0.9)
+        remark = wrap_words(_remark(results, drawn), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.0)
         row = TITLE + side + ids + LABEL if "maps" in drawn else 0
         below = top + row * len(results) + (0.14 - GAP if curves else 0) + curves * (GAP + high + BELOW)
-        sheet = Sheet(width, below + LINE * len(remark) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(remark) + EDGE, title)
         for r, (result, rounds) in enumerate(zip(results, shown, strict=True) if "maps" in drawn else ()):
             down = top + r * row + TITLE
             for c, similarity in enumerate(rounds):
@@ -126,10 +142,10 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         margin = max(map(len, names)) * CHARACTER + 0.13
         side = width - margin - GAP - BAR - NUMBERS
         below = room_for(names, side)
-        remark = wrapped(_remark([result]), width - 0.16, 0.9)
+        remark = wrap_words(_remark([result]), width - 0.16, 0.9)
         top = EDGE + (0.2 if title else 0.04)
         height = top + side + below + 0.05 + LINE * len(remark) + EDGE
-        sheet = Sheet(width, height, title)
+        sheet = FigureLayout(width, height, title)
         axes = sheet.axes(margin, top, side, side)
         image = _heat_map(axes, result.cka, scale_of([result.cka]), side)
         name_cells(axes, names, side)
@@ -148,13 +164,13 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
 
 
 def _beside(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
-    """What the names of rows take beside each map, in inches, and the side of a map then."""
+    """The room for names of rows beside each map, in inches, and the side of a map then."""
     beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
     return beside, _side(width, columns, beside)
 
 
 def _side(width: float, columns: int, beside: float = 0.0) -> float:
-    """Of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
+    """The side of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
     room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1) - beside * columns
     return min(room / columns, WIDEST * width / 3.5)
 
@@ -182,8 +198,8 @@ def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: 
     return image
 
 
-def _bar(sheet: Sheet, image: Any, left: float, top: float, side: float) -> None:
-    colour_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
+def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) -> None:
+    color_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
@@ -204,7 +220,7 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
             look: dict[str, Any] = {"linestyle": dash, "color": colour, "linewidth": 0.9, "label": label}
             look |= {"marker": marker if len(rounds) <= MARKED else "", "markersize": 2.4}
             axes.plot(rounds, np.ma.masked_invalid(values), **look)
-            axes.errorbar(rounds, values, yerr=spread, fmt="none", ecolor=colour, elinewidth=0.8, label="_bars")
+            mean_bars(axes, rounds, values, spread, colour, label="_bars")
             if kind == "mean":
                 crosses(axes, rounds, values, 0.04, color=GREY, label="_broken")
     even(axes.xaxis, 6, integer=True)
@@ -222,8 +238,7 @@ def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: flo
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
         name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        look: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "markersize": 2.6, "linewidth": 0.5, "label": name}
-        axes.plot(across, up, color=COLOURS[i % len(COLOURS)], **look)
+        axes.plot(across, up, **run_look(i, linestyle="-", markersize=2.6, linewidth=0.5, label=name))
     even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.1, y=0.12)
@@ -246,7 +261,7 @@ def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, heigh
     label_points(axes, [*ends, *others], width, height, len(ends) if len(others) > MARKED else None)
 
 
-def _drawn(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
+def _choose_panels(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
     """The panels that are drawn. Raises as :func:`draw_clients`."""
     there = {
         "maps": True,
@@ -284,5 +299,5 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("
     if broken and (words := [mark for name, mark in marks.items() if name in drawn]):
         parts.append(f"{', '.join(words)}: not defined")
     if "data" in attrs:
-        parts.append(measured_on(attrs))
+        parts.append(describe_data(attrs))
     return "; ".join(parts)

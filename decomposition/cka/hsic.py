@@ -147,6 +147,6 @@ def jackknife(hsics: Array, statistic: Callable[[Array], Array]) -> Array:
 
 
 def _numbers(values: Tensor) -> Array:
-    """As an array, symmetric to the last bit, which a matrix product need not be."""
+    """Copy as an array, symmetric to the last bit, which a matrix product need not be."""
     symmetric: Array = ((values + values.T) / 2).cpu().numpy()
     return symmetric

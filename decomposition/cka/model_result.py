@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class ModelCKA(ArrayResult):
     """
 
     command = "cka"
+    drawn: ClassVar = {"": "draw_models"}
     kind = "cka-models"
     needed = {"model_label": "", "cka": "model model2", "cka_stderr": "model model2"}
 
@@ -47,7 +48,7 @@ class ModelCKA(ArrayResult):
 
     @property
     def layer(self) -> str:
-        """Where the models were compared."""
+        """The layer at which the models were compared."""
         return str(self.attrs.get("layer", ""))
 
     @property
@@ -71,12 +72,6 @@ class ModelCKA(ArrayResult):
         """The inverse of :meth:`arrays`."""
         return cls(tuple(map(str, values["model_label"])), values["cka"], values["cka_stderr"], attrs)
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The matrix as a heat map, a row and a column a model; ``width`` in inches."""
-        from .figure import draw_models
-
-        return draw_models(self, width, title)
-
     def summary(self) -> str:
         """The least and the most alike, and for which CKA does not exist."""
         sentence = f"{self.layer}: CKA {extremes(self.cka, self.labels) or 'of no pair'}"
@@ -90,7 +85,7 @@ class ModelCKA(ArrayResult):
 class ModelCKAs(Collection[ModelCKA]):
     """Similarity of the same models at several layers; a figure a layer."""
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """There is none.
 
         Raises:

@@ -188,7 +188,7 @@ def batch_hsics(
 
 
 def _positions(learnt: Task, y: Tensor, most: int, seed: int) -> Tensor | None:
-    """Which positions of a minibatch's sequences are its samples, at most so many; None where samples are."""
+    """Find the positions of a minibatch's sequences that are its samples, at most so many; None where samples are."""
     if not isinstance(learnt, Sequences):
         return None
     count = int(learnt.count(y))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...results import ArrayResult, Collection, Kept, along, padded
+from ...results import ArrayResult, Collection, Serializable, along, padded
 from ...results.arrays import Variable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ TEST_ERROR = {"test_error": "test error of the global model, measured while trai
 
 
 @dataclass(frozen=True, eq=False)
-class RoundCKA(Kept):
+class RoundCKA(Serializable):
     """One round of C clients. NaN where CKA does not exist, and all that is made from it.
 
     Attributes:
@@ -64,7 +64,7 @@ class RoundCKA(Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class LayersCKA(Kept):
+class LayersCKA(Serializable):
     """One round at each of several layers."""
 
     layers: tuple[RoundCKA, ...]
@@ -101,7 +101,7 @@ class ClientCKA(ArrayResult):
 
     @property
     def layer(self) -> str:
-        """Where the models were compared."""
+        """The layer at which the models were compared."""
         return str(self.attrs.get("layer", ""))
 
     @property
@@ -139,20 +139,6 @@ class ClientCKA(ArrayResult):
             rounds.append(RoundCKA(int(number), values["client_ids"][i][there], matrix, with_global, **means))
         return cls(tuple(rounds), attrs)
 
-    def figure(self, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
-        """The first, middle and last round as heat maps above the means over rounds and, where they were measured,
-        test errors against the means; ``width`` in inches.
-
-        Args:
-            panels: some of "maps", "rounds" and "error" alone; all by default.
-
-        Raises:
-            FedscopeError: a panel that is asked for has nothing to show.
-        """
-        from .figure import draw_clients
-
-        return draw_clients([self], width, title, panels)
-
     def summary(self) -> str:
         """The means of the first and the last round, the last one's extremes, and where CKA does not exist."""
         first, last = self.rounds[0], self.rounds[-1]
@@ -179,27 +165,13 @@ class ClientCKA(ArrayResult):
 class ClientCKAs(Collection[ClientCKA]):
     """Similarity of the clients of several runs, or at several layers; a figure a layer."""
 
-    def figure(self, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
-        """All runs at one layer, a row each.
-
-        Raises:
-            FedscopeError: there are several layers; see :meth:`figures`. As :meth:`ClientCKA.figure`.
-        """
-        from .figure import draw_clients
-
-        return draw_clients(list(self), width, title, panels)
-
-    def figures(
-        self, width: float = 3.5, title: str | None = None, panels: Sequence[str] = (), **drawing: Any
-    ) -> dict[str, Figure]:
+    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """One a layer, with all runs."""
-        from .figure import draw_clients
-
-        layers: dict[str, list[ClientCKA]] = {}
-        for part in self:
-            layers.setdefault(part.layer, []).append(part)
+        layers: dict[str, dict[str, ClientCKA]] = {}
+        for end, part in self.parts.items():
+            layers.setdefault(part.layer, {})[end] = part
         ends = zip(layer_ends(list(layers)), layers.values(), strict=True)
-        return {end: draw_clients(parts, width, title, panels) for end, parts in ends}
+        return {end: type(self)(parts).figure(width, title, **drawing) for end, parts in ends}
 
     def findings(self) -> dict[str, Any]:
         """Every round's means."""
@@ -207,7 +179,7 @@ class ClientCKAs(Collection[ClientCKA]):
 
 
 def layer_ends(layers: Sequence[str]) -> list[str]:
-    """What stands for each layer in the names of files: nothing where there is only one.
+    """Name each layer for files: nothing where there is only one.
 
     >>> layer_ends(["fc1"]), layer_ends(["fc1", "block/conv"])
     ([''], ['.fc1', '.block-conv'])

@@ -1,4 +1,4 @@
-"""What a federation looks like before anything is trained."""
+"""Analysis: a federation before anything is trained."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import Work
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import Execution
 from ...analysis.runs import identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 COLOURS = (1, 3)
 
 
-@question
+@analysis
 def data(
     federation: Run | str | Path | Mapping[str, Mapping[str, Any]] | None = None,
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     shown: int = 3,
     samples: int = 8,
-) -> Question[ClientData]:
-    """What a federation looks like before anything is trained: who holds how many samples of which class and domain.
+) -> PreparedAnalysis[ClientData]:
+    """Show a federation before anything is trained: who holds how many samples of which class and domain.
 
     Args:
         federation: a recorded run, or a configuration: a ``.toml`` file, or its tables, as in
@@ -60,8 +60,8 @@ def data(
     tables = {} if run is not None else _tables(federation, settings or {})
     told: Mapping[str, Any] = (run.config or {}).get("data", {}) if run is not None else tables.get("data", {})
 
-    def prepare() -> Prepared[ClientData]:
-        dataset, split, how = _recorded(run) if run is not None else _configured(tables)
+    def prepare() -> SettingsAndCompute[ClientData]:
+        dataset, split, how = _of_recorded_run(run) if run is not None else _of_config(tables)
         known: dict[str, Any] = {
             **({"run": identity(run)} if run is not None else {}),
             **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": how.partition, "seed": how.seed},
@@ -69,7 +69,7 @@ def data(
             **{"shown": shown, "of_each": samples},
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> ClientData:
+        def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
             return client_data(dataset, split, shown, samples, attrs)
 
         return known, compute
@@ -108,7 +108,7 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
     return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in settings.items()}}
 
 
-def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
+def _of_recorded_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import config_of, data_of
     from ...training.build import partition_of
 
@@ -116,7 +116,7 @@ def _recorded(run: Run) -> tuple[Dataset, Partition, DataConfig]:
     return data_of(run), partition_of(run), config.data
 
 
-def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
+def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import Config
     from ...training.build import data_to_train_on, split_dataset
     from ...training.tasks import resolve_task
@@ -127,7 +127,7 @@ def _configured(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Parti
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:
-    """What the clients of a partition hold; for the arguments see :func:`data`."""
+    """Count the samples of a partition's clients; for the arguments see :func:`data`."""
     classes = split.label_counts.shape[1]
     tests = split.test or (np.empty(0, np.int64),) * len(split.clients)
     # without classes all samples are of one
@@ -154,7 +154,7 @@ def _some(rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def _texts(dataset: Dataset, rows: np.ndarray) -> tuple[str, ...]:
-    """What these samples read."""
+    """The texts of these samples."""
     return tuple("".join(dataset.tokens[token] for token in x) for x in np.asarray(dataset.x_train[rows]))
 
 

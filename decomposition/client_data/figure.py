@@ -1,4 +1,4 @@
-"""What clients hold: bubbles by class, sizes, and samples. Drawing only."""
+"""Figures of the clients' samples: bubbles by class, sizes, and samples. Drawing only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.visible_text import visible
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
 from ...plotting.ticks import even
 
@@ -29,7 +29,7 @@ CLIENTS = 100
 LEGIBLE = 3
 
 
-def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """Above the clients' numbers of samples, below a bubble for each client and class, its area the number of samples.
 
     Of more than 100 clients 100 are shown, evenly over their ids. Where there is one class, or none, there is nothing
@@ -39,14 +39,14 @@ def draw_counts(result: ClientData, width: float = 3.5, title: str | None = None
     rows = np.unique(np.linspace(0, clients - 1, min(clients, CLIENTS)).round().astype(int))
     counts = result.counts[rows]
     with paper_style(width):
-        remarks = wrapped(_remark(result, len(rows)), width - 0.2, 0.86)
+        remarks = wrap_words(_remark(result, len(rows)), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if result.domains else 0)
         across = width - LEFT - RIGHT
         # a cell as high as it is wide, as far as a page allows
         high = float(np.clip(across / len(rows) * classes, 1.2, 4.0)) if classes > 1 else 0.0
         sizes = SIZES if high else 2 * SIZES
         below = top + sizes + (0.08 if high else 0.0)
-        sheet = Sheet(width, below + high + BOTTOM + LINE * len(remarks) + EDGE, title)
+        sheet = FigureLayout(width, below + high + BOTTOM + LINE * len(remarks) + EDGE, title)
         panels = [sheet.axes(LEFT, top, across, sizes, ylabel=0.4)]
         panels[0].bar(np.arange(len(rows)), result.sizes[rows], width=0.8, color=COLOURS[0], linewidth=0)
         panels[0].set_ylabel("samples")
@@ -115,6 +115,11 @@ def _remark(result: ClientData, shown: int) -> str:
     return "; ".join(parts)
 
 
+def draw_any_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure | None:
+    """Samples where they are images or texts; None of others."""
+    return draw_samples(result, width, title) if result.images.size or result.texts else None
+
+
 def draw_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """A few samples of some clients: images a row a client, texts a line a sample."""
     if result.texts:
@@ -127,7 +132,7 @@ def draw_samples(result: ClientData, width: float = 3.5, title: str | None = Non
         side = (width - left - EDGE - gap * (each - 1)) / each
         tall = side * height / wide
         figure_height = top + clients * (tall + gap) + EDGE
-        sheet = Sheet(width, figure_height, title)
+        sheet = FigureLayout(width, figure_height, title)
         for i, client in enumerate(result.shown):
             down = top + i * (tall + gap)
             sheet.text(left - 0.06, down + tall / 2, f"client {client}", ha="right", fontsize=SMALL)
@@ -141,12 +146,12 @@ def draw_samples(result: ClientData, width: float = 3.5, title: str | None = Non
 
 
 def _draw_texts(result: ClientData, width: float, title: str | None) -> Figure:
-    """As much of each sample as fits a line, in type of one width."""
+    """Draw as much of each sample as fits a line, in type of one width."""
     with paper_style(width):
         left, gap, top = 0.62, 0.08, EDGE + (0.24 if title else 0.04)
         room = int((width - left - EDGE) / (SMALL * FIXED))
         each = max(map(len, result.texts))
-        sheet = Sheet(width, top + len(result.shown) * (each * LINE + gap) + EDGE, title)
+        sheet = FigureLayout(width, top + len(result.shown) * (each * LINE + gap) + EDGE, title)
         for i, (client, texts) in enumerate(zip(result.shown, result.texts, strict=True)):
             down = top + i * (each * LINE + gap) + LINE / 2
             sheet.text(left - 0.06, down, f"client {client}", ha="right", fontsize=SMALL)

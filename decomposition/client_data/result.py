@@ -1,11 +1,11 @@
-"""Which client holds how many samples of which class and domain, and a few of them to look at."""
+"""The result: how many samples of which class and domain each client holds, and a few of them to look at."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from ...results.arrays import Variable
 from ...results.tables import write_csv
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 COLUMNS = ("client", "domain", "class", "samples", "test_samples")
 
 
 @dataclass(frozen=True, eq=False)
 class ClientData(ArrayResult):
-    """What each of N clients holds of C classes.
+    """Samples of C classes at N clients.
 
     Attributes:
         counts, test: int64 [N, C], the samples that a client trains on, and those of its own test part
@@ -45,7 +45,7 @@ class ClientData(ArrayResult):
     needed = {"counts": "client class", "test": "client class"}
     optional = {"domain": "client", "shown": "shown_client", "images": ""}
     derived = (".counts.csv",)
-    drawn = ("", ".samples")
+    drawn: ClassVar = {"": "draw", ".samples": "draw_any_samples"}
 
     counts: np.ndarray
     test: np.ndarray
@@ -62,7 +62,7 @@ class ClientData(ArrayResult):
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many samples each client trains on, [N]."""
+        """The number of samples that each client trains on, [N]."""
         sizes: np.ndarray = self.counts.sum(axis=1)
         return sizes
 
@@ -120,21 +120,8 @@ class ClientData(ArrayResult):
         known = len(self.client_domains) and self.client_domains[client] >= 0
         return self.domains[self.client_domains[client]] if known else ""
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Bubbles of the clients' samples by class, and their sizes; ``width`` in inches."""
-        from .figure import draw_counts
-
-        return draw_counts(self, width, title)
-
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """The bubbles, and where samples are images or texts a few of them under ``.samples``."""
-        from .figure import draw_samples
-
-        bubbles = {"": self.figure(width, title, **drawing)}
-        return bubbles | ({".samples": draw_samples(self, width, title)} if self.images.size or self.texts else {})
-
     def summary(self) -> str:
-        """How many clients of which sizes, how many classes each has, and what is nobody's."""
+        """Describe the clients' sizes, how many classes each has, and what is nobody's."""
         clients, classes = self.counts.shape
         sizes, held = self.sizes, (self.counts > 0).sum(axis=1)
         begin = f"{self.title}: "

@@ -1,13 +1,13 @@
-"""How the clients of a round differ."""
+"""Analysis: the differences between the clients of a round."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import Prepared, Question, fitting, one, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, client_rounds, identity
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fitting, one, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.errors import listed
 from ...evaluation.compute import Compute
@@ -16,7 +16,7 @@ from .layer_maps import LayerMap, count_clients
 from .result import Dispersion, RoundDispersion
 
 
-@question
+@analysis
 def disperse(
     runs: RunLike | Sequence[RunLike],
     *,
@@ -24,8 +24,8 @@ def disperse(
     layers: str | Sequence[str] = (),
     fdr: float = 0.05,
     device: str = "auto",
-) -> Question[Dispersion]:
-    """How the clients of a round differ: dispersion and skewness of every parameter over clients, by layer.
+) -> PreparedAnalysis[Dispersion]:
+    """Measure how the clients of a round differ: dispersion and skewness of every parameter over clients, by layer.
 
     Of every parameter the coefficient of variation σ/|μ| (cv), skewness and excess kurtosis over the clients; from 8
     clients on the share whose skewness D'Agostino's test rejects. See
@@ -43,7 +43,7 @@ def disperse(
         FedscopeError: rounds, clients or layers that there are not; runs of different layouts; a rate out of range.
     """
     refuse_rate(fdr)
-    opened, asked_rounds = asked_of(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds)
     names = [layers] if isinstance(layers, str) else list(layers)
     refuse_unequal(opened, names)
     asked = [
@@ -53,7 +53,7 @@ def disperse(
         count_clients(run.round(number))
     deep = looked_into(asked, names)
 
-    def prepare() -> Prepared[Dispersion]:
+    def prepare() -> SettingsAndCompute[Dispersion]:
         where = Compute(device)
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
@@ -63,15 +63,15 @@ def disperse(
             "device": where.device,
         }
 
-        def task(run: Run, number: int) -> Task[RoundDispersion]:
+        def task(run: Run, number: int) -> WorkUnit[RoundDispersion]:
             def measure(report: Report) -> RoundDispersion:
                 from .dispersion import disperse_round
 
                 return disperse_round(run.round(number), run=run.name, fdr=fdr, compute=where, progress=report)
 
-            return Task(f"{run.path}@{number}", RoundDispersion, measure, run.layout.size)
+            return WorkUnit(f"{run.path}@{number}", RoundDispersion, measure, run.layout.size)
 
-        def compute(attrs: dict[str, Any], work: Work) -> Dispersion:
+        def compute(attrs: dict[str, Any], work: Execution) -> Dispersion:
             with work.store(settings, *ROUNDS, "layers") as store:
                 measured = work.each("disperse", (task(*each) for each in asked), store)
             return Dispersion(tuple(measured), fdr, maps_of(deep, measured, names), attrs)
@@ -104,7 +104,7 @@ def refuse_unequal(runs: Sequence[Run], layers: Sequence[str]) -> None:
 
 
 def looked_into(asked: Sequence[tuple[Run, int]], layers: Sequence[str]) -> dict[str, tuple[Run, int]]:
-    """Of every run the last round of three clients or more, in which layers are looked into; by the run's name.
+    """Find every run's last round of three clients or more, in which layers are looked into; by the run's name.
 
     Raises:
         FedscopeError: layers were asked for, and a run has no such round.

@@ -9,12 +9,12 @@ from threading import Event, Lock
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Piece, Round, read_pieces
+from ...checkpoints import ColumnChunk, FedscopeError, Round, read_chunks
 from ...evaluation.compute import CPU, Compute, run_in_workers
 from ...training.methods.shared.micro_classes import TINY, high_entries
 from .layer_maps import NUMBERS, count_clients
 from .result import WHOLE, LayerDispersion, RoundDispersion
-from .statistics import FEWEST, HAIR, Array, Moments, column_moments, count_skewed, critical_skewness
+from .statistics import FEWEST, HAIR, Array, ColumnMoments, column_moments, count_skewed, critical_skewness
 
 #: FedSA's, for cv scaled over a layer
 CV_THRESHOLD = 0.2
@@ -29,7 +29,7 @@ def disperse_round(
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> RoundDispersion:
-    """How the clients of a round differ, layer by layer, each number read once.
+    """Measure how the clients of a round differ, layer by layer, each number read once.
 
     For each of the M parameters of a layer (one parameter tensor) over the C clients, unweighted, in float64: μ, σ,
     cv = σ/|μ|, skewness and excess kurtosis (:func:`~fedscope.decomposition.dispersion.statistics.column_moments`), and
@@ -55,18 +55,18 @@ def disperse_round(
     layout, clients = round_.layout, count_clients(round_)
     cvs = np.empty(layout.size, np.float32)
     measured: dict[str, LayerDispersion] = {}
-    whole, done = Sums(), 0
+    whole, done = LayerSums(), 0
 
-    def tasks() -> Iterator[tuple[Layer, Piece]]:
+    def tasks() -> Iterator[tuple[Layer, ColumnChunk]]:
         layer = Layer("", cvs[:0])
-        for piece in read_pieces(round_, max(1, numbers // clients)):
+        for piece in read_chunks(round_, max(1, numbers // clients)):
             if piece.layer != layer.name:
                 layer = Layer(piece.layer, cvs[layout.slices[piece.layer]])
             yield layer, piece
 
     def measure(
-        task: tuple[Layer, Piece], buffer: np.ndarray, stop: Event
-    ) -> tuple[int, tuple[Sums, LayerDispersion] | None]:
+        task: tuple[Layer, ColumnChunk], buffer: np.ndarray, stop: Event
+    ) -> tuple[int, tuple[LayerSums, LayerDispersion] | None]:
         layer, piece = task
         sums = layer.measure(column_moments(piece.read(buffer), compute.device), piece.start, clients, fdr)
         if not layer.add(piece.start, sums):
@@ -84,7 +84,7 @@ def disperse_round(
             measured[finished[1].layer] = finished[1]
         if progress is not None:
             progress(done, layout.size)
-    empty = Sums().record("", clients, fdr, cvs[:0])
+    empty = LayerSums().record("", clients, fdr, cvs[:0])
     layers = tuple(measured.get(name) or replace(empty, layer=name) for name in layout.slices)
     return RoundDispersion(run, round_.number, clients, layers, whole.record(WHOLE, clients, fdr, cvs))
 
@@ -100,7 +100,7 @@ def refuse_rate(fdr: float) -> None:
 
 
 @dataclass(eq=False)
-class Sums:
+class LayerSums:
     """Counts and sums over parameters; see :class:`~fedscope.decomposition.dispersion.result.LayerDispersion`.
 
     ``extreme`` are the |skewness| that Benjamini and Hochberg's step can reject.
@@ -116,14 +116,14 @@ class Sums:
     kurtosis: float = 0.0
     extreme: list[Array] = field(default_factory=list)
 
-    def add(self, other: Sums) -> None:
+    def add(self, other: LayerSums) -> None:
         """Take over another's."""
         for name in ("parameters", "constant", "zero_mean", "nonfinite", "high", "cv", "skewness", "kurtosis"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.extreme += other.extreme
 
     def record(self, layer: str, clients: int, fdr: float, cvs: np.ndarray) -> LayerDispersion:
-        """As means, with the test's outcome at a false discovery rate.
+        """Make the sums means, with the test's outcome at a false discovery rate.
 
         Args:
             cvs: of all these parameters, NaN where there is none; their order is lost.
@@ -159,17 +159,17 @@ class Layer:
         self.name, self.missing, self.cvs = name, size, cvs
         self.cv = np.empty(size)
         self.left_out = np.zeros(size, np.bool_)
-        self.parts: dict[int, Sums] = {}
+        self.parts: dict[int, LayerSums] = {}
         self.lock = Lock()
 
-    def measure(self, moments: Moments, start: int, clients: int, fdr: float) -> Sums:
+    def measure(self, moments: ColumnMoments, start: int, clients: int, fdr: float) -> LayerSums:
         """The sums of some columns, the first of which is the ``start``-th; for several threads at once. Statistics are
         changed in place."""
         count = len(moments.mean)
         here = slice(start, start + count)
         constant, cv = moments.constant, moments.cv
         size = np.abs(moments.mean)
-        counts, skewness, spread = Sums(count), moments.skewness, cv
+        counts, skewness, spread = LayerSums(count), moments.skewness, cv
         last = moments.kurtosis if clients >= 3 else moments.deviation
         added = float(last.sum())
         if constant.any() or size.min() < TINY or not isfinite(added):
@@ -177,7 +177,9 @@ class Layer:
             cv[small] = moments.deviation[small] / TINY  # as FedSA's cv is defined here
             cv[constant] = 0.0
             zero = moving & (size == 0)
-            counts = Sums(count, int(constant.sum()), int(zero.sum()), count - int(moving.sum()) - int(constant.sum()))
+            counts = LayerSums(
+                count, int(constant.sum()), int(zero.sum()), count - int(moving.sum()) - int(constant.sum())
+            )
             left_out = ~moving | zero
             self.left_out[here] = left_out
             skewness, spread, added = skewness[moving], cv[~left_out], float(last[moving].sum())
@@ -191,16 +193,16 @@ class Layer:
             counts.extreme = [skewness[skewness >= (1 - HAIR) * critical_skewness(fdr, clients)]]
         return counts
 
-    def add(self, start: int, counts: Sums) -> bool:
+    def add(self, start: int, counts: LayerSums) -> bool:
         """Take over the sums of a piece; whether it was the last that was missing."""
         with self.lock:
             self.parts[start] = counts
             self.missing -= counts.parameters
             return not self.missing
 
-    def finish(self) -> Sums:
-        """The sums of the layer, once all its columns have been measured, whoever measured them first."""
-        sums = Sums()
+    def finish(self) -> LayerSums:
+        """Finish the sums of the layer, once all its columns have been measured, in any order."""
+        sums = LayerSums()
         for start in sorted(self.parts):
             sums.add(self.parts[start])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -213,7 +215,8 @@ class Layer:
 
 
 def _median(values: np.ndarray, count: int) -> float:
-    """As ``np.nanmedian``, which takes four times as long; in place. ``count`` are not NaN: those go to the end."""
+    """Find the median as ``np.nanmedian`` does, which takes four times as long; in place. ``count`` are not NaN: those
+    go to the end."""
     middle = count // 2
     values.partition(middle)
     upper = float(values[middle])

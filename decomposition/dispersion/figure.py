@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import DIVERGING, NO_VALUE, colour_bar, heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
+from ...plotting.heatmaps import DIVERGING, NO_VALUE, color_bar, heat_map
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .result import WHOLE
@@ -34,7 +34,7 @@ SEEN = 0.998  # share of parameters that the axis of the histogram holds
 FAINTEST = 0.1  # of mean skewness the strongest colour stands for no less, because that is noise
 
 
-def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
     """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them."""
     if not result.rounds:
         raise FedscopeError("the result has no round to draw; compute it again with --force")
@@ -45,11 +45,11 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
         left = names * CHARACTER + 0.12
         wide = (width - left - GAP - BAR - BAR_LABELS + COLUMN_GAP) / len(result.runs) - COLUMN_GAP
         high = min(len(layers) * LAYER, MOST)
-        said = wrapped(_remark(result, quantities), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, quantities), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if len(result.runs) > 1 else 0)
         each = LINE + 0.04 + high + 0.1
         below = top + len(quantities) * each - 0.1 + BOTTOM
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         for row, (name, about) in enumerate(quantities.items()):
             panel = top + row * each + LINE + 0.04
             fits = left + len(about[0]) * CHARACTER < width - EDGE
@@ -72,7 +72,7 @@ def draw_dispersion(result: Dispersion, width: float = 3.5, title: str | None = 
 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
-    """What is drawn, and what stands above it, in full and where the figure is narrow."""
+    """The quantities to draw, with their titles in full and for a narrow figure."""
     drawn = {"median_cv": ("median cv, σ/|μ| (log colours)", "median cv, σ/|μ| (log)")}
     if any(found.clients >= FEWEST for found in result.rounds):
         drawn["skew_rejected_share"] = ("significantly skewed (% of parameters)", "significantly skewed (%)")
@@ -104,7 +104,7 @@ def _norm(values: Mapping[str, Array], name: str) -> Any:
 
 
 def _tick(axes: Axes, rounds: list[int], layers: list[str], size: tuple[float, float]) -> None:
-    """As many names as there is room for; the whole model always has its own."""
+    """Set as many names as there is room for; the whole model always has its own."""
     last = len(layers) - 1
     step = ceil(NAME / (size[1] / len(layers)))
     named = [i for i in range(0, last, step) if i <= last - step] + [last]
@@ -118,16 +118,16 @@ def _draw_bar(axes: Axes, image: Any, name: str) -> None:
     from matplotlib.ticker import NullLocator
 
     if name != "median_cv":
-        colour_bar(axes, image, most=4, quarters=True)
+        color_bar(axes, image, most=4, quarters=True)
         return
-    axis = colour_bar(axes, image).ax.yaxis
+    axis = color_bar(axes, image).ax.yaxis
     low, high = image.norm.vmin, image.norm.vmax
     decades(axis, (1,) if high > 1e3 * low else (1, 3) if high > 30 * low else (1, 2, 5), 12)
     axis.set_minor_locator(NullLocator())
 
 
 def _clients(found: Sequence[RoundDispersion] | Sequence[LayerMap]) -> str:
-    """Over how many."""
+    """The number of clients, in words."""
     counts = sorted({one.clients for one in found})
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
@@ -144,10 +144,13 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
     return "; ".join(parts)
 
 
+def draw_any_layers(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure | None:
+    """Single layers where the result has maps of them; None where it has not."""
+    return draw_layers(result.maps, width, title) if result.maps else None
+
+
 def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None = None) -> Figure:
     """A row a layer; in narrow figures the two panels stand one above the other."""
-    if not maps:
-        raise FedscopeError("the result has no single layers to draw: skewness needs three clients or more")
     with paper_style(width):
         stacked = width < NARROW
         room = width - LEFT - BAR_GAP - THIN_BAR - NUMBERS
@@ -157,10 +160,10 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             f"black: {_clients(maps)} independent normal values (simulated); parameters of a layer are dependent, so "
             "this is a description, not a test of the layer; grey: no parameter"
         )
-        said = wrapped(remark, width - 0.2, 0.86)
+        said = wrap_words(remark, width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         each = LINE + 0.05 + (2 if stacked else 1) * (high + BELOW) + 0.04
-        sheet = Sheet(width, top + each * len(maps) + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + each * len(maps) + LINE * len(said) + EDGE, title)
         scale = _strongest(maps)
         for i, layer in enumerate(maps):
             heading = top + i * each
@@ -173,7 +176,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             across, panel = (LEFT, panel + high + BELOW) if stacked else (LEFT + first + BETWEEN, panel)
             image = _draw_cells(sheet.axes(across, panel, second, high), layer.cells, scale)
             bar = sheet.axes(across + second + BAR_GAP, panel, THIN_BAR, high)
-            colour_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
+            color_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
         return sheet.finished(said)
 
 

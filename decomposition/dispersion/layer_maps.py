@@ -1,4 +1,4 @@
-"""Where in a layer its clients are skewed: a histogram of skewness, and its mean by mean and deviation."""
+"""Skewness within a layer: a histogram of skewness, and its mean by mean and deviation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Round, read_pieces
-from .statistics import Array, Moments, column_moments
+from ...checkpoints import FedscopeError, Round, read_chunks
+from .statistics import Array, ColumnMoments, column_moments
 
 Rows = list[dict[str, Any]]
 
@@ -25,7 +25,7 @@ BIN = 0.2
 
 @dataclass(frozen=True, eq=False)
 class SkewHistogram:
-    """How many parameters of a layer have a skewness between ``edges`` [B + 1]: ``counts`` [B], and ``expected`` [B],
+    """Numbers of a layer's parameters by skewness, between ``edges`` [B + 1]: ``counts`` [B], and ``expected`` [B],
     the shares of independent normal values."""
 
     edges: Array
@@ -183,15 +183,15 @@ class Grid:
         return Cells(width, height, mean, 10**log_deviation, self.count[held], self.skewness[held] / self.count[held])
 
 
-def _moments(round_: Round, layer: str, every: int) -> Iterator[Moments]:
-    """Of every ``every``-th parameter of a layer."""
+def _moments(round_: Round, layer: str, every: int) -> Iterator[ColumnMoments]:
+    """Measure the moments of every ``every``-th parameter of a layer."""
     clients = len(round_.client_ids)
     buffer = np.empty(max(NUMBERS, clients), round_.layout.dtype)
-    for piece in read_pieces(round_, max(1, NUMBERS // clients), [layer]):
+    for piece in read_chunks(round_, max(1, NUMBERS // clients), [layer]):
         yield column_moments(piece.read(buffer)[:, -piece.start % every :: every])
 
 
-def _limits(pieces: Iterable[Moments]) -> tuple[Array, Array]:
+def _limits(pieces: Iterable[ColumnMoments]) -> tuple[Array, Array]:
     """The least and greatest μ and log10 σ of a map."""
     mean, deviation = np.empty(0), np.empty(0)
     for piece in pieces:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError
-from ...results import Kept, Table, TableResult, number
+from ...results import Serializable, Table, TableResult, number
 from .layer_maps import Cells, LayerMap, SkewHistogram
 from .statistics import FEWEST
 
@@ -25,7 +25,7 @@ COUNTS = ("zero_mean", "nonfinite", "tested", "rejected")
 
 
 @dataclass(frozen=True)
-class LayerDispersion(Kept):
+class LayerDispersion(Serializable):
     """One parameter tensor of a round, or the whole model, over C clients; None where a value does not exist.
 
     Attributes:
@@ -65,7 +65,7 @@ class LayerDispersion(Kept):
 
 
 @dataclass(frozen=True)
-class RoundDispersion(Kept):
+class RoundDispersion(Serializable):
     """One round of a run: C ``clients``, a record a layer in the model's order, and one of the whole model."""
 
     run: str
@@ -127,7 +127,7 @@ the mean |skewness| is 0.9; no test of skewness, which needs 8 clients
 
 @dataclass(frozen=True)
 class Dispersion(TableResult):
-    """How clients differ, layer by layer, in rounds of one or more runs of one layout.
+    """Differences between clients, layer by layer, in rounds of one or more runs of one layout.
 
     Attributes:
         rounds: a run after the other, rounds ascending.
@@ -141,7 +141,7 @@ class Dispersion(TableResult):
 
     command = "disperse"
     suffixes = (".dispersion.csv", ".layers.skewness.csv", ".layers.map.csv", ".dispersion.json")
-    drawn = ("", ".layers")
+    drawn: ClassVar = {"": "draw", ".layers": "draw_any_layers"}
     format = "fedscope-dispersion"
     tables = (
         Table(".dispersion.csv", {**LAYER, "parameters": int, "constant": int, **dict.fromkeys(MEASURES, number)}),
@@ -218,31 +218,16 @@ class Dispersion(TableResult):
             maps.append(LayerMap(**about, histogram=histogram, cells=Cells.of(width, height, cells.get(where, []))))
         return cls(rounds, head["fdr"], tuple(maps), head["attrs"])
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Heat maps of layers by rounds, a column a run: median cv, and the share of parameters whose skewness is
-        rejected (with fewer than 8 clients their mean |skewness|); ``width`` in inches.
-
-        Raises:
-            FedscopeError: there is no round to draw.
-        """
-        from .figure import draw_dispersion
-
-        return draw_dispersion(self, width, title)
-
     def layers_figure(self, width: float = 3.5, title: str | None = None) -> Figure:
         """Single layers: the histogram of skewness, and its mean by mean and deviation; ``width`` in inches.
 
         Raises:
             FedscopeError: there is no map.
         """
-        from .figure import draw_layers
-
-        return draw_layers(self.maps, width, title)
-
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """The heat maps, and behind ``.layers`` the single layers where there are any."""
-        single = {".layers": self.layers_figure(width, title)} if self.maps else {}
-        return {"": self.figure(width, title), **single}
+        figure: Figure | None = self.drawing(".layers")(self, width, title)
+        if figure is None:
+            raise FedscopeError("the result has no single layers to draw: skewness needs three clients or more")
+        return figure
 
     def summary(self) -> str:
         """Every round in words."""

@@ -25,8 +25,8 @@ HAIR = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
-    """Of n parameters over C clients, float64 [n] each; NaN where a quantity does not exist.
+class ColumnMoments:
+    """Moments of n parameters over C clients, float64 [n] each; NaN where a quantity does not exist.
 
     Attributes:
         mean: μ = mean_k w_k.
@@ -45,7 +45,7 @@ class Moments:
     constant: npt.NDArray[np.bool_]
 
 
-def column_moments(values: np.ndarray, device: str = "cpu") -> Moments:
+def column_moments(values: np.ndarray, device: str = "cpu") -> ColumnMoments:
     """The statistics of every column of ``values`` [C, n]; deviations are taken about the mean in float64, so that
     nothing cancels where clients differ in their last digits.
 
@@ -73,7 +73,7 @@ def column_moments(values: np.ndarray, device: str = "cpu") -> Moments:
     zero = mean == 0
     if zero.any():
         cv[zero] = np.nan
-    return Moments(mean, deviation, cv, third, fourth, constant)
+    return ColumnMoments(mean, deviation, cv, third, fourth, constant)
 
 
 def _central_means(values: np.ndarray) -> tuple[Array, Array, Array, Array]:
@@ -100,7 +100,7 @@ def _central_means(values: np.ndarray) -> tuple[Array, Array, Array, Array]:
 
 
 def _on_device(values: np.ndarray, device: str) -> tuple[Array, Array, Array, Array]:
-    """As :func:`_central_means`, by torch."""
+    """Do as :func:`_central_means`, by torch."""
     import torch
 
     about = torch.from_numpy(values).to(device).double()
@@ -113,7 +113,7 @@ def _on_device(values: np.ndarray, device: str) -> tuple[Array, Array, Array, Ar
 
 
 def _constant(values: np.ndarray, mean: Array, second: Array) -> npt.NDArray[np.bool_]:
-    """Which columns hold one number: few are near enough to it that their values must be compared."""
+    """Find the columns that hold one number: few are near enough to it that their values must be compared."""
     if not len(mean):
         return np.zeros(0, np.bool_)
     # the mean of C equal numbers is off by less than C roundings of it
@@ -146,7 +146,7 @@ def skewness_p_values(skewness: Array, clients: int) -> Array:
     >>> bool(np.isclose(p[0], stats.skewtest(values).pvalue, rtol=1e-12))
     True
     """
-    scale, alpha, delta = _normalising(clients)
+    scale, alpha, delta = _normalizing_terms(clients)
     z = np.abs(skewness) * (scale / alpha)
     np.arcsinh(z, out=z)
     z *= -delta
@@ -161,12 +161,12 @@ def critical_skewness(level: float, clients: int) -> float:
     >>> round(critical_skewness(0.05, 20), 3)
     0.94
     """
-    scale, alpha, delta = _normalising(clients)
+    scale, alpha, delta = _normalizing_terms(clients)
     return float(alpha / scale * np.sinh(-ndtri(level / 2) / delta))
 
 
 def count_rejections(p_values: Array, tested: int, fdr: float) -> int:
-    """How many of ``tested`` hypotheses are rejected at this false discovery rate: the largest i with
+    """Count the ``tested`` hypotheses that are rejected at this false discovery rate: the largest i with
     p_(i) ≤ ``fdr`` i / ``tested``, p in ascending order (Benjamini and Hochberg).
 
     Only hypotheses with p ≤ ``fdr`` can be rejected, so the p-values of the others may be left out.
@@ -202,7 +202,7 @@ def count_skewed(extreme: Array, clients: int, tested: int, fdr: float) -> int:
     return count_rejections(skewness_p_values(extreme, clients), tested, fdr)
 
 
-def _normalising(clients: int) -> tuple[float, float, float]:
+def _normalizing_terms(clients: int) -> tuple[float, float, float]:
     """√((C+1)(C+3) / (6(C−2))), α and δ."""
     n = clients
     fourth = 3 * (n * n + 27 * n - 70) * (n + 1) * (n + 3) / ((n - 2) * (n + 5) * (n + 7) * (n + 9))

@@ -190,7 +190,7 @@ def join(cohorts: Sequence[CohortDraws], shares: npt.ArrayLike, round: int) -> C
         round=round,
         client_ids=np.concatenate([cohort.client_ids for cohort in cohorts]),
         p=p / p.sum(),  # Σ a_τ is 1 up to rounding, and P_TOLERANCE is no excuse
-        draws=tuple(_concatenated([cohort.draws[r] for cohort in cohorts]) for r in range(last.count)),
+        draws=tuple(_concatenate([cohort.draws[r] for cohort in cohorts]) for r in range(last.count)),
         client_samples=_known([cohort.client_samples for cohort in cohorts]),
         source=last.source,
         independent=last.independent,
@@ -216,7 +216,7 @@ def _known(parts: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int6
     return np.concatenate(known) if len(known) == len(parts) else None
 
 
-def _concatenated(parts: Sequence[Weights]) -> Weights:
+def _concatenate(parts: Sequence[Weights]) -> Weights:
     buffers = {name: np.concatenate([part.buffers[name] for part in parts]) for name in parts[0].buffers}
     return Weights(parts[0].layout, np.concatenate([part.parameters for part in parts]), buffers)
 
@@ -260,7 +260,8 @@ def _same_question(one: Run, other: Run) -> None:
 
 
 def _settings(one: Run, other: Run) -> list[tuple[str, object, object]]:
-    """What two configurations say of the draws' distribution: all but the seed, where a run is computed and kept."""
+    """Select the settings on which the draws' distribution depends: all but the seed, where a run is computed and
+    kept."""
     ours, theirs = one.config or {}, other.config or {}
     settings = []
     for section in sorted({*ours, *theirs} - {"record"}):

@@ -1,4 +1,4 @@
-"""How far the clients of a cohort lie from their average, and which diverged: their models are not finite."""
+"""Distances of a cohort's clients from their average, and clients that diverged: their models are not finite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def distances(cohort: CohortDraws, fma: Sequence[Weights]) -> npt.NDArray[np.flo
 
 
 def diverged_rows(clients: Weights) -> npt.NDArray[np.bool_]:
-    """Which of the clients [C, P] have a NaN or an infinity in a parameter or a buffer, [C].
+    """Find the clients [C, P] that have a NaN or an infinity in a parameter or a buffer, [C].
 
     Row by row, so that no mask of all parameters is made.
 

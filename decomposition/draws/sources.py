@@ -1,4 +1,4 @@
-"""Where the draws of a decomposition come from, as ``--draws`` says it, the runs that they need, the draws, and what
+"""Sources of the draws of a decomposition, as ``--draws`` says it, the runs that they need, the draws, and what
 replays of local training cost, said before it is paid."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Draws:
     count: int
 
     def __str__(self) -> str:
-        """As it is given."""
+        """The draws as they are given."""
         return self.kind if self.kind in ("runs", "none") else f"{self.kind}:{self.count}"
 
 
@@ -170,7 +170,7 @@ class Replays:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of replays."""
         return sum(self.cohorts.values()) * (self.draws - 1)
 
     def announce(self) -> None:
@@ -181,9 +181,11 @@ class Replays:
         rounds, draws = len(self.cohorts), self.draws - 1
         clients = f"{sizes.pop()} clients" if len(sizes) == 1 else f"{sum(self.cohorts.values())} clients in all"
         limit = ", which --limit does not shorten" if self.limited else ""
-        what = f"{_counted(rounds, 'round')}, {clients}, {_counted(draws, 'draw')} in addition to the recorded one"
+        what = (
+            f"{_count_word(rounds, 'round')}, {clients}, {_count_word(draws, 'draw')} in addition to the recorded one"
+        )
         self.tell(
-            f"fedscope: {self.where} needs {_counted(self.total, 'replay')} of local training ({what}){limit}; "
+            f"fedscope: {self.where} needs {_count_word(self.total, 'replay')} of local training ({what}){limit}; "
             f"{self._fewer()}{self.instead}"
         )
 
@@ -195,7 +197,7 @@ class Replays:
         return f"--draws local:{fewer} needs {count}{' but has no intervals' if fewer == 2 else ''}, and "
 
     def watch(self, number: int, report: Report) -> Report:
-        """The same, told of a round's replays; after the first one of all it says how long the rest takes."""
+        """Report a round's replays as progress; after the first one of all it says how long the rest takes."""
         began, before = time.monotonic(), self.done
         self.done += self.cohorts.get(number, 0) * (self.draws - 1)
 
@@ -235,5 +237,5 @@ def replays_of(
     return Replays(str(run.path), cohorts, draws, limited=limited, at_once=at_once, instead=instead, tell=tell)
 
 
-def _counted(count: int, what: str) -> str:
+def _count_word(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import Prepared, Question, fitting, one, question, slug
-from ...analysis.execution import Work
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fitting, one, slug
+from ...analysis.execution import Execution
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.compute import Compute
 from .result import Embedding
@@ -16,7 +16,7 @@ from .result import Embedding
 MODELS = 1000
 
 
-@question
+@analysis
 def embed(
     runs: RunLike | Sequence[RunLike],
     method: str = "tsne",
@@ -26,12 +26,12 @@ def embed(
     perplexity: float | None = None,
     seed: int = 0,
     device: str = "auto",
-) -> Question[Embedding]:
+) -> PreparedAnalysis[Embedding]:
     """A map of the clients' and global models of some rounds, from their exact distances, or where a round did not keep
     all of its clients' models, from sketches (``record.sketch``), and the error is said.
 
     ``pca``: the two directions in which the models differ most; ``tsne``: near models near each other. See
-    :func:`~fedscope.decomposition.embedding.pca_and_tsne.embed` and
+    :func:`~fedscope.decomposition.embedding.pca_and_tsne.project` and
     :func:`~fedscope.decomposition.embedding.gram.gram` for the formulas, and of sketches
     :func:`~fedscope.decomposition.embedding.sketched_gram.sketched_gram`.
 
@@ -57,7 +57,7 @@ def embed(
     known_method(method)
     if method != "tsne" and perplexity is not None:
         raise FedscopeError(f"--perplexity {perplexity:g} belongs to t-SNE; leave it out with --embed {method}")
-    opened, asked_rounds = asked_of(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds)
     names = [layers] if isinstance(layers, str) else list(layers)
     asked = [
         (run, number)
@@ -78,7 +78,7 @@ def embed(
     if method == "tsne":
         settled_perplexity(len(models.points), perplexity)
 
-    def prepare() -> Prepared[Embedding]:
+    def prepare() -> SettingsAndCompute[Embedding]:
         where = Compute(device)
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
@@ -90,16 +90,16 @@ def embed(
         }
         drawing = {"method": method, "asked_perplexity": perplexity, "seed": seed}
 
-        def compute(attrs: dict[str, Any], work: Work) -> Embedding:
+        def compute(attrs: dict[str, Any], work: Execution) -> Embedding:
             from .gram import gram
-            from .pca_and_tsne import embed
+            from .pca_and_tsne import project
 
             with work.store(settings) as store, work.progress("embedding") as report:
                 if sketched:
                     products = sketched_gram(asked, progress=report)
                 else:
                     products = gram(asked, layers=names or None, compute=where, partial=store, progress=report)
-                return embed(products, method, perplexity=perplexity, seed=seed, provenance=attrs)
+                return project(products, method, perplexity=perplexity, seed=seed, provenance=attrs)
 
         return {**settings, **drawing}, compute
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar
-from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, shortened
+from ...plotting.heatmaps import color_bar
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import CHARACTER, COLOURS, paper_style, shortened
 from ...plotting.ticks import even
 from .result import axis_words, remark
 
@@ -37,7 +37,7 @@ PATHS: dict[str, dict[str, Any]] = {
 END: dict[str, Any] = {"marker": "D", "markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.5}
 
 
-def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Embedding, width: float = 3.5, title: str | None = None) -> Figure:
     """Clients as dots in the colour of their round, the server's models as paths that end in a diamond."""
     numbers = result.method == "pca"
     with paper_style(width):
@@ -50,16 +50,16 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
         wide = (room - BETWEEN * (columns - 1)) / columns
         limits, shape = limits_of(result.places)
         high = wide * shape
-        said = wrapped(remark(result), width - 0.16, 0.86)
+        said = wrap_words(remark(result), width - 0.16, 0.86)
         keys = ["client", *(which for which in PATHS if any(point.which == which for point in result.points))]
-        places = flow(keys, 0.1, width, 0.45)
-        legend = EDGE + (0.2 if title else 0.0)
-        top = legend + LINE * lines_of(places) + 0.03
+        legend = legend_rows(keys, 0.1, width, 0.45)
+        first = EDGE + (0.2 if title else 0.0)
+        top = first + legend.height + 0.03
         row = TITLE + high + (TICKS if numbers else BETWEEN)
         below = top + row * rows + (BELOW - TICKS if numbers else 0.0) + 0.04
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
-        for name, (across, line) in zip(keys, places, strict=True):
-            _key(sheet, across, legend + (line + 0.5) * LINE, name, several=len(result.rounds) > 1)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
+        several = len(result.rounds) > 1
+        legend.draw(sheet, first, lambda i, left, middle: _symbol(sheet, left, middle, keys[i], several=several), 0.27)
         colours = round_colours()
         for i, run in enumerate(result.runs):
             across, down = left + (i % columns) * (wide + BETWEEN), top + (i // columns) * row
@@ -74,7 +74,7 @@ def draw_embedding(result: Embedding, width: float = 3.5, title: str | None = No
 
 
 def round_colours() -> Colormap:
-    """From pale, the first round, to dark, the last one; both can be seen on white."""
+    """Make a colour map from pale, the first round, to dark, the last one; both can be seen on white."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -82,7 +82,7 @@ def round_colours() -> Colormap:
 
 
 def shade(number: int, rounds: Sequence[int]) -> float:
-    """Where a round lies between the first and the last, 0 to 1; 1 for the only one.
+    """Place a round between the first and the last, 0 to 1; 1 for the only one.
 
     >>> shade(20, (1, 20, 39)), shade(7, (7,))
     (0.5, 1.0)
@@ -131,7 +131,7 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
     even(axes.yaxis, max(2, min(5, int(high / 0.3))))
     across, along = axis_words(result)
     axes.tick_params(labelleft=first)
-    fitting = max(_fitting(across, wide), _fitting(along, high))  # both in the same words
+    fitting = max(_index_fitting(across, wide), _index_fitting(along, high))  # both in the same words
     if last:
         axes.set_xlabel(across[fitting])
     if first:
@@ -139,8 +139,8 @@ def _label_axes(axes: Axes, result: Embedding, wide: float, high: float, *, firs
         axes.yaxis.set_label_coords(-0.34 / wide, 0.5)
 
 
-def _fitting(words: Sequence[str], room: float) -> int:
-    """Which of several labels is the first that is not longer than ``room`` inches, else the last."""
+def _index_fitting(words: Sequence[str], room: float) -> int:
+    """Find the first of several labels that is not longer than ``room`` inches, else the last."""
     fit = (i for i, label in enumerate(words) if 0.066 * len(label.replace("$", "")) <= room)
     return next(fit, len(words) - 1)
 
@@ -153,15 +153,15 @@ def _round_bar(axes: Axes, result: Embedding, colours: Colormap, high: float) ->
     between = [t for t in result.rounds[1:-1] if high > 0.8 and min(t - first, last - t) > 0.2 * (last - first)]
     middle = min(between, key=lambda t: abs(2 * t - first - last), default=None)
     shown = ScalarMappable(Normalize(first, last), colours)
-    bar = colour_bar(axes, shown, "round", labelpad=-4 if middle is None else 2)
+    bar = color_bar(axes, shown, "round", labelpad=-4 if middle is None else 2)
     bar.set_ticks([first, *([middle] if middle is not None else []), last])
 
 
-def _key(sheet: Sheet, across: float, down: float, name: str, *, several: bool) -> None:
+def _symbol(sheet: FigureLayout, left: float, middle: float, name: str, *, several: bool) -> None:
     if name == "client":
-        sheet.key(across + 0.18, down, {"marker": "o", "markersize": 2.8, "color": "#3b528b", "linestyle": ""})
-    else:
-        if several:
-            sheet.line(across, down, 0.2, PATHS[name])
-        sheet.key(across + (0.2 if several else 0.18), down, {**END, "color": PATHS[name]["color"], "linestyle": ""})
-    sheet.text(across + 0.27, down, name, fontsize=SMALL)
+        sheet.symbol(left + 0.18, middle, {"marker": "o", "markersize": 2.8, "color": "#3b528b", "linestyle": ""})
+        return
+    if several:
+        sheet.line(left, middle, 0.2, PATHS[name])
+    end = {**END, "color": PATHS[name]["color"], "linestyle": ""}
+    sheet.symbol(left + (0.2 if several else 0.18), middle, end)

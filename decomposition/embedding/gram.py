@@ -16,8 +16,8 @@ import numpy.typing as npt
 from ...checkpoints import FedscopeError, Run
 from ...distributed.cores import cores
 from ...evaluation.compute import CPU, Compute, run_in_workers
-from ...results.resume import Partial
-from .shown_models import Block, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
+from ...results.resume import ResumeStore
+from .shown_models import LayerColumns, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ def gram(
     layers: Collection[str] | None = None,
     compute: Compute = CPU,
     numbers: int = NUMBERS,
-    partial: Partial | None = None,
+    partial: ResumeStore | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Gram:
     """The Gram matrix of the clients of some rounds, and of the server's models ``global`` and ``averaged`` there.
@@ -136,7 +136,8 @@ def distances(gram: Gram) -> Array:
 
 
 def spreads(gram: Gram) -> tuple[tuple[str, int, float], ...]:
-    """How far a round's clients are from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round of two or more.
+    """Measure the distances of a round's clients from their mean: (run, round, mean_k ‖w_k − w̄‖) of every round of two
+    or more.
 
     ‖w_k − w̄‖² = mean_j d_kj² − ½ mean_ij d_ij²; w̄ is the unweighted mean.
 
@@ -186,7 +187,7 @@ def block_products(
         part = torch.empty(n, min(columns, max(1, PART // n)), dtype=torch.float64, device=where)
         return np.empty(n * columns, dtype), part
 
-    def task(block: Block, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[str, int, Array]:
+    def task(block: LayerColumns, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[str, int, Array]:
         return block.reference.layer, block.reference.count, _products(models, block, *rooms)
 
     blocks = read_blocks(models, layers, columns)
@@ -194,7 +195,7 @@ def block_products(
         yield from results
 
 
-def _products(models: Models, block: Block, buffer: np.ndarray, room: torch.Tensor) -> Array:
+def _products(models: Models, block: LayerColumns, buffer: np.ndarray, room: torch.Tensor) -> Array:
     """The upper triangle and some numbers below it; ``room`` [n, columns] is written to."""
     import torch
 
@@ -217,7 +218,7 @@ def _products(models: Models, block: Block, buffer: np.ndarray, room: torch.Tens
     return products
 
 
-def _refuse_not_finite(models: Models, block: Block, rows: list[np.ndarray]) -> None:
+def _refuse_not_finite(models: Models, block: LayerColumns, rows: list[np.ndarray]) -> None:
     broken = np.concatenate([~np.isfinite(values).all(axis=1) for values in (*rows, block.reference.read())])
     layer = block.reference.layer
     if not broken.any():

@@ -147,7 +147,7 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
 
 
 def _looks() -> list[tuple[str | None, dict[str, Any]]]:
-    """How clients (None) and the paths of the server's models are drawn, in plotly's words."""
+    """The looks of clients (None) and of the paths of the server's models, in plotly's words."""
     marker = {"size": CLIENT, "coloraxis": "coloraxis", "line": {"color": "white", "width": 0.5}}
     looks: list[tuple[str | None, dict[str, Any]]] = [(None, {"mode": "markers", "marker": marker})]
     for which, line in PATHS.items():

@@ -25,7 +25,7 @@ NEIGHBOURS = 5
 HALVINGS, WIDEST = 60, 40.0
 
 
-def embed(
+def project(
     gram: Gram,
     method: str = "tsne",
     *,
@@ -166,7 +166,7 @@ def fit_t_sne(values: Array, perplexity: float, seed: int, **how: Any) -> Array:
 
 
 def trustworthiness(gram: Gram, places: Array) -> tuple[float, int]:
-    """How far the neighbours on a map are neighbours in truth, and how many neighbours of each were asked.
+    """Measure how far neighbours on a map are neighbours in truth, and how many of each were asked.
 
         1 − 2/(n k (2n − 3k − 1)) Σ_i Σ_{j among i's k nearest on the map} max(0, rank of d_ij among i's distances − k)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from ...results import Table, TableResult
 from .shown_models import Point
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 Array = npt.NDArray[np.float64]
 Method = Literal["tsne", "pca"]
@@ -43,7 +43,8 @@ class Embedding(TableResult):
 
     command = "disperse --embed"
     suffixes = (".embedding.csv", ".embedding.json")
-    drawn = paged = (".embedding",)
+    drawn: ClassVar = {".embedding": "draw"}
+    paged: ClassVar = {".embedding": "draw_page"}
     format = "fedscope-embedding"
     tables = (Table(".embedding.csv", {"run": str, "round": int, "which": str, "x": float, "y": float}),)
 
@@ -88,7 +89,7 @@ class Embedding(TableResult):
         return [((point.run, point.round, point.which, x, y) for point, (x, y) in places)]
 
     def head(self) -> dict[str, Any]:
-        """How the map was made and how good it is, the spreads and the clients' classes."""
+        """The settings of the map and its quality, the spreads and the clients' classes."""
         labels: dict[str, dict[str, list[int]]] = {}
         for point in self.points:
             if point.labels:
@@ -113,25 +114,9 @@ class Embedding(TableResult):
             **measures,
         )
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """A panel a run on common axes, colours over rounds; ``width`` in inches."""
-        from .figure import draw_embedding
-
-        return draw_embedding(self, width, title)
-
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """The figure lies in BASE.embedding."""
-        return {".embedding": self.figure(width, title)}
-
     def page(self, title: str | None = None) -> str:
-        """The same as a web page that tells round, client and its classes, and picks rounds out."""
-        from .page import draw_page
-
-        return draw_page(self, title)
-
-    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
-        """The page lies beside it."""
-        return {".embedding": self.page(title)}
+        """Draw a web page that tells round, client and its classes, and picks rounds out."""
+        return self.paging(".embedding")(self, title)
 
     def summary(self) -> str:
         """The map in words, and how far clients are from the mean of their round, run by run."""
@@ -148,7 +133,7 @@ class Embedding(TableResult):
         return "\n".join([words, *map(self._distance_words, self.runs)])
 
     def findings(self) -> dict[str, Any]:
-        """How many models, how good the map is, and the spreads."""
+        """The number of models, the quality of the map, and the spreads."""
         measures = {name: getattr(self, name) for name in MEASURES}
         told = {"sketch": self.sketch} if self.sketch else {}
         return {"models": len(self.points), **measures, **told, "spreads": self._spreads()}
@@ -189,7 +174,7 @@ def remark(result: Embedding) -> str:
 
 
 def sketch_words(k: int, *, short: bool = False) -> str:
-    """How far off distances are that are told from sketches: 1/√(2k) of themselves, one standard deviation.
+    """Describe the error of distances that are told from sketches: 1/√(2k) of themselves, one standard deviation.
 
     >>> sketch_words(4096)
     'from sketches of 4,096 numbers a model: a distance is off by 1.1 % (one standard deviation)'
@@ -201,7 +186,7 @@ def sketch_words(k: int, *, short: bool = False) -> str:
 
 
 def rounds_words(result: Embedding) -> str:
-    """Which layers, and which round where it is only one."""
+    """Describe the layers, and the round where it is only one."""
     layers = result.attrs.get("asked_layers")
     said = f"; only {', '.join(layers)}" if layers else ""
     return said + (f"; round {result.rounds[0]}" if len(result.rounds) == 1 else "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Layout, Piece, Round, Run, nearest, read_pieces, recorded_clients
+from ...checkpoints import ColumnChunk, FedscopeError, Layout, Round, Run, nearest, read_chunks, recorded_clients
 from ...checkpoints.errors import listed
 from ...checkpoints.rounds.columns import AHEAD
 
@@ -44,13 +44,13 @@ class Point:
 
     @property
     def is_client(self) -> bool:
-        """Whether a client made it."""
+        """True if a client made it."""
         return self.which not in SERVER_MODELS
 
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """The clients of some rounds, round by round, and behind them the server's models of these rounds.
+    """Clients of some rounds, round by round, and behind them the server's models of these rounds.
 
     Attributes:
         rounds: at rest, one an asked round, all of one layout.
@@ -64,11 +64,12 @@ class Models:
 
     @property
     def layout(self) -> Layout:
-        """Of all models."""
+        """The layout of all models."""
         return self.rounds[0].layout
 
     def address(self, place: int) -> str:
-        """Of the point at a place, with the run's folder; behind the last one is the first round's ``start``."""
+        """The address of the point at a place, with the run's folder; behind the last one is the first round's
+        ``start``."""
         counts = [len(round_.client_ids) for round_ in self.rounds]
         for round_, count in zip(self.rounds, counts, strict=True):
             if place < count:
@@ -152,7 +153,7 @@ def _labels(run: Run) -> dict[int, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class LayerColumns:
     """Some columns of one layer, still on disk.
 
     Attributes:
@@ -160,8 +161,8 @@ class Block:
         reference: what all are compared with, one row.
     """
 
-    pieces: tuple[Piece, ...]
-    reference: Piece
+    pieces: tuple[ColumnChunk, ...]
+    reference: ColumnChunk
 
     def read(self, buffer: np.ndarray) -> list[np.ndarray]:
         """The rows of piece after piece, [C_t, count], in ``buffer``: at least n times ``count`` numbers, flat."""
@@ -172,18 +173,18 @@ class Block:
         return rows
 
 
-def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generator[Block, None, None]:
-    """All models in blocks of at most ``columns`` columns, which whoever works on a block reads.
+def read_blocks(models: Models, layers: Sequence[str], columns: int) -> Generator[LayerColumns, None, None]:
+    """Split all models into blocks of at most ``columns`` columns, each read by the worker that has it.
 
     The files of all rounds are open at once.
     """
-    clients = [read_pieces(round_, columns, layers) for round_ in models.rounds]
-    servers = [read_pieces(models.rounds[at], columns, layers, which=which) for at, which in models.servers]
+    clients = [read_chunks(round_, columns, layers) for round_ in models.rounds]
+    servers = [read_chunks(models.rounds[at], columns, layers, which=which) for at, which in models.servers]
     first = models.rounds[0]
-    start = read_pieces(first, columns, layers, which="start") if "start" in first.models else None
+    start = read_chunks(first, columns, layers, which="start") if "start" in first.models else None
     for pieces in zip(*clients, *servers, strict=True):
         # without a start, the first client
-        yield Block(pieces, replace(pieces[0], places=pieces[0].places[:1]) if start is None else next(start))
+        yield LayerColumns(pieces, replace(pieces[0], places=pieces[0].places[:1]) if start is None else next(start))
 
 
 def refuse_too_many(models: Models, workers: int) -> None:

@@ -48,7 +48,7 @@ def sketched_gram(asked: Sequence[tuple[Run, int]], *, progress: Callable[[int, 
 
 
 def told_from_sketches(asked: Sequence[tuple[Run, int]]) -> bool:
-    """Whether the clients of some rounds are told from sketches: some of the rounds kept no models, and all have
+    """Tell whether the clients of some rounds are told from sketches: some of the rounds kept no models, and all have
     sketches.
 
     Raises:
@@ -70,7 +70,7 @@ def told_from_sketches(asked: Sequence[tuple[Run, int]]) -> bool:
 
 
 def has_sketches(round_: Round) -> bool:
-    """Whether a round's clients have places among others' from their sketches."""
+    """Tell whether a round's clients have places among others' from their sketches."""
     return round_.has_sketch and "start" in round_.whole_sketches
 
 

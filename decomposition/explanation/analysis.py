@@ -1,4 +1,4 @@
-"""What a decomposition says, in sentences with verdicts."""
+"""Analysis: a decomposition in sentences with verdicts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Part, Question, Ready, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, parse_rounds
-from ...analysis.settings import Measured, Source, at_least
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...training.inputs.samples import common_samples, dataset_of, module_for
 from .. import Decomposition
 from ..draws.sources import Draws, parse_draws
-from ..factors.run import Asked, runs_of
+from ..factors.run import DecompositionRequest, runs_of
 from .phases import last_early, spread_rounds
 from .result import Explanation
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from .context_measures import RoundMeasures
 
 
-@question
+@analysis
 def explain(
     runs: RunLike | Sequence[RunLike],
     *,
     rounds: Rounds = None,
     early: int | None = None,
     draws: str = "local:4",
-    **measured: Unpack[Measured],
-) -> Question[Explanation]:
-    """What the loss of the averaged model is made of in each phase, on one page, and what the data do not decide.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Explanation]:
+    """Explain what makes up the loss of the averaged model in each phase, on one page, and what the data do not decide.
 
     The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
-    :func:`fedscope.decomposition.explanation.claims.explain` for the verdicts.
+    :func:`fedscope.decomposition.explanation.explain.explain` for the verdicts.
 
     Args:
         runs: one, or several that are compared; ``RUN@60`` is a run with ``rounds=60``.
@@ -44,8 +44,8 @@ def explain(
         early: the last round of early training; by default a tenth of the rounds, at least 5 and at most a third.
         draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
             more, independent, or ``none``, with intervals over samples alone.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, which takes all clients'
-            training data.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
+            clients' training data.
 
     Raises:
         FedscopeError: rounds or draws that cannot be had; runs with other data.
@@ -53,7 +53,7 @@ def explain(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Section 5.3, says what is called "Paper:", of its own runs; the verdicts are ours.
     """
-    source, drawn = Source.of("train", measured), parse_draws(draws)
+    source, drawn = EvaluationConfig.of("train", measured), parse_draws(draws)
     if early is not None:
         at_least("early", early, 1)
     opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
@@ -64,9 +64,9 @@ def explain(
     firsts = {"+".join(run.name for run in group): group[0] for group in groups}
     lasts = {name: last_early(run.rounds[-1], early) for name, run in firsts.items()}
     # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
-    ready = cache(Asked(opened, numbers, drawn, groups, source).ready)
+    ready = cache(DecompositionRequest(opened, numbers, drawn, groups, source).ready)
 
-    def decomposed(attrs: list[dict[str, Any]], work: Work) -> list[Decomposition]:
+    def decomposed(attrs: list[dict[str, Any]], work: Execution) -> list[Decomposition]:
         from ...evaluation.tasks import require_classes
 
         require_classes(dataset_of(opened, source).samples("test"), "explain")
@@ -74,8 +74,8 @@ def explain(
             common_samples(opened, dataset_of(opened, source), source)  # refuses those with other data
         return [ready()[1](attrs[0], work)]
 
-    def judged(attrs: list[dict[str, Any]], work: Work) -> list[Explanation]:
-        from .claims import explain
+    def judged(attrs: list[dict[str, Any]], work: Execution) -> list[Explanation]:
+        from .explain import explain
 
         dataset, (settings, _) = dataset_of(opened, source), ready()
         with work.store(settings, *ROUNDS) as store:
@@ -94,11 +94,11 @@ def explain(
         )
         return [page]
 
-    parts: tuple[Part[Any], ...] = (
-        Part(Decomposition, lambda: Ready([ready()[0]], decomposed)),
-        Part(
+    parts: tuple[Step[Any], ...] = (
+        Step(Decomposition, lambda: PreparedStep([ready()[0]], decomposed)),
+        Step(
             Explanation,
-            lambda: Ready([ready()[0]], judged),
+            lambda: PreparedStep([ready()[0]], judged),
             read_back=lambda base, before, again: Explanation.beside(base, before[0], lasts, again=again),
         ),
     )
@@ -106,13 +106,15 @@ def explain(
     names = [run.name for run in opened[1:]]
     what = "-".join([source.split, *special, *names, *([slug(asked_rounds[0])] if asked_rounds[0] else [])])
     folder = opened[0].path / "figures"
-    return Question(folder, f"explain-{what}", parts, lambda results: results[-1], paged=Explanation.paged)
+    return PreparedAnalysis(
+        folder, f"explain-{what}", parts, lambda results: results[-1], paged=tuple(Explanation.paged)
+    )
 
 
 def measures(
-    run: Run, rounds: Sequence[int], dataset: Dataset, source: Source, settings: Mapping[str, Any]
-) -> Iterator[Task[RoundMeasures]]:
-    """What is said of a run's rounds besides their factors: on the factors' samples, and on test data."""
+    run: Run, rounds: Sequence[int], dataset: Dataset, source: EvaluationConfig, settings: Mapping[str, Any]
+) -> Iterator[WorkUnit[RoundMeasures]]:
+    """Measures of a run's rounds besides their factors: on the factors' samples, and on test data."""
     from .context_measures import RoundMeasures, measure_round
 
     samples, module = common_samples([run], dataset, source), module_for(run, source, dataset)
@@ -120,11 +122,11 @@ def measures(
     # of the minibatches; what is not in the settings must not change the page
     how: dict[str, Any] = {"seed": settings["seed"] or 0, "compute": source.compute}
 
-    def task(number: int) -> Task[RoundMeasures]:
+    def task(number: int) -> WorkUnit[RoundMeasures]:
         def measure(report: Report) -> RoundMeasures:
             return measure_round(module, samples, tested, run.round(number), progress=report, **how)
 
-        return Task(f"{run.path}@{number}", RoundMeasures, measure, len(tested))
+        return WorkUnit(f"{run.path}@{number}", RoundMeasures, measure, len(tested))
 
     return map(task, rounds)
 
@@ -152,7 +154,7 @@ def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> 
 
 
 def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For runs that are draws of each other, the rounds that all have.
+    """Select, for runs that are draws of each other, the rounds that all have.
 
     Raises:
         FedscopeError: there is none.

@@ -1,4 +1,4 @@
-"""What a page says of a round besides its factors: how similar its clients' outputs are, and how its models test."""
+"""Measures of a round besides its factors: how similar its clients' outputs are, and how its models test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...checkpoints import Round, Weights, weighted_mean
 from ...evaluation.compute import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
-from ...results import Kept
+from ...results import Serializable
 from ..factors.model_outputs import model_outputs
 
 #: (round, mean similarity of the clients' pairs, its standard error or None, over how many minibatches)
@@ -22,7 +22,7 @@ Similarity = tuple[int, float, float | None, int]
 
 
 @dataclass(frozen=True)
-class Against(Kept):
+class Against(Serializable):
     """Another model: its mean cross-entropy (nats) and error (share, 0..1), and the means over samples of the first
     model's minus its own, with their standard errors over samples: sd of the n differences / √n."""
 
@@ -36,7 +36,7 @@ class Against(Kept):
 
 
 @dataclass(frozen=True)
-class Comparison(Kept):
+class ModelComparison(Serializable):
     """`model` of a round, "average" (of its clients) or "averaged" (over rounds), against others on `samples` samples:
     its mean cross-entropy (nats) and error (share, 0..1), and each of the others."""
 
@@ -49,11 +49,12 @@ class Comparison(Kept):
 
 
 @dataclass(frozen=True)
-class RoundMeasures(Kept):
-    """Of one round's models: the clients' similarity, None where it has no value, and the comparisons on test data."""
+class RoundMeasures(Serializable):
+    """Measures of one round's models: the clients' similarity, None where it has no value, and the comparisons on test
+    data."""
 
     similarity: Similarity | None
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ModelComparison, ...]
 
 
 def measure_round(
@@ -113,7 +114,7 @@ def compare_models(
     number: int,
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
-) -> Comparison:
+) -> ModelComparison:
     """Cross-entropy and error of a model against those of others, sample by sample.
 
     The same samples meet all models, so that the difference to each has a standard error of its own, smaller than that
@@ -144,7 +145,7 @@ def compare_models(
             total[row] += torch.stack([values.sum(-1), gap.sum(-1), gap.square().sum(-1)])
     means, gaps, squares = (total / n).unbind(dim=1)
     spread = ((squares - gaps.square()).clamp(min=0) / n).sqrt()
-    return Comparison(
+    return ModelComparison(
         round=number,
         model=name,
         samples=n,

@@ -1,4 +1,4 @@
-"""Which factor is greatest: of the loss in a phase of training, and of the difference between two runs."""
+"""The greatest factor: of the loss in a phase of training, and of the difference between two runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isfinite
 from ..factors.fixed import is_replayed
 from ..factors.result import RunFactors
 from ..factors.rows import RoundFactors, recorded
-from .intervals import Reading, above, broken, clients_differ, difference, finite, magnitude, order, read, size
+from .intervals import Reading, above, broken, clients_differ, finite, magnitude, order, read, size, subtract
 from .statements import Evidence, Judgement, Verdict
 from .wording import (
     CANNOT,
@@ -18,10 +18,10 @@ from .wording import (
     ends,
     in_rounds,
     label,
-    listed,
+    list_words,
     narrower,
     share,
-    shown,
+    spell,
     splitting,
 )
 
@@ -40,7 +40,7 @@ def parts_of(one: RoundFactors) -> tuple[str, ...]:
 
 
 def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
-    """Of a phase; None where the run has no such phase.
+    """Judge the greatest part of a phase; None where the run has no such phase.
 
     Early: supported where one factor's |value| is apart from every other one's in each round of the phase. Later:
     supported where in each round heterogeneous bias, or a locality above 0, is apart from all others but these two;
@@ -61,7 +61,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
         readings += [*parts, read(one, "ensemble_loss"), read(one, "fma_loss")]
         without = [part for part in parts if not finite(part)]
         if without:
-            names = listed([NAMES[part.name] for part in without])
+            names = list_words([NAMES[part.name] for part in without])
             doubts.append(f"in round {one.round} there is no finite value of {names}")
             remedies = [CANNOT] if any(broken(part) for part in without) else remedies
             continue
@@ -74,10 +74,10 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
         rivals = others if whole else [other for other in others if expected(other) != expected(first)]
         near = [other for other in rivals if not above(magnitude(first), magnitude(other))]
         if near:
-            both = f"{NAMES[first.name]} ({shown(first)}) and {NAMES[near[0].name]} ({shown(near[0])})"
+            both = f"{NAMES[first.name]} ({spell(first)}) and {NAMES[near[0].name]} ({spell(near[0])})"
             doubts.append(f"in round {one.round} {both} are not apart")
     several = len(firsts) > 1 if early else len(stands) > 1
-    places = listed([f"{NAMES[factor]} in {in_rounds(rounds)}" for factor, rounds in firsts.items()]) if firsts else ""
+    places = list_words([f"{NAMES[factor]} in {in_rounds(rounds)}" for factor, rounds in firsts.items()] or [""])
     if several:
         doubts.insert(0, f"the greatest is {places}")
         remedies.append(CHANGES)
@@ -109,7 +109,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
 
 
 def expected(part: Reading) -> bool:
-    """Whether the paper names it as dominating later: heterogeneous bias, or a locality that adds to the loss."""
+    """Tell whether the paper names it as dominating later: heterogeneous bias, or a locality that adds to the loss."""
     return part.name == "heter_bias" or (part.name == "locality" and (part.value or 0.0) > 0)
 
 
@@ -121,11 +121,11 @@ def _made_of(one: RoundFactors, name: str) -> str:
     beside = whole is not None and isfinite(whole) and whole > 0
     of = f" {'beside' if name == 'locality' else 'of'} the ensemble's {whole:.3g}" if beside else ""
     part = f" ({share(value.value, whole)})" if beside and whole is not None and name != "locality" else ""
-    told = f"{shown(value)}{of}{part} in round {one.round}"
+    told = f"{spell(value)}{of}{part} in round {one.round}"
     if name == "locality":
         return told
-    does = {-1: f"takes {shown(magnitude(locality))} away again", 1: f"adds {shown(locality)}"}
-    return f"{told}, where locality {does.get(order(locality), f'is {shown(locality)}')}"
+    does = {-1: f"takes {spell(magnitude(locality))} away again", 1: f"adds {spell(locality)}"}
+    return f"{told}, where locality {does.get(order(locality), f'is {spell(locality)}')}"
 
 
 def differs_most(a: RunFactors, b: RunFactors) -> Judgement:
@@ -145,12 +145,12 @@ def differs_most(a: RunFactors, b: RunFactors) -> Judgement:
     words["where"] = f" in round {max(common)}"
     both = [next(one for one in run.rounds if one.round == max(common)) for run in (a, b)]
     factors = [factor for factor in parts_of(both[0]) if factor in parts_of(both[1])]
-    gaps = [difference(*(read(one, factor) for one in both)) for factor in factors]
+    gaps = [subtract(*(read(one, factor) for one in both)) for factor in factors]
     losses = [read(one, "fma_loss") for one in both]
     readings = [replace(gap, name=f"{gap.name}: {' - '.join(names_of)}") for gap in gaps]
     readings += [replace(loss, name=f"fma_loss: {name}") for loss, name in zip(losses, names_of, strict=True)]
     verdict, sentence = _greatest_gap(gaps)
-    of_both = " and ".join(f"{shown(loss)} ({name})" for loss, name in zip(losses, names_of, strict=True))
+    of_both = " and ".join(f"{spell(loss)} ({name})" for loss, name in zip(losses, names_of, strict=True))
     sentence = (
         f"The averaged model's loss is {of_both}; differences are {' minus '.join(names_of)}. {sentence}"
         f"{'' if both[0].draws == 'runs' else SEEDS}"
@@ -171,7 +171,7 @@ def _greatest_gap(gaps: list[Reading]) -> tuple[Verdict, str]:
     if all(gap.value == 0 for gap in gaps):
         return "undecided", "All factors are the same, to the last digit."
     first, *others = sorted(gaps, key=size, reverse=True)
-    told = " and ".join(f"{NAMES[gap.name]} {shown(gap)}" for gap in [first, *others[:1]])
+    told = " and ".join(f"{NAMES[gap.name]} {spell(gap)}" for gap in [first, *others[:1]])
     clear = [gap for gap in gaps if order(magnitude(gap)) > 0]
     if first in clear and all(above(magnitude(first), magnitude(other)) for other in others):
         return "supported", f"{capital(NAMES[first.name])} differs most; the greatest differences are {told}."

@@ -1,4 +1,4 @@
-"""What is said of the measured error beside heterogeneous bias and the distance of the clients: whether two numbers
+"""Statements on the measured error next to heterogeneous bias and the distance of the clients: whether two numbers
 move together over rounds."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..factors.rows import RoundFactors, recorded
 from .intervals import Reading, broken, finite, order, read
 from .phases import FEWEST, Phase
 from .statements import Evidence, Judgement, Verdict, throughout
-from .wording import NAMES, capital, ends, narrower, not_finite, shown, splitting
+from .wording import NAMES, capital, ends, narrower, not_finite, spell, splitting
 
 # Up to 7! = 5,040 orders are counted, of more rounds so many are drawn, and of very many rounds fewer.
 ORDERS, FEW_ORDERS, MANY = 9999, 999, 20
@@ -64,7 +64,7 @@ class _Both:
 
     @classmethod
     def of(cls, run: RunFactors, phases: Sequence[Phase], factor: str) -> _Both:
-        """With the test error that was measured while training, of the model that is decomposed."""
+        """Compare with the test error that was measured while training, of the model that is decomposed."""
         rounds = [one for phase in phases for one in phase.rounds]
         curve = next((one for one in run.curves if one.label == run.model), None)
         measured = dict(zip(curve.rounds, curve.error, strict=True)) if curve else {}
@@ -73,7 +73,7 @@ class _Both:
         return cls(factor, phases, rounds, values, errors, relate(values, errors))
 
     def judged(self, verdict: Verdict, split: str, words: Mapping[str, str]) -> Judgement:
-        """With the numbers, and what would decide it."""
+        """Judge, with the numbers, and what would decide it."""
         tau, p = Reading("kendall_tau", None, self.relation.tau), Reading("p_value", None, self.relation.p)
         readings = (*self.values, *self.errors, tau, p)
         return Judgement(verdict, self._sentence(), self._decide(split), readings, words)
@@ -85,7 +85,7 @@ class _Both:
         if not both:
             return "No round has values of both."
         first_last = " and ".join(
-            f"{shown(value)} beside an error of {100 * (error.value or 0.0):.3g} % in round {value.round}"
+            f"{spell(value)} beside an error of {100 * (error.value or 0.0):.3g} % in round {value.round}"
             for value, error in ends(both)
         )
         sentence = f"{capital(name)} is {first_last}."
@@ -127,7 +127,7 @@ class _Both:
 
 @dataclass(frozen=True)
 class Relation:
-    """Of two numbers over n rounds, pair by pair of rounds.
+    """Relation of two numbers over n rounds, pair by pair of rounds.
 
     Attributes:
         rounds: n, with finite values of both.

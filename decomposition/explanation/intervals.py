@@ -59,7 +59,7 @@ def read(one: RoundFactors, factor: str) -> Reading:
 
 
 def clients_differ(rounds: Sequence[RoundFactors]) -> bool:
-    """Whether two of the rounds have different clients."""
+    """Tell whether two of the rounds have different clients."""
     return len({frozenset(row.client for row in one.clients) for one in rounds}) > 1
 
 
@@ -80,7 +80,8 @@ def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRo
 
 
 def above(a: Reading, b: Reading, factor: float = 1.0) -> bool:
-    """Whether a's whole interval lies above `factor` times b's (factor >= 0); False where an interval does not exist.
+    """Tell whether a's whole interval lies above `factor` times b's (factor >= 0); False where an interval does not
+    exist.
 
     Conservative whatever the dependence of the two: |a - b| > t s_a + t s_b implies |a - b| > t s_{a-b}.
 
@@ -121,7 +122,7 @@ def magnitude(one: Reading) -> Reading:
     return replace(one, value=abs(one.value), low=low if one.low > 0 or one.high < 0 else 0.0, high=high)
 
 
-def difference(a: Reading, b: Reading) -> Reading:
+def subtract(a: Reading, b: Reading) -> Reading:
     """a - b; its half-width is the sum of both, so that it holds 0 exactly where the intervals touch."""
     if a.value is None or b.value is None:
         return Reading(a.name, a.round, None)
@@ -136,12 +137,12 @@ def size(one: Reading) -> float:
 
 
 def finite(one: Reading) -> bool:
-    """Whether there is a value to rank."""
+    """Tell whether there is a value to rank."""
     return one.value is not None and isfinite(one.value)
 
 
 def broken(one: Reading) -> bool:
-    """Whether there is a value, but NaN or infinite."""
+    """Tell whether there is a value, but NaN or infinite."""
     return one.value is not None and not isfinite(one.value)
 
 

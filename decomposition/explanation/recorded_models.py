@@ -1,4 +1,4 @@
-"""What is said of the models that were recorded: clients, global, averaged."""
+"""Statements on the models that were recorded: clients, global, averaged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ..factors.rows import RoundFactors
 from .intervals import Reading, finite, order, quantile, read, size
 from .statements import Evidence, Judgement, throughout
-from .wording import CHANGES, capital, ends, in_rounds, listed, shown
+from .wording import CHANGES, capital, ends, in_rounds, list_words, spell
 
 if TYPE_CHECKING:
-    from .context_measures import Against, Comparison
+    from .context_measures import Against, ModelComparison
 
 # What is called small, of a measure from 0 to 1: ours.
 HALF = 0.5
@@ -63,7 +63,7 @@ def better_than_clients(evidence: Evidence) -> Judgement | None:
     return Judgement(throughout(list(signs.values())), evidence.measured(sentence), decide, readings)
 
 
-def _beside(one: Comparison) -> str:
+def _beside(one: ModelComparison) -> str:
     losses, errors = [other.loss for other in one.others], [100 * other.error for other in one.others]
     return (
         f"cross-entropy {one.loss:.3g} (its clients' {min(losses):.3g} at best, {fmean(losses):.3g} on average) and "
@@ -71,7 +71,7 @@ def _beside(one: Comparison) -> str:
     )
 
 
-def gap(one: Comparison, other: Against, what: str) -> Reading:
+def gap(one: ModelComparison, other: Against, what: str) -> Reading:
     """A model's loss or error minus another's, with an interval over samples, so wide that those of all others hold
     together at 95 %."""
     from scipy.stats import norm
@@ -89,11 +89,11 @@ def server_lowers(evidence: Evidence) -> Judgement | None:
     losses = [read(one, "global_loss") for one in known]
     if all(size(step) <= ROUNDING * size(loss) for step, loss in zip(steps, losses, strict=True)):
         return None
-    first_last = "; ".join(f"{shown(step)} in round {step.round}" for step in ends(steps))
+    first_last = "; ".join(f"{spell(step)} in round {step.round}" for step in ends(steps))
     exact = ", measured without draws, so exact on D" if all(step.half == 0 for step in steps) else ""
     sentence = f"Loss of the global model minus that of the plain average{exact}: {first_last}."
     narrow = "All of D, without --limit, would leave no error over samples."
-    return _signed(sentence, steps, narrow, (*steps, *losses))
+    return _format_signed(sentence, steps, narrow, (*steps, *losses))
 
 
 def averaging_over_rounds(evidence: Evidence) -> Judgement | None:
@@ -103,7 +103,7 @@ def averaging_over_rounds(evidence: Evidence) -> Judgement | None:
         return None
     losses, errors = ([gap(one, one.others[0], what) for one in cases] for what in ("loss", "error"))
     first_last = "; ".join(
-        f"{one.loss:.3g} against the global model's {one.others[0].loss:.3g} (difference {shown(loss)}, ± over "
+        f"{one.loss:.3g} against the global model's {one.others[0].loss:.3g} (difference {spell(loss)}, ± over "
         f"samples), error {100 * one.error:.3g} % against {100 * one.others[0].error:.3g} %, in round {one.round}"
         for one, loss in ends(list(zip(cases, losses, strict=True)))
     )
@@ -114,10 +114,10 @@ def averaging_over_rounds(evidence: Evidence) -> Judgement | None:
         *(*losses, *errors),
     )
     narrow = "More test samples would make the intervals narrower."
-    return _signed(evidence.measured(sentence), losses, narrow, readings)
+    return _format_signed(evidence.measured(sentence), losses, narrow, readings)
 
 
-def _signed(sentence: str, changes: Sequence[Reading], narrow: str, readings: Sequence[Reading]) -> Judgement:
+def _format_signed(sentence: str, changes: Sequence[Reading], narrow: str, readings: Sequence[Reading]) -> Judgement:
     """Supported where every change is below 0, contradicted where every one is above. ``narrow`` is what gives
     intervals that decide."""
     signs = [-order(one) for one in changes]
@@ -144,7 +144,7 @@ def outputs_differ(evidence: Evidence) -> Judgement | None:
     middle = Reading("one half", None, HALF, HALF, HALF)
     signs = [order(middle, value) for value in values]
     if values:
-        first_last = listed([f"{shown(value)} in round {value.round}" for value in ends(values)])
+        first_last = list_words([f"{spell(value)} in round {value.round}" for value in ends(values)])
         sentence = f"Their mean CKA is {first_last}."
         for sign, words in ((1, "below"), (-1, "above")):
             numbers = [value.round for value, its in zip(values, signs, strict=True) if its == sign and value.round]
@@ -158,7 +158,7 @@ def outputs_differ(evidence: Evidence) -> Judgement | None:
 
 
 def _another(rounds: Sequence[RoundFactors]) -> str:
-    """What would decide it, where no decomposed round has a value."""
+    """Say what would decide it, where no decomposed round has a value."""
     alone = [one.round for one in rounds if len(one.clients) == 1]
     if len(alone) == len(rounds):
         return f"{capital(in_rounds(alone))} had one client; rounds with two clients or more would decide it."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, write_durably
 from ...results import Result
@@ -24,7 +24,8 @@ FORMAT, VERSION = "fedscope-explanation", 2
 
 @dataclass(frozen=True)
 class Explanation(Result):
-    """What a decomposition says, claim by claim; made by :func:`~fedscope.decomposition.explanation.claims.explain`.
+    """Statements on a decomposition, claim by claim; made by
+    :func:`~fedscope.decomposition.explanation.explain.explain`.
 
     Attributes:
         decomposition: that is explained; its files are part of this result's.
@@ -36,7 +37,7 @@ class Explanation(Result):
     command = "explain"
     suffixes = (*Decomposition.suffixes, ".explain.json")
     derived = (".md",)
-    paged = ("",)
+    paged: ClassVar = {"": ""}  # made here
 
     decomposition: Decomposition
     statements: tuple[Statement, ...]
@@ -132,9 +133,9 @@ class Explanation(Result):
             temporary.write_text(self.as_markdown(f"{name}.png"), encoding="utf-8")
         return [page]
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """The decomposition's."""
-        return self.decomposition.figure(width, title)
+        return self.decomposition.figure(width, title, **drawing)
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """The page with its figure."""

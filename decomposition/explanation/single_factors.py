@@ -1,4 +1,4 @@
-"""What is said of single factors: the bias on own data, variance, covariance, locality."""
+"""Statements on single factors: the bias on own data, variance, covariance, locality."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..subsets.averages import choose
 from .intervals import Reading, above, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
 from .statements import Evidence, Judgement, Verdict, throughout
-from .wording import CANNOT, NAMES, ends, in_rounds, listed, narrower, share, shown, splitting
+from .wording import CANNOT, NAMES, ends, in_rounds, list_words, narrower, share, spell, splitting
 
 # What the paper calls almost zero is called small here, below this share of what it is compared with: ours.
 SMALL = 0.1
@@ -47,12 +47,12 @@ def own_data(evidence: Evidence) -> Judgement:
         decide = splitting(evidence.split, "tells them apart")
     else:
         means = "; ".join(
-            f"in round {one.round} {shown(of_clients(one, 'train_bias'))} on own data and "
-            f"{shown(of_clients(one, 'heter_bias'))} on others'"
+            f"in round {one.round} {spell(of_clients(one, 'train_bias'))} on own data and "
+            f"{spell(of_clients(one, 'heter_bias'))} on others'"
             for one in ends(known)
         )
         sentence = (
-            f"So it is for {_counted(known)}. The clients' mean errors, with intervals over clients: {means}. "
+            f"So it is for {_count_word(known)}. The clients' mean errors, with intervals over clients: {means}. "
             f"{_arithmetic(known[-1])}"
         )
         by_clients: dict[tuple[str, ...], list[int]] = {}
@@ -61,7 +61,7 @@ def own_data(evidence: Evidence) -> Judgement:
         for ids, numbers in by_clients.items():
             clients, have, count = ("clients", "have", "count") if len(ids) > 1 else ("client", "has", "counts")
             sentence += (
-                f" In {in_rounds(numbers)} {clients} {listed(ids)} {have} no finite error and {count} as not below."
+                f" In {in_rounds(numbers)} {clients} {list_words(ids)} {have} no finite error and {count} as not below."
             )
         few_clients = "" if all(len(_pairs(one)) > 5 for one in known) else "; six at least"
         decide = CANNOT if unknown else f"More clients a round would decide it{few_clients}."
@@ -98,7 +98,7 @@ def _below(pairs: Sequence[tuple[int, float, float]]) -> int:
     return sum(own < SMALL * other for _, own, other in pairs)
 
 
-def _counted(rounds: Sequence[RoundFactors]) -> str:
+def _count_word(rounds: Sequence[RoundFactors]) -> str:
     """`10 of 10 clients in rounds 30 and 60, 9 of 10 in round 45`."""
     by_count: dict[tuple[int, int], list[int]] = {}
     for one in rounds:
@@ -116,7 +116,7 @@ def _arithmetic(one: RoundFactors) -> str:
     else:
         example = "ten clients with a tenth of D each give 0.009 with uniform outputs"
     return (
-        f"The factor itself ({shown(factor)} in round {one.round}) is no evidence: where data are disjoint it carries "
+        f"The factor itself ({spell(factor)} in round {one.round}) is no evidence: where data are disjoint it carries "
         f"p_k², and {example}."
     )
 
@@ -134,13 +134,13 @@ def variance_and_clients(evidence: Evidence) -> Judgement | None:
     last = rounds[-1]
     count = len(last.clients)
     between = {m: variance_of(last, m) for m in BETWEEN if m < count}
-    of_some = "".join(f", {shown(value)} for {m}" for m, value in between.items())
+    of_some = "".join(f", {spell(value)} for {m}" for m, value in between.items())
     sentence = (
-        f"In round {last.round} Σ p²V is {shown(single[-1])} for one client (the mean over all, ± over clients)"
-        f"{of_some} and {shown(every[-1])} for all {count}."
+        f"In round {last.round} Σ p²V is {spell(single[-1])} for one client (the mean over all, ± over clients)"
+        f"{of_some} and {spell(every[-1])} for all {count}."
     )
     if count < 2:
-        sentence = f"Round {last.round} has one client, whose variance is {shown(every[-1])}."
+        sentence = f"Round {last.round} has one client, whose variance is {spell(every[-1])}."
     if higher := [one.round for one, sign in zip(rounds, signs, strict=True) if sign < 0]:
         sentence += f" It is higher for all in {in_rounds(higher)}."
     sentence += (
@@ -192,7 +192,7 @@ def covariance_is_small(evidence: Evidence) -> Judgement | None:
     if known:
         part, bias = max(known, key=lambda pair: size(pair[0]) / size(pair[1]) if size(pair[1]) else float("inf"))
         most = f"{share(size(part), size(bias))} of it" if bias.value else "more than it"
-        sentences = [f"It is at most {most}: {shown(part)} beside {shown(bias)} in round {part.round}."]
+        sentences = [f"It is at most {most}: {spell(part)} beside {spell(bias)} in round {part.round}."]
     if len(known) < len(both):
         sentences.append(f"There is a value in {len(known)} of {len(both)} rounds.")
     if large:
@@ -216,7 +216,7 @@ def locality_adds(evidence: Evidence) -> Judgement:
     after = {signs[number] for number in later}
     sentences = []
     if known := [value for value in values if finite(value)]:
-        first_last = " and ".join(f"{shown(value)} in round {value.round}" for value in ends(known))
+        first_last = " and ".join(f"{spell(value)} in round {value.round}" for value in ends(known))
         sentences.append(f"Locality is {first_last}.")
     for sign, words in ((-1, "below 0"), (1, "above 0"), (0, "not apart from 0"), (None, "without a finite value")):
         if numbers := [number for number, its in signs.items() if its == sign]:
@@ -256,7 +256,7 @@ def _distance(distances: Sequence[Reading], relation: Reading) -> str:
     known = [one for one in distances if finite(one)]
     if not known:
         return "Δ has no finite value."
-    told = f"Δ is {' and '.join(f'{shown(one)} in round {one.round}' for one in ends(known))}"
+    told = f"Δ is {' and '.join(f'{spell(one)} in round {one.round}' for one in ends(known))}"
     if relation.value is None:
         return f"{told}; ranks are compared from {FEWEST} rounds with different values on."
     return (

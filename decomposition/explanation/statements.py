@@ -1,4 +1,4 @@
-"""What a claim is judged by, and the statement that comes of it."""
+"""The evidence by which a claim is judged, and the statement that comes of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .intervals import Reading
 from .phases import Phase
 
 if TYPE_CHECKING:
-    from .context_measures import Comparison, Similarity
+    from .context_measures import ModelComparison, Similarity
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 
@@ -44,7 +44,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a run.
+    """The evidence of a run.
 
     Attributes:
         phases: the run's, with their decomposed rounds.
@@ -58,7 +58,7 @@ class Evidence:
     phases: Sequence[Phase]
     split: str = ""
     similarity: Sequence[Similarity] | None = None
-    compared: Sequence[Comparison] = ()
+    compared: Sequence[ModelComparison] = ()
     stand_in: str = ""
 
     @property
@@ -77,7 +77,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the data say of a claim.
+    """The verdict of the data on a claim.
 
     Attributes:
         decide: what would decide it, said where the verdict is undecided.
@@ -92,7 +92,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A claim's id, what is judged, in words, what the paper says of it, and the function that judges."""
 
     id: str

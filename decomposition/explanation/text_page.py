@@ -1,22 +1,22 @@
-"""What a page says of itself, and the page as text and as Markdown."""
+"""The notes of a page, and the page as text and as Markdown."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ...checkpoints.io.visible_text import in_markdown, visible
-from ...plotting.style import statistics_of
+from ...plotting.style import describe_statistics
 from ..factors.fixed import all_alike
 from ..factors.result import Decomposition
 from ..factors.rows import recorded
 from .intervals import Reading, broken, clients_differ, finite, read
 from .single_factors import SMALL
 from .statements import Evidence, Statement
-from .wording import alike, in_rounds, label, listed
+from .wording import alike, in_rounds, label, list_words
 
 if TYPE_CHECKING:
     from .result import Explanation
@@ -40,15 +40,28 @@ DRAWS = {
 def notes_on(
     result: Decomposition, known: Sequence[Evidence], statements: Sequence[Statement], early: int | None
 ) -> Iterator[str]:
-    """What a page must say of itself: which rounds, samples and draws, what an interval is, and what is left out.
+    """Write the notes of a page: its rounds, samples and draws, what an interval is, and what is left out.
 
     Args:
         known: of every run.
         early: the last early round, if it was given.
     """
-    rounds = [one for run in result.runs for one in run.rounds]
+    yield from _phase_notes(known, early)
+    yield from _loss_notes(result)
+    yield from _draw_notes(result, known)
+    yield f"Small means below {SMALL:g} of what it is compared with; that is our threshold, not the paper's."
+    judged = {(one.claim, one.run) for one in statements}
     for own in known:
-        parts = listed([f"{phase.name} is {phase.span}" for phase in own.phases])
+        yield from _run_notes(own, judged)
+    seeds = "one partition" if result.draws.partition(":")[0] == "runs" else "one seed and one partition"
+    which = "All of this is of" if len(result.runs) == 1 else "Each run is of"
+    yield f"{which} {seeds}: the intervals say nothing about others."
+
+
+def _phase_notes(known: Sequence[Evidence], early: int | None) -> Iterator[str]:
+    """Describe the rounds of each run, and where its phases end."""
+    for own in known:
+        parts = list_words([f"{phase.name} is {phase.span}" for phase in own.phases])
         several = f"; {parts}" if len(own.phases) > 1 else ", the only one"
         yield f"{label(own.run)}: decomposed {in_rounds([one.round for one in own.rounds])}{several}."
     usual = "with a tenth of the rounds, at least 5 and at most a third (--early sets it)"
@@ -57,20 +70,37 @@ def notes_on(
             f"Early training ends {'as given by --early' if early else usual}; in the paper it ends near round 40 of "
             "400. Halving what follows is our choice."
         )
+
+
+def _loss_notes(result: Decomposition) -> Iterator[str]:
+    """Describe the outputs and samples of the loss, and the normalization statistics of its models."""
+    rounds = [one for run in result.runs for one in run.rounds]
     what = " and ".join(sorted({one.outputs for one in rounds}))
-    counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
-    whole = all(one.population for one in rounds)
-    samples = f"all {counts} samples of D" if whole else f"a sample of {counts} from the {result.split} split"
-    yield f"The loss is the squared error of {what}, summed over classes, mean over {samples}."
-    if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
+    yield f"The loss is the squared error of {what}, summed over classes, mean over {_samples(result)}."
+    if words := describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         yield f"{words[0].upper()}{words[1:]}.".replace(r"\$", "$")
     if "data_accepted" in result.attrs:
         yield f"Data accepted (--accept-data): {visible(result.attrs['data_accepted'])}."
-    kind = result.draws.partition(":")[0]
+
+
+def _samples(result: Decomposition) -> str:
+    rounds = [one for run in result.runs for one in run.rounds]
+    counts = " to ".join(f"{n:,}" for n in sorted({min(o.samples for o in rounds), max(o.samples for o in rounds)}))
+    return f"all {counts} samples of D" if _is_whole(result) else f"a sample of {counts} from the {result.split} split"
+
+
+def _is_whole(result: Decomposition) -> bool:
+    """True if every round was measured on all samples of D."""
+    return all(one.population for run in result.runs for one in run.rounds)
+
+
+def _draw_notes(result: Decomposition, known: Sequence[Evidence]) -> Iterator[str]:
+    """Describe what the draws cannot show, and what an interval is."""
+    rounds = [one for run in result.runs for one in run.rounds]
     stand_ins = [own.stand_in for own in known if own.stand_in]
     first = f" ({', '.join(stand_ins)})" if stand_ins else ""
-    yield f"Draws {result.draws}{DRAWS.get(kind, '')}{first}."
-    counted = sorted({one.count for one in rounds})
+    yield f"Draws {result.draws}{DRAWS.get(result.draws.partition(':')[0], '')}{first}."
+    counted, whole = sorted({one.count for one in rounds}), _is_whole(result)
     if recorded(rounds):
         over = (
             "All samples of D are measured and nothing is drawn, so numbers are exact for these models."
@@ -91,31 +121,30 @@ def notes_on(
         yield "The draws depend on each other, so no interval over draws exists, and what needs one is undecided."
     else:
         yield f"With R = {counted[0]} draws no interval over draws exists, and what needs one is undecided."
-    yield f"Small means below {SMALL:g} of what it is compared with; that is our threshold, not the paper's."
-    judged = {(one.claim, one.run) for one in statements}
-    for own in known:
-        name = label(own.run)
-        if clients_differ(own.rounds):
-            yield (
-                f"{name}: the clients differ between rounds. Intervals are over draws of the same clients; other "
-                "clients would give other numbers."
-            )
-        steps = [read(one, "server_step") for one in own.rounds]
-        if numbers := [one.round for one in steps if broken(one) and one.round is not None]:
-            yield f"{name}: what the server's step changes is not finite in {in_rounds(numbers)}."
-        if any(finite(step) for step in steps) and ("server-step", name) not in judged:
-            yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."
-        if ("better-than-clients", name) not in judged:
-            yield f"{name}: no model was measured on test data, so clients are not compared with their average."
-        elif ("averaging-over-rounds", name) not in judged:
-            yield f"{name}: no average over rounds was recorded beside the global model in these rounds."
-    seeds = "one partition" if kind == "runs" else "one seed and one partition"
-    which = "All of this is of" if len(result.runs) == 1 else "Each run is of"
-    yield f"{which} {seeds}: the intervals say nothing about others."
+
+
+def _run_notes(own: Evidence, judged: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Describe what is left out of a run, or not as it seems; ``judged`` are the claims and runs that have a
+    statement."""
+    name = label(own.run)
+    if clients_differ(own.rounds):
+        yield (
+            f"{name}: the clients differ between rounds. Intervals are over draws of the same clients; other "
+            "clients would give other numbers."
+        )
+    steps = [read(one, "server_step") for one in own.rounds]
+    if numbers := [one.round for one in steps if broken(one) and one.round is not None]:
+        yield f"{name}: what the server's step changes is not finite in {in_rounds(numbers)}."
+    if any(finite(step) for step in steps) and ("server-step", name) not in judged:
+        yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."
+    if ("better-than-clients", name) not in judged:
+        yield f"{name}: no model was measured on test data, so clients are not compared with their average."
+    elif ("averaging-over-rounds", name) not in judged:
+        yield f"{name}: no average over rounds was recorded beside the global model in these rounds."
 
 
 def title(explanation: Explanation) -> str:
-    """Of the page."""
+    """The title of the page."""
     return f"What makes up the loss of the averaged model: {', '.join(explanation.runs)}"
 
 
@@ -158,7 +187,7 @@ def as_text(explanation: Explanation, width: int) -> str:
 
 
 def as_markdown(explanation: Explanation, figure: str | None) -> str:
-    """With a table of all numbers at the end."""
+    """Write the page as Markdown, with a table of all numbers at the end."""
     prose = partial(in_markdown, cell=False)
     lines = [f"# {prose(title(explanation))}", ""]
     for heading, statements in sections(explanation):

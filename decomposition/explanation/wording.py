@@ -30,15 +30,15 @@ NAMES = {
 DIGITS = 4
 
 
-def shown(one: Reading) -> str:
+def spell(one: Reading) -> str:
     """A value with half its interval, which has one digit, or two that begin with 1; without an interval the value.
     Not more than four digits of the value.
 
-    >>> shown(Reading("variance", 1, 0.2381, 0.2348, 0.2414)), shown(Reading("variance", 1, 0.2381))
+    >>> spell(Reading("variance", 1, 0.2381, 0.2348, 0.2414)), spell(Reading("variance", 1, 0.2381))
     ('0.238 ± 0.003', '0.238')
-    >>> shown(Reading("train_bias", 1, 3.5213e-8, 3.4e-8, 3.6426e-8))
+    >>> spell(Reading("train_bias", 1, 3.5213e-8, 3.4e-8, 3.6426e-8))
     '3.52e-08 ± 1.2e-09'
-    >>> shown(Reading("fma_loss", 1, 0.89922261582, 0.89922261578, 0.89922261586))
+    >>> spell(Reading("fma_loss", 1, 0.89922261582, 0.89922261578, 0.89922261586))
     '0.8992 ± 4e-11'
     """
     if one.value is None:
@@ -69,14 +69,14 @@ def share(part: float, whole: float) -> str:
     return f"{per_cent:.0f} %" if abs(per_cent) >= 9.95 else f"{per_cent:.2g} %"
 
 
-def listed(words: Sequence[str]) -> str:
+def list_words(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def in_rounds(numbers: Sequence[int]) -> str:
     """`round 3`, `rounds 3, 6 and 12`."""
-    return f"round{'s' if len(numbers) > 1 else ''} {listed([str(number) for number in numbers])}"
+    return f"round{'s' if len(numbers) > 1 else ''} {list_words([str(number) for number in numbers])}"
 
 
 def label(run: RunFactors) -> str:
@@ -85,7 +85,7 @@ def label(run: RunFactors) -> str:
 
 
 def capital(words: str) -> str:
-    """With a capital first letter; the rest as it is."""
+    """Begin a text with a capital letter; the rest as it is."""
     return words[:1].upper() + words[1:]
 
 
@@ -100,7 +100,7 @@ CANNOT = "More draws cannot help where values are not finite; only rounds withou
 
 
 def not_finite(values: Sequence[Reading]) -> str:
-    """Which numbers are NaN or infinite, and that draws do not change it; empty where none is.
+    """Describe the numbers that are NaN or infinite, and that draws do not change it; empty where none is.
 
     >>> print(not_finite([Reading("variance", 3, float("nan")), Reading("locality", 3, 0.1)]))
     Not finite: variance in round 3. More draws cannot help where values are not finite; only rounds without such \
@@ -113,18 +113,18 @@ values can decide it.
     by_rounds: dict[tuple[int, ...], list[str]] = {}
     for name, numbers in rounds.items():
         by_rounds.setdefault(tuple(sorted(numbers)), []).append(NAMES.get(name, name.replace("_", " ")))
-    where = "; ".join(f"{listed(names)} in {in_rounds(numbers)}" for numbers, names in by_rounds.items())
+    where = "; ".join(f"{list_words(names)} in {in_rounds(numbers)}" for numbers, names in by_rounds.items())
     return f"Not finite: {where}. {CANNOT}" if where else ""
 
 
 def splitting(split: str, what: str) -> str:
-    """What would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured on,
-    "" where the run does not say whose samples are whose."""
+    """Say what would tell own samples from others', for rounds in which nothing does: ``split`` is what was measured
+    on, "" where the run does not say whose samples are whose."""
     return f"--split train {what}." if split == "test" else f"Knowing whose samples are whose {what}."
 
 
 def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> str:
-    """What gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
+    """Say what gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
     if any(broken(one) for one in values):
         return not_finite(values)
     if recorded(rounds):
@@ -145,7 +145,7 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
 
 
 def alike(rounds: Sequence[RoundFactors]) -> str:
-    """Of rounds some of which have draws that are the same models: which, and what follows."""
+    """Describe rounds whose draws are the same models: which, and what follows."""
     numbers = [one.round for one in rounds if all_alike(one)]
     draws = "replays are all alike, because clients take full batches" if is_replayed(rounds) else "draws are all alike"
     subject = f"The {draws}" if len(numbers) == len(rounds) else f"In {in_rounds(numbers)} the {draws}"

@@ -1,23 +1,23 @@
-"""What makes up the global model's loss."""
+"""Analysis: the factors of the global model's loss."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
-from ...analysis.analysis import Question, one, question, slug
+from ...analysis.analysis import PreparedAnalysis, analysis, one, slug
 from ...analysis.runs import Rounds, RunLike, client_rounds
-from ...analysis.settings import Measured, Source, chosen
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, chosen
 from ...checkpoints import FedscopeError
 from .. import Decomposition
 from ..draws.sources import parse_draws
-from .run import MODELS, Asked, runs_of
+from .run import MODELS, DecompositionRequest, runs_of
 
 #: settings that are no part of the name of a result
 USUAL = ("local:4", "global", "squared", "probabilities", "all")
 
 
-@question
+@analysis
 def decompose(
     runs: RunLike | Sequence[RunLike],
     *,
@@ -27,9 +27,9 @@ def decompose(
     loss: str = "squared",
     outputs: str = "probabilities",
     on: str = "all",
-    **measured: Unpack[Measured],
-) -> Question[Decomposition]:
-    """What makes up the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Decomposition]:
+    """Decompose the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
 
     See :func:`~fedscope.decomposition.decompose_round` for the formulas of the squared loss, and
     :func:`~fedscope.decomposition.decompose_loss` for those of the others.
@@ -46,8 +46,8 @@ def decompose(
         loss: ``squared``, ``cross-entropy`` or ``zero-one``; only the squared one has all factors.
         outputs: ``probabilities`` or ``logits``, the outputs f(x) of a client that the squared loss averages.
         on: D, the training data of ``all`` clients, or of the ``cohort``, those that are averaged.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, which takes all clients'
-            training data (the paper's D).
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
+            clients' training data (the paper's D).
 
     Raises:
         FedscopeError: rounds or draws that cannot be had; settings that would change nothing; runs with other data.
@@ -55,7 +55,7 @@ def decompose(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Theorem 1.
     """
-    source, drawn = Source.of("train", measured), parse_draws(draws)
+    source, drawn = EvaluationConfig.of("train", measured), parse_draws(draws)
     which = of if isinstance(of, str) else "both" if set(of) == set(MODELS["both"]) else ", ".join(of)
     chosen("of", which, tuple(MODELS))
     chosen("loss", loss, ("squared", "cross-entropy", "zero-one"))
@@ -74,7 +74,7 @@ def decompose(
             "the same; write numbers"
         )
 
-    asked = Asked(opened, numbers, drawn, groups, source, which, cast(Any, loss), cast(Any, outputs), on)
+    asked = DecompositionRequest(opened, numbers, drawn, groups, source, which, cast(Any, loss), cast(Any, outputs), on)
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
     special = [word.replace(":", "") for word in words if word not in USUAL]
     names = [run.name for run in opened[1:]]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..draws.cohort_draws import CohortDraws
-from .gram import COLUMNS, Array, Moments
+from .gram import COLUMNS, Array, OutputMoments
 from .rows import FACTORS, MEASURED, FactorRow
 
 SPLIT = ("train_bias", "heter_bias", "bias_cross")
@@ -19,8 +19,8 @@ def estimate(gram: Array, spread: Array, p: Array) -> tuple[dict[str, float], di
     """(plug-in, unbiased) estimates of training bias, heterogeneous bias, their cross term, their sum `bias`, variance
     and covariance.
 
-    `gram` [2+2R, 2+2R] and `spread` [K, R, R] are means over samples (see `gram.Moments`), `p` [K]. With <.> the mean
-    over samples:
+    `gram` [2+2R, 2+2R] and `spread` [K, R, R] are means over samples (see `gram.OutputMoments`), `p` [K]. With <.> the
+    mean over samples:
 
         plug-in                                                     unbiased (independent draws, R >= 2)
         train_bias  <|T|^2>                                         - <mean_r |e_T^r|^2> / (R-1)
@@ -144,7 +144,13 @@ def sample_error(combination: Mapping[str, float], comoment: Array, n: int) -> f
 
 
 def factor_rows(
-    total: Moments, cohort: CohortDraws, distance: Array, *, split: bool, recorded: Container[str], population: bool
+    total: OutputMoments,
+    cohort: CohortDraws,
+    distance: Array,
+    *,
+    split: bool,
+    recorded: Container[str],
+    population: bool,
 ) -> Iterator[FactorRow]:
     """Every factor in both estimates, then what is measured, in the order of `FACTORS` and `MEASURED`;
     empty rows for what does not exist.
@@ -202,8 +208,8 @@ def factor_rows(
 
 
 def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Array) -> float:
-    """How far the factors are from adding up: the greatest relative error, over both kinds of estimate, of bias +
-    variance + covariance against mean_r L(WENS^r), and with locality against mean_r L(w_FMA^r). `wens` and `fma` [R]
+    """Measure how far the factors are from adding up: the greatest relative error, over both kinds of estimate, of bias
+    + variance + covariance against mean_r L(WENS^r), and with locality against mean_r L(w_FMA^r). `wens` and `fma` [R]
     are the measured losses. nan where an output is not finite."""
     errors = []
     for part in parts.values():
@@ -213,7 +219,7 @@ def closure_error(parts: Mapping[str, Mapping[str, float]], wens: Array, fma: Ar
     return float(np.max(errors))
 
 
-def corollary_rows(total: Moments, cohort: CohortDraws) -> Iterator[FactorRow]:
+def corollary_rows(total: OutputMoments, cohort: CohortDraws) -> Iterator[FactorRow]:
     """Corollary 1, plug-in (a minimum over pairs has no unbiased estimate; empty for one client, who has no pair), and
     Corollary 2, see `factors.decompose_round`."""
     clients = len(cohort.client_ids)
@@ -222,7 +228,7 @@ def corollary_rows(total: Moments, cohort: CohortDraws) -> Iterator[FactorRow]:
     yield FactorRow("corollary_2", "measured", total.equal / total.n)
 
 
-def client_biases(total: Moments) -> list[tuple[float | None, float | None]]:
+def client_biases(total: OutputMoments) -> list[tuple[float | None, float | None]]:
     """Every client's mean inside and outside of its own samples; None over no samples."""
     counts = zip(total.own, total.own_count, total.other, total.n - total.own_count, strict=True)
     return [

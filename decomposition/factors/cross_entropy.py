@@ -138,9 +138,9 @@ def decompose_loss(
 
 @dataclass(frozen=True)
 class LossSums:
-    """Of n samples: `mean` and `squares`, by row of the result, the mean over samples and the sum of squared deviations
-    from it; `left_out` [R], the sums over samples without each of the draws; `clients` [K], the sums of their
-    variances."""
+    """Sums over n samples: `mean` and `squares`, by row of the result, the mean over samples and the sum of squared
+    deviations from it; `left_out` [R], the sums over samples without each of the draws; `clients` [K], the sums of
+    their variances."""
 
     n: int
     mean: Mapping[str, float]
@@ -220,9 +220,9 @@ def loss_rows(
 
 
 def closure_error(mean: Mapping[str, float]) -> float:
-    """How far the factors are from adding up: the greater error of bias + variance against the clients' mean loss and,
-    with the remainder, against mean_r L(w_FMA^r), relative to the greater of these two losses. nan where an output is
-    not finite."""
+    """Measure how far the factors are from adding up: the greater error of bias + variance against the clients' mean
+    loss and, with the remainder, against mean_r L(w_FMA^r), relative to the greater of these two losses. nan where an
+    output is not finite."""
     added = mean["bias"] + mean["variance"]
     errors = [abs(added - mean["client_loss"]), abs(added + mean["remainder"] - mean["fma_loss"])]
     return float(np.max(errors) / np.max([mean["client_loss"], mean["fma_loss"], FLOOR]))

@@ -24,7 +24,7 @@ from ...training.data.membership import Members, indices_held, members_of
 from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import client_biases, corollary_rows, factor_rows
 from .cross_entropy import decompose_loss
-from .gram import Moments, chunk_moments
+from .gram import OutputMoments, chunk_moments
 from .model_outputs import CHUNK, Chunk, add_up
 from .rows import FactorRow, Loss, Outputs, RoundFactors
 
@@ -113,7 +113,7 @@ def decompose_round(
             return f / math.sqrt(f.shape[-1])
         return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
 
-    def moments(part: Chunk, p: Tensor) -> Moments:
+    def moments(part: Chunk, p: Tensor) -> OutputMoments:
         y = known(part.y) if numbers else torch.nn.functional.one_hot(part.y, samples.classes).to(torch.float64)
         clients, recorded = known(part.clients), {name: known(f) for name, f in part.recorded.items()}
         own = _membership(members, len(cohort.client_ids), part.of).to(clients.device)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import Sheet
+from ...plotting.layout import FigureLayout
 from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shortened
 from ...plotting.ticks import label_ends
 from .figure_panels import (
@@ -71,10 +71,9 @@ PANELS = {
 }
 
 
-def draw_factors(
-    result: Decomposition, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
-) -> Figure:
-    """The figure of a decomposition: a column of panels a run, `width` inches in all.
+def draw(result: Decomposition, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
+    """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the measured
+    test error; `width` in inches, one column of panels a run.
 
     From above: the factors and the loss of the averaged model that they add up to, signed; those too small to be seen
     there, on an axis that is linear about 0 and logarithmic beyond; every client by itself, on its own samples and on
@@ -111,7 +110,7 @@ def draw_factors(
         top = TOP + TITLE_LINE * (len(over) - (columns == 1)) + KEY_LINE * len(key)
         height = top + sum(heights.values()) + GAP * (len(heights) - 1)
         height += XLABEL + NOTE_LINE * len(note) + 0.06
-        sheet = Sheet(width, height)
+        sheet = FigureLayout(width, height)
         axes = _axes(sheet, heights, columns, (left, top), wide)
         for column, run in enumerate(result.runs):
             if "large" in heights:
@@ -146,13 +145,13 @@ def draw_factors(
 
 
 def _across(width: float, columns: int, left: float) -> tuple[float, float, float]:
-    """What is free left and right of the columns, and how wide each is."""
+    """The room left and right of the columns, and the width of each."""
     right = max(RIGHT, (LABEL + 0.06 * (width - left) / columns) / (1 + 0.06 / columns))
     return left, right, (width - left - right - COLUMN_GAP * (columns - 1)) / columns
 
 
 def heading(run: RunFactors) -> str:
-    """What a column is called: the run, and whether it is about its average over rounds."""
+    """The heading of a column: the run, and whether it is about its average over rounds."""
     return shortened(f"{run.run}, averaged" if run.model == "averaged" else run.run, NAME)
 
 
@@ -162,20 +161,20 @@ def _words_above(
     """The lines of the title, a heading a column, and the lines of a key, where headings are letters because a name is
     wider than a column."""
     if len(runs) == 1:
-        return _wrapped(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
+        return _wrap(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
     names = [heading(run) for run in runs]
     if len({run.run for run in runs}) == 1:  # its name once, above all columns
         title, names = title or shortened(runs[0].run, NAME), [run.model for run in runs]
-    over = _wrapped(title, width - 2 * EDGE, BOLD) if title else []
+    over = _wrap(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []
     letters = [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(len(names))]
     key = "; ".join(f"{letter}: {name}" for letter, name in zip(letters, names, strict=True))
-    return over, letters, _wrapped(key, width - 2 * EDGE, {"fontsize": SMALL})
+    return over, letters, _wrap(key, width - 2 * EDGE, {"fontsize": SMALL})
 
 
-def _wrapped(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
-    """In lines of at most `room` inches."""
+def _wrap(words: str, room: float, font: Mapping[str, Any]) -> list[str]:
+    """Break a text into lines of at most `room` inches."""
     for characters in range(max(1, int(2 * room / CHARACTER)), 0, -1):
         lines = textwrap.wrap(words, characters)
         if max((_inches(line, font) for line in lines), default=0.0) <= room:
@@ -189,7 +188,7 @@ def _inches(words: str, font: Mapping[str, Any]) -> float:
 
 
 def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, float]:
-    """The panels that are drawn, from above, and their heights in inches. Raises as :func:`draw_factors`."""
+    """The panels that are drawn, from above, and their heights in inches. Raises as :func:`draw`."""
     for name in asked:
         if name not in PANELS:
             raise FedscopeError(f"{name!r} is not a panel of a decomposition; there are {', '.join(PANELS)}")
@@ -200,7 +199,7 @@ def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, floa
 
 
 def _axes(
-    sheet: Sheet, heights: Mapping[str, float], columns: int, corner: tuple[float, float], wide: float
+    sheet: FigureLayout, heights: Mapping[str, float], columns: int, corner: tuple[float, float], wide: float
 ) -> dict[tuple[str, int], Axes]:
     """A panel for each name and run; rows share their values, columns their rounds."""
     axes: dict[tuple[str, int], Axes] = {}

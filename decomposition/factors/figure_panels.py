@@ -1,4 +1,4 @@
-"""What stands in each panel of the figure of factors."""
+"""The panels of the figure of factors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS
 
 @dataclass(frozen=True)
 class Look:
-    """How a factor is drawn, everywhere alike: a colour, and a marker for those who do not see it."""
+    """Look of a factor, everywhere alike: a colour, and a marker for those who do not see it."""
 
     label: str
     color: str

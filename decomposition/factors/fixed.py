@@ -1,4 +1,4 @@
-"""What of a decomposition is fixed by how it is made, whatever the models: it is in the table, but no finding."""
+"""Factors that are fixed by how a decomposition is made, whatever the models: they are in the table, but no finding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FULL_BATCHES = 1e-12
 
 
 def is_replayed(rounds: Sequence[RoundFactors]) -> bool:
-    """Whether draws are replays, independent across clients, so that the covariance is 0 by construction."""
+    """Tell whether draws are replays, independent across clients, so that the covariance is 0 by construction."""
     return any(one.draws.partition(":")[0] == "local" for one in rounds)
 
 
 def all_alike(one: RoundFactors) -> bool:
-    """Whether the draws are the same models up to rounding, as replays are where clients take full batches."""
+    """Tell whether the draws are the same models up to rounding, as replays are where clients take full batches."""
     try:
         value = one.row("variance").value
     except KeyError:
@@ -27,7 +27,7 @@ def all_alike(one: RoundFactors) -> bool:
 
 
 def has_full_batches(one: RoundFactors) -> bool:
-    """Whether a round's replays are all alike, so that its variance is 0 by construction and nothing has bars."""
+    """Tell whether a round's replays are all alike, so that its variance is 0 by construction and nothing has bars."""
     # of the 0-1 loss other models may still predict the same
     return is_replayed([one]) and one.loss != "zero-one" and all_alike(one)
 

@@ -24,7 +24,7 @@ COLUMNS = ("TT", "HH", "TH", "eTeT", "eHeH", "eTeH", "dd", "wens", "fma", "fma_1
 
 
 @dataclass(frozen=True)
-class Moments:
+class OutputMoments:
     """Sums over n samples, float64.
 
     `gram` [2+2R, 2+2R]: <V_i, V_j>; `spread` [K, R, R]: <d_k^r, d_k^s>; `wens` [R], `fma` [R]: the losses of WENS^r and
@@ -48,14 +48,14 @@ class Moments:
     least: float
     equal: float
 
-    def merge(self, more: Moments) -> Moments:
+    def merge(self, more: OutputMoments) -> OutputMoments:
         """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983):
         plain sums of squares would cancel where a factor hardly varies."""
         n, step = self.n + more.n, more.mean - self.mean
         sums = {one.name: getattr(self, one.name) + getattr(more, one.name) for one in fields(self)}
         sums["mean"] = self.mean + step * (more.n / n)
         sums["comoment"] += np.outer(step, step) * (self.n * more.n / n)
-        return Moments(**sums)
+        return OutputMoments(**sums)
 
 
 def chunk_moments(
@@ -66,7 +66,7 @@ def chunk_moments(
     members: Tensor,
     p: Tensor,
     corollaries: bool = False,
-) -> Moments:
+) -> OutputMoments:
     """The moments of one chunk of B samples.
 
     Args:
@@ -94,28 +94,28 @@ def chunk_moments(
     rows = deviation.reshape(cohort, draws, batch * classes)
 
     # Measured from the outputs and not from the Gram matrix: closure compares the two.
-    wens_loss = _squared(y - torch.tensordot(p, clients, dims=1))
-    fma_loss = _squared(y - fma)
+    wens_loss = _square(y - torch.tensordot(p, clients, dims=1))
+    fma_loss = _square(y - fma)
     absent = torch.full((batch,), torch.nan, dtype=y.dtype, device=y.device)
     columns = torch.stack(
         [
-            _squared(train),
-            _squared(heter),
+            _square(train),
+            _square(heter),
             (train * heter).sum(-1),
-            _squared(e_train).mean(0),
-            _squared(e_heter).mean(0),
+            _square(e_train).mean(0),
+            _square(e_heter).mean(0),
             (e_train * e_heter).sum(-1).mean(0),
-            torch.tensordot(p.square(), _squared(deviation).mean(1), dims=1),
+            torch.tensordot(p.square(), _square(deviation).mean(1), dims=1),
             wens_loss.mean(0),
             fma_loss.mean(0),
             fma_loss[0],
-            *(_squared(y - recorded[name]) if name in recorded else absent for name in COLUMNS[-2:]),
+            *(_square(y - recorded[name]) if name in recorded else absent for name in COLUMNS[-2:]),
         ]
     )
     mean = columns.mean(1)
     about = columns - mean.unsqueeze(1)
-    norms = _squared(residual)
-    return Moments(
+    norms = _square(residual)
+    return OutputMoments(
         n=batch,
         gram=_numpy(flat @ flat.T),
         spread=_numpy(torch.bmm(rows, rows.transpose(1, 2))),
@@ -127,7 +127,7 @@ def chunk_moments(
         mean=_numpy(mean),
         comoment=_numpy(about @ about.T),
         least=_least_covariance(deviation) if corollaries else float("nan"),
-        equal=float(_squared(y - clients.mean(0)).mean(0).sum()) if corollaries else float("nan"),
+        equal=float(_square(y - clients.mean(0)).mean(0).sum()) if corollaries else float("nan"),
     )
 
 
@@ -146,7 +146,7 @@ def _least_covariance(deviation: Tensor) -> float:
     return total
 
 
-def _squared(vectors: Tensor) -> Tensor:
+def _square(vectors: Tensor) -> Tensor:
     """Squared norm over the classes, the last dimension."""
     return vectors.square().sum(-1)
 

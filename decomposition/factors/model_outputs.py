@@ -26,13 +26,13 @@ CHUNK = 500
 CHUNK_NUMBERS = 8 * 2**20
 
 
-class Sums(Protocol):
+class SampleSums(Protocol):
     """Sums over samples."""
 
     def merge(self, more: Self, /) -> Self: ...
 
 
-S = TypeVar("S", bound=Sums)
+S = TypeVar("S", bound=SampleSums)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a figure of factors must say of itself: samples, draws, and what they cannot show."""
+"""Notes of a figure of factors: samples, draws, and what they cannot show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoints.errors import listed
-from ...plotting.style import accepted, literal, statistics_of
+from ...plotting.style import describe_accepted, describe_statistics, literal
 from .fixed import fixed_factors, has_full_batches, is_replayed
 from .rows import recorded
 
@@ -41,9 +41,9 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
         parts.append("Own: label among the client's.")
     if any(run.model == "averaged" for run in result.runs):
         parts.append("Averaged: the average over rounds, whose clients are those of all rounds in it.")
-    if words := statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))):
+    if words := describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(f"{words[0].upper()}{words[1:]}.")
-    if accepted(result.attrs):
+    if describe_accepted(result.attrs):
         parts.append("Data accepted: unlike what was recorded.")
     draws = _draws(result.draws, rounds, squared=result.loss == "squared")
     unbiased = all(one.independent for one in rounds) and result.loss == "squared"
@@ -78,7 +78,7 @@ def _loss(loss: str, rounds: Sequence[RoundFactors], samples: str) -> str:
 
 
 def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
-    """Where the draws come from, and what that hides."""
+    """Describe the source of the draws, and what it hides."""
     count = " or ".join(map(str, sorted({one.count for one in rounds})))
     match draws.partition(":")[0]:
         case "local":
@@ -108,7 +108,7 @@ def _full_batches(rounds: Sequence[RoundFactors]) -> str:
 
 
 def _single(rounds: Sequence[RoundFactors]) -> str:
-    """What is 0 because the average of one client is the client."""
+    """Describe what is 0 because the average of one client is the client."""
     names = [name for name in ("covariance", "locality", "remainder") if name in fixed_factors(rounds)]
     if is_replayed(rounds) and "covariance" in names:
         names.remove("covariance")

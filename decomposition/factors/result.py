@@ -15,7 +15,7 @@ from .fixed import fixed_factors
 from .rows import FactorRow, RoundFactors
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 # What a round's tables do not say and a figure needs.
 ROUND_FIELDS = (
@@ -65,8 +65,8 @@ class RunFactors:
         )
 
     def _steps(self, last: RoundFactors) -> str:
-        """What the servers' steps in the window of an average over rounds add to the average of its clients; rounding
-        is not worth a word."""
+        """Describe what the servers' steps in the window of an average over rounds add to the average of its clients;
+        rounding is not worth a word."""
         step, loss = last.row("server_step").value, last.row("averaged_loss").value
         if self.model == "global" or step is None or loss is None or abs(step) <= 1e-4 * abs(loss):
             return ""
@@ -190,20 +190,6 @@ class Decomposition(TableResult):
         )
         return cls(tuple(runs), head["split"], head["draws"], head["loss"], head["attrs"])
 
-    def figure(self, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
-        """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the
-        measured test error; `width` in inches, one column of panels a run.
-
-        Args:
-            panels: some of "factors", "clients", "distance" and "error" alone; all by default.
-
-        Raises:
-            FedscopeError: there is no round to draw, or nothing of a panel that is asked for.
-        """
-        from .figure import draw_factors
-
-        return draw_factors(self, width, title, panels)
-
     def summary(self) -> str:
         """The last decomposed round of every run in words."""
         return "\n".join(run.summary() for run in self.runs)
@@ -226,7 +212,7 @@ def _best(rows: Sequence[FactorRow], factor: str) -> float | None:
 
 
 def _without_samples(one: RoundFactors) -> str:
-    """Which clients a limited set of samples leaves without any of their own."""
+    """Describe the clients that a limited set of samples leaves without any of their own."""
     empty = sorted({row.client for row in one.clients if one.loss == "squared" and row.train_bias is None})
     if not one.split or not empty:
         return ""

@@ -1,4 +1,4 @@
-"""What is known of one round: rows of factors, rows of clients. Empty (None) where a quantity does not exist, never
+"""Numbers of one round: rows of factors, rows of clients. Empty (None) where a quantity does not exist, never
 0."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...results import Kept
+from ...results import Serializable
 
 if TYPE_CHECKING:
     from ..draws.cohort_draws import CohortDraws
@@ -88,12 +88,12 @@ class ClientRow:
 
 
 def recorded(rounds: Sequence[RoundFactors]) -> bool:
-    """Whether they are of the recorded models alone, without draws."""
+    """Tell whether they are of the recorded models alone, without draws."""
     return bool(rounds) and all(one.draws == "none" for one in rounds)
 
 
 @dataclass(frozen=True)
-class RoundFactors(Kept):
+class RoundFactors(Serializable):
     """The decomposition of one round.
 
     `draws` is the draws' source (`local:4`), `count` their number R, `independent` whether unbiased estimates exist;
@@ -124,7 +124,7 @@ class RoundFactors(Kept):
         biases: Sequence[tuple[float | None, float | None]] = (),
         **known: Any,
     ) -> Self:
-        """Of a cohort, with a row a client in its order.
+        """Take those of a cohort, with a row a client in its order.
 
         Args:
             distance: ||w_k^r - w_FMA^r|| [K, R].

@@ -1,4 +1,5 @@
-"""What a decomposition is asked, and its loop over rounds: for ``decompose``, and for ``explain``, which judges one."""
+"""The request for a decomposition, and its loop over rounds: for ``decompose``, and for ``explain``, which judges
+one."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.execution import ROUNDS, Report, Task, Work, within
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, refuse_other_data, refuse_replays
-from ...analysis.settings import Source
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
+from ...analysis.runs import Rounds, RunLike, identity, refuse_other_data, refuse_replays, resolve_runs
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, recorded_clients
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -31,8 +32,8 @@ MODELS = {"global": ("global",), "averaged": ("averaged",), "both": ("global", "
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is to be decomposed.
+class DecompositionRequest:
+    """Runs, rounds and models to decompose.
 
     Attributes:
         runs: all that are given; rounds: of each.
@@ -48,14 +49,14 @@ class Asked:
     rounds: Sequence[Sequence[int]]
     draws: Draws
     groups: Sequence[Sequence[Run]]
-    source: Source
+    source: EvaluationConfig
     of: str = "global"
     loss: Loss = "squared"
     outputs: Outputs = "probabilities"
     on: str = "all"
 
-    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Work], Decomposition]]:
-        """What the provenance says, and what decomposes every group's rounds, of each model asked for.
+    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Execution], Decomposition]]:
+        """Prepare the provenance and the function that decomposes every group's rounds, of each model asked for.
 
         Raises:
             FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
@@ -84,7 +85,7 @@ class Asked:
         return settings, partial(self._answer, groups, settings)
 
     def _answer(
-        self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Work
+        self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Execution
     ) -> Decomposition:
         from ...training import error_curves
         from .. import Decomposition, RunFactors
@@ -93,7 +94,7 @@ class Asked:
         modules = [module_for(group.run, self.source, dataset) for group in groups]
         cohorts = Cohorts(self.draws, dataset, self.source.compute)
         with work.store(settings, *ROUNDS) as store:
-            tasks: list[Task[RoundFactors]] = []
+            tasks: list[WorkUnit[RoundFactors]] = []
             for group, module in zip(groups, modules, strict=True):
                 replays = None
                 if self.draws.kind == "local":
@@ -115,7 +116,7 @@ class Asked:
 
     def _task(
         self, group: Group, number: int, model: str, module: nn.Module, cohorts: Cohorts, replays: Replays | None
-    ) -> Task[RoundFactors]:
+    ) -> WorkUnit[RoundFactors]:
         """A round: the draws of the cohorts that its model averages, then what they answer."""
         from .. import RoundFactors
 
@@ -148,18 +149,18 @@ class Asked:
                 progress=lambda done, of: report(before + clients * done // of, whole),
             )
 
-        return Task(group.key(number, model), RoundFactors, measure, whole)
+        return WorkUnit(group.key(number, model), RoundFactors, measure, whole)
 
 
 def runs_of(
-    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: Source
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: EvaluationConfig
 ) -> tuple[list[Run], list[str | None], list[list[Run]]]:
-    """Whole runs, the rounds asked for of each, and which runs are decomposed together.
+    """Open runs, with the rounds asked for of each, and group those that are decomposed together.
 
     Raises:
         FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other.
     """
-    opened, asked = asked_of(runs, rounds)
+    opened, asked = resolve_runs(runs, rounds)
     refuse_nameless(opened, source)
     if draws.kind == "local":
         refuse_replays(opened, source.split)
@@ -185,11 +186,11 @@ class Group:
 
     @property
     def name(self) -> str:
-        """In tables and figures."""
+        """The name in tables and figures."""
         return "+".join(run.name for run in self.runs)
 
     def key(self, number: int, model: str) -> str:
-        """Of a finished round in the store."""
+        """The key of a finished round in the store."""
         return f"{'+'.join(str(run.path) for run in self.runs)}@{number}/{model}"
 
     def needed(self, places: Iterable[tuple[int, str]]) -> list[int]:
@@ -212,7 +213,7 @@ class Group:
 
 
 def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[tuple[int, str], tuple[int, ...]]:
-    """Of which rounds' averages each model of each round is the mean: for ``averaged`` those of its window.
+    """Find the rounds whose averages each model of each round is the mean of: for ``averaged`` those of its window.
 
     Raises:
         FedscopeError: there is none.

@@ -134,8 +134,8 @@ def without_each(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Of a loss: what its own form of the outputs is called, and functions of it, as those above."""
+class LossKind:
+    """A loss: the name of its own form of the outputs, and functions of it, as those above."""
 
     outputs: str
     prepare: Callable[[Tensor], Tensor]
@@ -143,7 +143,7 @@ class Kind:
     split: Callable[[Tensor, Tensor, Tensor], Split]
 
 
-KINDS: Mapping[str, Kind] = {
-    "cross-entropy": Kind("probabilities", log_probabilities, cross_entropy, split_cross_entropy),
-    "zero-one": Kind("predictions", predictions, zero_one, split_zero_one),
+KINDS: Mapping[str, LossKind] = {
+    "cross-entropy": LossKind("probabilities", log_probabilities, cross_entropy, split_cross_entropy),
+    "zero-one": LossKind("predictions", predictions, zero_one, split_zero_one),
 }

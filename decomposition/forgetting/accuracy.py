@@ -37,7 +37,8 @@ def count_answers(
     progress: Callable[[int, int], None] | None = None,
     chunk: int = CHUNK,
 ) -> Answers:
-    """How many samples of every class the start and every client classify rightly, among the client's own and others'.
+    """Count the samples of every class that the start and every client classify rightly, among the client's own and
+    others'.
 
     With m_k(x, y) = 1 where a sample counts as client k's own,
 
@@ -128,7 +129,7 @@ def round_answers(
 
 
 def _right(outputs: torch.Tensor, y: torch.Tensor) -> np.ndarray:
-    """Which rows of outputs [M, B, classes] have their greatest at y [B]: bool [M, B]."""
+    """Find the rows of outputs [M, B, classes] that have their greatest at y [B]: bool [M, B]."""
     # argmax takes a NaN for the greatest value, which would make a broken model right now and then
     right = (outputs.argmax(dim=-1) == y) & ~outputs.isnan().any(dim=-1)
     return np.asarray(right.numpy())

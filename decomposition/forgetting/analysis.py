@@ -1,14 +1,14 @@
-"""What local training does to what clients knew."""
+"""Analysis: the forgetting of clients in local training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ...analysis.settings import Measured, Source
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, recorded_clients
 from ...training.inputs.samples import (
     common_samples,
@@ -21,25 +21,28 @@ from ...training.inputs.samples import (
 from .result import Answers, Forgetting
 
 
-@question
-def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measured]) -> Question[Forgetting]:
-    """What a client's local training does to its accuracy on its own data and on the others', class by class.
+@analysis
+def forgetting(
+    run: RunLike, *, rounds: Rounds = None, **measured: Unpack[EvaluationSettings]
+) -> PreparedAnalysis[Forgetting]:
+    """Measure the effect of a client's local training on its accuracy on its own data and on the others', class by
+    class.
 
     See :func:`~fedscope.decomposition.forgetting.accuracy.count_answers` for the formulas.
 
     Args:
         run: ``RUN@60`` is a run with ``rounds=60``.
         rounds: which, or ``all`` with their clients; the first and last of these by default.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, which takes all clients'
-            training data; in the test data, a client's own are those of its classes.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
+            clients' training data; in the test data, a client's own are those of its classes.
 
     Raises:
         FedscopeError: rounds without clients or the model they were sent; a run without a partition.
     """
-    source = Source.of("train", measured)
-    (opened,), (asked_rounds,) = asked_of(run, rounds)
+    source = EvaluationConfig.of("train", measured)
+    (opened,), (asked_rounds,) = resolve_runs(run, rounds)
 
-    def prepare() -> Prepared[Forgetting]:
+    def prepare() -> SettingsAndCompute[Forgetting]:
         dataset = dataset_of([opened], source)
         refuse_without_partition(opened)
         asked = client_rounds(opened, asked_rounds)
@@ -54,7 +57,7 @@ def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measur
             "precision": source.precision,
         }
 
-        def task(number: int) -> Task[Answers]:
+        def task(number: int) -> WorkUnit[Answers]:
             def measure(report: Report) -> Answers:
                 from .accuracy import round_answers
 
@@ -64,9 +67,9 @@ def forgetting(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Measur
                     module, samples, opened.round(number), partition, compute=source.compute, progress=report
                 )
 
-            return Task(f"{opened.path}@{number}", Answers, measure, len(samples))
+            return WorkUnit(f"{opened.path}@{number}", Answers, measure, len(samples))
 
-        def compute(attrs: dict[str, Any], work: Work) -> Forgetting:
+        def compute(attrs: dict[str, Any], work: Execution) -> Forgetting:
             with work.store(settings, *ROUNDS) as store:
                 return Forgetting.of(work.each("forgetting", map(task, asked), store), attrs)
 
@@ -96,7 +99,7 @@ def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:
 
 
 def refuse_without_partition(run: Run) -> None:
-    """What is a client's own and what is the others' depends on the partition.
+    """Refuse a run without a partition, which says what is a client's own.
 
     Raises:
         FedscopeError: the run has none.

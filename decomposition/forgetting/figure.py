@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import ceil
-from typing import TYPE_CHECKING, Any
+from math import ceil, inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
-from ...plotting.style import CHARACTER, COLOURS, SMALL, measured_on, paper_style
+from ...plotting.heatmaps import color_bar, signed_heat_map
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import CHARACTER, SMALL, describe_data, paper_style, run_look
 from ...plotting.ticks import even
 from .result import mean_over_clients
 
@@ -27,7 +27,7 @@ MEANS, CELL, MOST = 0.95, 0.16, 3.4
 SMALLEST = 1.0
 
 
-def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Forgetting, width: float = 3.5, title: str | None = None) -> Figure:
     """Violet cells: the client answers less of the class rightly than the model it was sent; orange ones: more.
 
     Of the others' training data, or of all test data, in the last round. Where there are several rounds, the mean
@@ -39,21 +39,20 @@ def draw_forgetting(result: Forgetting, width: float = 3.5, title: str | None = 
     several = len(result.rounds) > 1
     dot = min(3.6, 72 * 0.5 * wide / change.shape[1], 72 * 0.5 * high / len(change))
     with paper_style(width):
-        said = wrapped(_remark(result, dots=dot >= SMALLEST), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, dots=dot >= SMALLEST), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         means = top + LINE + 0.05
         cells = (means + MEANS + BOTTOM + 0.04 if several else top) + LINE + 0.05
-        sheet = Sheet(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, cells + high + BOTTOM + LINE * len(said) + EDGE, title)
         if several:
             _draw_means(sheet.axes(LEFT, means, width - LEFT - 0.12, MEANS, ylabel=0.33), result)
-            for i, words in enumerate(("own data", "others' data")):
-                across = LEFT + i * (0.25 + 8 * CHARACTER)
-                sheet.key(across + 0.05, top + LINE / 2, {"color": COLOURS[i], "marker": "os"[i], "markersize": 3})
-                sheet.text(across + 0.14, top + LINE / 2, words, fontsize=SMALL)
+            legend = legend_rows(("own data", "others' data"), LEFT, inf, 0.25)
+            looks = [run_look(i, markersize=3) for i in range(2)]
+            legend.draw(sheet, top, lambda i, left, middle: sheet.symbol(left + 0.05, middle, looks[i]), 0.14)
         sheet.text(LEFT, cells - 0.05 - LINE / 2, f"round {result.rounds[-1]}", fontsize=SMALL)
         axes = sheet.axes(LEFT, cells, wide, high, ylabel=0.33)
         image = signed_heat_map(axes, change)  # grey: no sample
-        colour_bar(sheet.axes(LEFT + wide + GAP, cells, BAR, high), image, "change (points)", 5, quarters=True)
+        color_bar(sheet.axes(LEFT + wide + GAP, cells, BAR, high), image, "change (points)", 5, quarters=True)
         _name_cells(axes, result, change.shape[1], (wide / change.shape[1], high / len(change)))
         if dot >= SMALLEST:
             _draw_dots(axes, result, dot)
@@ -73,7 +72,7 @@ def _draw_means(axes: Axes, result: Forgetting) -> None:
     axes.axhline(0, color="#b0b0b0", linewidth=0.6, zorder=1)
     for i, (values, sign) in enumerate(((result.own_gain, 100), (result.others_loss, -100))):
         mean, stderr = mean_over_clients(values)
-        look: dict[str, Any] = {"color": COLOURS[i], "marker": "os"[i], "markersize": 3}
+        look = run_look(i, linestyle="-", markersize=3)
         axes.errorbar(result.rounds, sign * mean, yerr=100 * stderr, elinewidth=0.8, zorder=3, **look)
     axes.margins(x=0.04)
     even(axes.xaxis, 6, integer=True)
@@ -82,7 +81,7 @@ def _draw_means(axes: Axes, result: Forgetting) -> None:
 
 
 def _name_cells(axes: Axes, result: Forgetting, classes: int, cell: tuple[float, float]) -> None:
-    """As many classes and clients as there is room for; ``cell`` is the width and height of one in inches."""
+    """Name as many classes and clients as there is room for; ``cell`` is the width and height of one in inches."""
     step = max(1, ceil((len(str(classes)) + 1) * CHARACTER / cell[0]))
     axes.set_xticks(range(0, classes, step), [str(i) for i in range(0, classes, step)])
     step = max(1, ceil(0.13 / cell[1]))
@@ -110,5 +109,5 @@ def _remark(result: Forgetting, *, dots: bool) -> str:
     if len(result.rounds) > 1:
         parts.append("above: means over clients, bars: their standard error")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     return "; ".join(parts)

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...results import ArrayResult, Kept, along
+from ...results import ArrayResult, Serializable, along
 from ...results.arrays import Variable
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ DIVERGED = "1 for clients whose model is not finite"
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(Kept):
+class Answers(Serializable):
     """Counts of samples by client and true class, int64 [K, classes], for one ``round`` with ``client_ids`` [K].
 
     ``own``: samples that are the client's, ``others``: those that are not. Of these ``before_own`` and
@@ -61,7 +61,7 @@ class Answers(Kept):
 
 @dataclass(frozen=True, eq=False)
 class Forgetting(ArrayResult):
-    """What local training does to the clients of R rounds, K in each, by true class.
+    """Effect of local training on the clients of R rounds, K in each, by true class.
 
     Attributes:
         rounds: [R], ascending.
@@ -162,12 +162,6 @@ class Forgetting(ArrayResult):
     def run(self) -> str:
         """The run's name, "" where it is not known."""
         return Path(self.attrs.get("run", {}).get("path", "")).name
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The last round's change by client and class, below the means over rounds; ``width`` in inches."""
-        from .figure import draw_forgetting
-
-        return draw_forgetting(self, width, title)
 
     def summary(self) -> str:
         """Every round in words: what clients gain, what they lose, and what they forget."""

@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import Prepared, Question, one, question
-from ...analysis.execution import Work
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.execution import Execution
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...evaluation.compute import Compute
 from .parameter_names import Place, parse_place
 from .result import MOST, ParameterMap, Parameters
 
 
-@question
+@analysis
 def parameters(
     runs: RunLike | Sequence[RunLike],
     *,
@@ -28,7 +28,7 @@ def parameters(
     backend: str = "sklearn",
     device: str = "auto",
     seed: int = 0,
-) -> Question[Parameters | ParameterMap]:
+) -> PreparedAnalysis[Parameters | ParameterMap]:
     """Single parameters over the clients of a round: the density, and where averaging puts the global value.
 
     The first run's clients make the densities (:func:`~fedscope.decomposition.parameters.density.density_of`); the
@@ -53,7 +53,7 @@ def parameters(
 
     Source: Wang et al., "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, Figure 2.
     """
-    opened, asked_rounds = asked_of(runs, rounds, "--round")
+    opened, asked_rounds = resolve_runs(runs, rounds, "--round")
     number = round_of(opened, asked_rounds if rounds is None else asked_rounds[:1])
     # one number for all runs: their last rounds may differ
     recorded = [recorded_clients(opened[0], number, start=False), *(run.round(number) for run in opened[1:])]
@@ -91,7 +91,7 @@ def round_of(runs: Sequence[Run], rounds: Sequence[str | None]) -> int:
 
 def densities(
     runs: Sequence[Run], rounds: Sequence[Round], names: Sequence[str], top: int, seed: int
-) -> Question[Parameters]:
+) -> PreparedAnalysis[Parameters]:
     """The densities of single parameters."""
     from .parameter_names import refuse_other_layout
 
@@ -104,7 +104,7 @@ def densities(
         raise FedscopeError(f"--top {top} asks for a panel each; take {MOST} at most")
     chosen = tuple(dict.fromkeys(parse_place(name, first.layout) for name in names))
 
-    def prepare() -> Prepared[Parameters]:
+    def prepare() -> SettingsAndCompute[Parameters]:
         settings: dict[str, Any] = {
             "run": [identity(run) for run in runs],
             "round": first.number,
@@ -113,32 +113,32 @@ def densities(
             "seed": seed,
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> Parameters:
+        def compute(attrs: dict[str, Any], work: Execution) -> Parameters:
             from .parameter_names import read_values, same_starts
             from .selection import most_skewed
-            from .summaries import refer
+            from .summaries import reference
 
             with work.progress("parameters") as report:
                 places = chosen or most_skewed(first, top, report)
             values = [read_values(round_, places, run.name) for run, round_ in zip(runs, rounds, strict=True)]
             about = {**attrs, "size": first.layout.size, "same_start": same_starts(runs, rounds)}
-            return Parameters(tuple(place.name for place in places), tuple(values), refer(first, seed), about)
+            return Parameters(tuple(place.name for place in places), tuple(values), reference(first, seed), about)
 
         return settings, compute
 
     others = "".join(f"-{run.name}" for run in runs[1:])
-    what = "".join(f"-{slugged(place)}" for place in chosen[:3]) + (f"-and-{len(chosen) - 3}" if chosen[3:] else "")
+    what = "".join(f"-{slug_of(place)}" for place in chosen[:3]) + (f"-and-{len(chosen) - 3}" if chosen[3:] else "")
     return one(Parameters, runs[0].path / "figures", f"parameters{others}-{first.number}{what}", prepare)
 
 
-def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: int) -> Question[ParameterMap]:
+def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: int) -> PreparedAnalysis[ParameterMap]:
     """The map of many parameters."""
 
-    def prepare() -> Prepared[ParameterMap]:
+    def prepare() -> SettingsAndCompute[ParameterMap]:
         where = Compute(device).device if how["backend"] != "sklearn" else "cpu"
         settings = {"run": identity(run), "round": round_.number, **how, "device": where, "seed": seed}
 
-        def compute(attrs: dict[str, Any], work: Work) -> ParameterMap:
+        def compute(attrs: dict[str, Any], work: Execution) -> ParameterMap:
             from .tsne import map_parameters
 
             with work.progress("parameters") as report:
@@ -150,6 +150,6 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
     return one(ParameterMap, run.path / "figures", f"parameters-tsne-{round_.number}", prepare)
 
 
-def slugged(place: Place) -> str:
+def slug_of(place: Place) -> str:
     """A parameter as a part of a file name."""
     return re.sub(r"[^\w.]+", "-", place.name).strip("-")

@@ -35,7 +35,7 @@ class Density:
 
 
 def has_density(values: Array) -> bool:
-    """Whether a density of these values exists: two or more, all finite, not all the same."""
+    """Tell whether a density of these values exists: two or more, all finite, not all the same."""
     if len(values) < 2 or not np.isfinite(values).all():
         return False
     # of equal numbers the deviation may be a rounding of their mean
@@ -60,7 +60,7 @@ def density_of(values: Array) -> Density | None:
     """
     if not has_density(values):
         return None
-    scaled, centre, deviation = _scaled(values[:, None])
+    scaled, centre, deviation = _scale(values[:, None])
     low, high = scaled.min(), scaled.max()
     tails = TAILS * _bandwidth(len(values))
     at = np.linspace(low - tails, high + tails, POINTS)
@@ -73,7 +73,7 @@ def density_of(values: Array) -> Density | None:
 
 
 def mode_of(values: Array) -> float | None:
-    """Where the density of :func:`density_of` is greatest; of equal ones the lowest.
+    """Find the greatest place of the density of :func:`density_of`; of equal ones the lowest.
 
     The greatest of 513 equidistant points from the least to the greatest client, outside of whom it falls, and then
     three times of 33 around the one before: to 1e-6 of the clients' range.
@@ -88,12 +88,12 @@ def modes_of(values: Array) -> Array:
     """
     modes = [np.empty(0)]
     for at in range(0, values.shape[1], COLUMNS):
-        scaled, centre, deviation = _scaled(np.asarray(values[:, at : at + COLUMNS], np.float64))
+        scaled, centre, deviation = _scale(np.asarray(values[:, at : at + COLUMNS], np.float64))
         modes.append(centre + deviation * _highest(scaled))
     return np.concatenate(modes)
 
 
-def _scaled(values: Array) -> tuple[Array, Array, Array]:
+def _scale(values: Array) -> tuple[Array, Array, Array]:
     """Columns in units of their deviation about their mean: clients may differ in their last digits only."""
     centre, deviation = values.mean(axis=0), values.std(axis=0)
     return (values - centre) / deviation, centre, deviation

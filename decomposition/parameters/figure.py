@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shortened
 from .density import density_of
 from .parameter_names import Array, RunValues
@@ -74,7 +74,7 @@ def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
     return made
 
 
-def draw_parameters(result: Parameters, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Figure:
     """A panel a parameter, each with its own axes: the density over the first run's clients, the clients below it, and
     the models as vertical lines; ``width`` in inches.
 
@@ -90,13 +90,13 @@ def draw_parameters(result: Parameters, width: float = 3.5, title: str | None = 
         marks = marks_of(result.runs)
         begin = EDGE + 0.04
         labels = [shortened(mark.label, int((width - begin - KEY) / CHARACTER)) for mark in marks]
-        places = flow(labels, begin, width, KEY, AFTER)
+        legend = legend_rows(labels, begin, width, KEY, AFTER)
         each = NAMES + high + NUMBERS
-        legend = EDGE + (0.2 if title else 0.0)
-        top = legend + LINE * lines_of(places)
-        said = wrapped(_remark(result, marks), width - 0.2, 0.9)
+        first = EDGE + (0.2 if title else 0.0)
+        top = first + legend.height
+        said = wrap_words(_remark(result, marks), width - 0.2, 0.9)
         below = top + rows * each + LABEL + 0.05
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         for i, (name, summary) in enumerate(zip(result.names, result.summaries, strict=True)):
             row, column = divmod(i, columns)
             axes = sheet.axes(LEFT + column * (wide + BETWEEN), top + row * each + NAMES, wide, high)
@@ -105,8 +105,8 @@ def draw_parameters(result: Parameters, width: float = 3.5, title: str | None = 
             if column == 0:
                 sheet.text(0.13, top + row * each + NAMES + high / 2, "density", ha="center", rotation=90)
         sheet.text(LEFT + room / 2, below - 0.05 - LABEL / 2, "parameter value", ha="center")
-        for mark, label, (across, line) in zip(marks, labels, places, strict=True):
-            sheet.entry(across, legend + LINE * (line + 0.5), label, mark.look, KEY - 0.06, 3.2)
+        long = KEY - 0.06
+        legend.draw(sheet, first, lambda i, left, middle: sheet.symbol(left, middle, marks[i].look, long, 3.2), KEY)
         return sheet.finished(said)
 
 
@@ -185,7 +185,7 @@ def _arrow(axes: Axes, right: bool, up: float, mark: Mark) -> None:
 
 
 def _number(axes: Axes, wide: float) -> None:
-    """As many numbers at the axis as fit side by side and above no neighbour's: values may have many digits."""
+    """Set as many numbers at the axis as fit side by side and above no neighbour's: values may have many digits."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     axes.tick_params(labelsize=SMALL - 0.5)

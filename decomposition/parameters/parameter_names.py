@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import Entry, FedscopeError, Layout, Round, Run, Weights, read_columns, weighted_mean
+from ...checkpoints import FedscopeError, Layout, Round, Run, TensorEntry, Weights, read_columns, weighted_mean
 from ...checkpoints.errors import listed, nearest
 
 Array = npt.NDArray[np.float64]
@@ -41,8 +41,8 @@ class Place:
 def place_of(layout: Layout, layer: str, flat: int) -> Place:
     """The parameter at ``flat`` of the flattened layer.
 
-    >>> from fedscope.checkpoints import Entry
-    >>> place_of(Layout((Entry("w", (2, 3), "float32", "parameter"),)), "w", 4).name
+    >>> from fedscope.checkpoints import TensorEntry
+    >>> place_of(Layout((TensorEntry("w", (2, 3), "float32", "parameter"),)), "w", 4).name
     'w[1,1]'
     """
     index = tuple(int(i) for i in np.unravel_index(flat, _shape(layout, layer)))
@@ -58,8 +58,8 @@ def parse_place(text: str, layout: Layout) -> Place:
         FedscopeError: no such layer (says the nearest), another number of indices than dimensions, or an index outside
             of the layer's shape, which is said.
 
-    >>> from fedscope.checkpoints import Entry
-    >>> parse_place("w[1,1]", Layout((Entry("w", (2, 3), "float32", "parameter"),))).column
+    >>> from fedscope.checkpoints import TensorEntry
+    >>> parse_place("w[1,1]", Layout((TensorEntry("w", (2, 3), "float32", "parameter"),))).column
     4
     """
     layer, bracket, inside = text.strip().partition("[")
@@ -135,7 +135,7 @@ def read_values(round_: Round, places: Sequence[Place], run: str) -> RunValues:
 
 def mean_of(clients: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Σ_k p_k w_k of some columns [C, n], rounded as :func:`~fedscope.checkpoints.weighted_mean` rounds."""
-    layout = Layout((Entry("values", clients.shape[1:], clients.dtype.name, "parameter"),))
+    layout = Layout((TensorEntry("values", clients.shape[1:], clients.dtype.name, "parameter"),))
     return weighted_mean(Weights(layout, clients, {}), p).parameters
 
 
@@ -153,7 +153,7 @@ def refuse_other_layout(first: Round, other: Round) -> None:
 
 
 def same_starts(runs: Sequence[Run], rounds: Sequence[Round]) -> bool:
-    """Whether the same clients with the same data were sent one model: then their servers can be compared."""
+    """Tell whether the same clients with the same data were sent one model: then their servers can be compared."""
 
     def facts(run: Run, round_: Round) -> list[np.ndarray]:
         ids = round_.client_ids

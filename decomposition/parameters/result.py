@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from .parameter_names import Array, RunValues
 from .summaries import Reference, Summary, known, summarise
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 Colour = Literal["layer", "skewness", "dispersion"]
 
@@ -82,7 +82,7 @@ class Parameters(TableResult):
         return [self.values()]
 
     def head(self) -> dict[str, Any]:
-        """Whose the values are, the summaries and the reference."""
+        """The run, its clients, the summaries and the reference."""
         return {
             "runs": [
                 {"run": run.run, "round": run.round, "clients": run.client_ids.tolist(), "models": list(run.models)}
@@ -99,15 +99,8 @@ class Parameters(TableResult):
         reference = Reference.from_json(head["reference"]) if head["reference"] else None
         return cls(names, tuple(_run(run, names, values) for run in head["runs"]), reference, head["attrs"])
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Densities over the first run's clients, a panel a parameter, with the models' values marked; ``width`` in
-        inches."""
-        from .figure import draw_parameters
-
-        return draw_parameters(self, width, title)
-
     def summary(self) -> str:
-        """How far averaging misses the mode, against what it misses by chance; then a line a parameter."""
+        """Describe the distance of the average to the mode, against that by chance; then a line a parameter."""
         first = self.runs[0]
         what = f"{len(self.names)} parameter{'s' if len(self.names) > 1 else ''}"
         if "top" in self.attrs and self.attrs["top"] is not None:
@@ -160,6 +153,7 @@ class ParameterMap(TableResult):
     """
 
     command = "parameters --tsne"
+    drawn: ClassVar = {"": "tsne_figure:draw"}
     suffixes = (".parameters-tsne.csv", ".parameters-tsne.json")
     format = "fedscope-parameters-tsne"
     tables = (
@@ -191,7 +185,7 @@ class ParameterMap(TableResult):
         ]
 
     def head(self) -> dict[str, Any]:
-        """Of which round."""
+        """The round."""
         return {"run": self.run, "round": self.round, "clients": self.clients}
 
     @classmethod
@@ -215,18 +209,8 @@ class ParameterMap(TableResult):
             head["attrs"],
         )
 
-    def figure(self, width: float = 3.5, title: str | None = None, colour: Colour = "layer") -> Figure:
-        """The map, coloured by layer, by skewness or by dispersion (cv); ``width`` in inches.
-
-        Raises:
-            FedscopeError: another ``colour``.
-        """
-        from .tsne_figure import draw_map
-
-        return draw_map(self, width, title, colour)
-
     def summary(self) -> str:
-        """How many of how many parameters are shown, and how many of them are of high dispersion."""
+        """Count the shown parameters, of how many, and those of high dispersion."""
         every = self.attrs["parameters"]
         return (
             f"{self.run}, round {self.round}: {len(self.layers):,} of {every:,} parameters as points "
@@ -234,7 +218,7 @@ class ParameterMap(TableResult):
         )
 
     def findings(self) -> dict[str, Any]:
-        """The same numbers."""
+        """The numbers of the summary."""
         return {
             **self.head(),
             "points": len(self.layers),
@@ -253,7 +237,7 @@ def _run(head: dict[str, Any], names: tuple[str, ...], values: dict[tuple[str, s
 
 
 def differ(result: Parameters) -> bool:
-    """Whether further runs did not begin the round as the first did."""
+    """Tell whether further runs did not begin the round as the first did."""
     return len(result.runs) > 1 and not result.attrs.get("same_start")
 
 

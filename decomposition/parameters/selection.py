@@ -1,4 +1,4 @@
-"""Which parameters are looked at: the most skewed over a round's clients, or a sample in proportion to the layers."""
+"""Selection of parameters: the most skewed over a round's clients, or a sample in proportion to the layers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def resolved_skewness(values: np.ndarray) -> npt.NDArray[np.float64]:
 
 
 def _greatest(values: npt.NDArray[np.float64], most: int) -> list[int]:
-    """Where the greatest ``most`` values are, the first of equals, without NaN."""
+    """Find the places of the greatest ``most`` values, the first of equals, without NaN."""
     there = np.flatnonzero(~np.isnan(values))
     if len(there) > most:
         least = np.partition(values[there], -most)[-most]
@@ -90,7 +90,7 @@ def _greatest(values: npt.NDArray[np.float64], most: int) -> list[int]:
 
 
 def sample_counts(sizes: npt.NDArray[np.int64], count: int, least: int = LEAST) -> npt.NDArray[np.int64]:
-    """How many of each layer's parameters are in a sample of ``count``: in proportion, but at least ``least``.
+    """Count each layer's parameters in a sample of ``count``: in proportion, but at least ``least``.
 
     Layers whose proportional share is smaller than ``least`` get that many (all, where they have fewer), and the others
     share the rest in proportion, rounded down, the largest remainders up (ties: the earlier layer). Where ``count`` is
@@ -128,8 +128,9 @@ def sample_columns(layout: Layout, count: int, seed: int = 0, least: int = LEAST
     """Columns of the flat vector [P], ascending: of each layer as many as :func:`sample_counts` says, drawn without
     replacement with a generator of (seed, layer), so that a layer's draw depends on no other layer.
 
-    >>> from fedscope.checkpoints import Entry
-    >>> layout = Layout((Entry("w", (2, 3), "float32", "parameter"), Entry("b", (2,), "float32", "parameter")))
+    >>> from fedscope.checkpoints import TensorEntry
+    >>> w, b = TensorEntry("w", (2, 3), "float32", "parameter"), TensorEntry("b", (2,), "float32", "parameter")
+    >>> layout = Layout((w, b))
     >>> sample_columns(layout, 8).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]
     """

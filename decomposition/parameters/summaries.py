@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import Round
-from ...results import Kept
+from ...results import Serializable
 from .density import Array, has_density, mode_of, modes_of
 from .parameter_names import RunValues, client_values, mean_of
 from .selection import sample_columns
@@ -52,7 +52,7 @@ class Summary:
 
     @property
     def fma_to_mode(self) -> float | None:
-        """How far plain averaging misses the mode, in standard deviations of the clients; signed."""
+        """The distance of the plain average to the mode, in standard deviations of the clients; signed."""
         return self.to_mode.get("fma")
 
     def numbers(self) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def known(value: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Reference(Kept):
-    """What ``fma_to_mode`` of a chosen parameter is to be compared with.
+class Reference(Serializable):
+    """Quartiles with which ``fma_to_mode`` of a chosen parameter is compared.
 
     Attributes:
         sampled: how many parameters of a seeded sample, in proportion to the layers, have a density.
@@ -151,7 +151,7 @@ class Reference(Kept):
         )
 
 
-def refer(round_: Round, seed: int = 0) -> Reference:
+def reference(round_: Round, seed: int = 0) -> Reference:
     """The quartiles over a sample of a round's parameters, and over Gaussian draws with the round's weights p.
 
     Raises:
@@ -159,15 +159,16 @@ def refer(round_: Round, seed: int = 0) -> Reference:
     """
     values = client_values(round_, sample_columns(round_.layout, SAMPLED, seed, least=0))
     p = round_.weights
-    missed = misses(values.astype(np.float64), np.asarray(mean_of(values, p), np.float64))
+    missed = distance_to_mode(values.astype(np.float64), np.asarray(mean_of(values, p), np.float64))
     drawn = np.random.default_rng([seed, len(p)]).standard_normal((len(p), SAMPLED))
-    return Reference(len(missed), _quartiles(missed), _quartiles(misses(drawn, mean_of(drawn, p))), seed)
+    return Reference(len(missed), _quartiles(missed), _quartiles(distance_to_mode(drawn, mean_of(drawn, p))), seed)
 
 
-def misses(values: Array, fma: Array) -> Array:
+def distance_to_mode(values: Array, fma: Array) -> Array:
     """|fma − mode|/σ of every column of ``values`` [C, n] that has a density.
 
-    >>> misses(np.array([[0.0, 5.0], [0.0, 5.0], [0.0, 5.0], [1.0, 5.0]]), np.array([0.25, 5.0])).round(2).tolist()
+    >>> values = np.array([[0.0, 5.0], [0.0, 5.0], [0.0, 5.0], [1.0, 5.0]])
+    >>> distance_to_mode(values, np.array([0.25, 5.0])).round(2).tolist()
     [0.55]
     """
     has = np.array([has_density(values[:, i]) for i in range(values.shape[1])], bool)

@@ -53,7 +53,7 @@ def map_parameters(
     Args:
         run: its name in the result.
         sample: at most so many parameters, 4 to 20,000, to 100,000 with ``torchdr``.
-        perplexity, seed, backend, device: see :func:`~fedscope.decomposition.parameters.tsne.embed`; the seed is also
+        perplexity, seed, backend, device: see :func:`~fedscope.decomposition.parameters.tsne.fit_map`; the seed is also
             the sample's.
         progress: told the parameters seen and all of them.
 
@@ -78,19 +78,8 @@ def map_parameters(
             "smaller one, or a larger sample"
         )
     scales = layer_scales(round_, start, progress)
-    values = client_values(round_, columns)
-    moments, (_, cv) = column_moments(values), mean_and_cv(values)
-    points = updates(values, start[columns])
-    high = np.zeros(len(columns), np.bool_)
-    layers, index = [], []
-    for name, where in layout.slices.items():
-        here = np.flatnonzero((where.start <= columns) & (columns < where.stop))
-        if len(here):
-            points[:, here] /= scales[name].update or 1.0  # a layer that no client moved
-            high[here] = is_high(cv[here], scales[name].low, scales[name].top, threshold)
-        layers += [name] * len(here)
-        index += [place_of(layout, name, int(i) - where.start).index for i in columns[here]]
-    at = embed(np.ascontiguousarray(points.T), perplexity=perplexity, seed=seed, backend=backend, device=device)
+    sampled = _read_sample(round_, columns, start, scales, threshold)
+    at = fit_map(sampled.points, perplexity=perplexity, seed=seed, backend=backend, device=device)
     about = {
         "parameters": layout.size,
         "sample": sample,
@@ -103,20 +92,58 @@ def map_parameters(
     return ParameterMap(
         run,
         round_.number,
-        len(values),
-        tuple(layers),
-        tuple(index),
+        sampled.points.shape[1],
+        sampled.layers,
+        sampled.index,
         at,
-        moments.cv,
-        moments.skewness,
-        high,
+        sampled.cv,
+        sampled.skewness,
+        sampled.high,
         {**dict(attrs or {}), **about},
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """Sampled parameters [n] in C clients.
+
+    Attributes:
+        points: updates divided by their layer's, [n, C].
+        layers, index: the layer of each, and its place in it.
+        high: of high dispersion in their layer.
+    """
+
+    points: Array
+    layers: tuple[str, ...]
+    index: tuple[tuple[int, ...], ...]
+    cv: Array
+    skewness: Array
+    high: np.ndarray
+
+
+def _read_sample(
+    round_: Round, columns: np.ndarray, start: np.ndarray, scales: Mapping[str, LayerScale], threshold: float
+) -> _Sampled:
+    """Read the sampled columns, in one pass."""
+    values, layout = client_values(round_, columns), round_.layout
+    moments, (_, cv) = column_moments(values), mean_and_cv(values)
+    points = client_updates(values, start[columns])
+    high = np.zeros(len(columns), np.bool_)
+    layers, index = [], []
+    for name, where in layout.slices.items():
+        here = np.flatnonzero((where.start <= columns) & (columns < where.stop))
+        if len(here):
+            points[:, here] /= scales[name].update or 1.0  # a layer that no client moved
+            high[here] = is_high(cv[here], scales[name].low, scales[name].top, threshold)
+        layers += [name] * len(here)
+        index += [place_of(layout, name, int(i) - where.start).index for i in columns[here]]
+    turned = np.ascontiguousarray(points.T)
+    return _Sampled(turned, tuple(layers), tuple(index), moments.cv, moments.skewness, high)
+
+
 @dataclass(frozen=True)
 class LayerScale:
-    """Of a layer with M parameters in C clients.
+    """Scale of a layer with M parameters in C clients.
 
     Attributes:
         low, top: the least and the greatest cv over the layer, with FedSA's |μ| (float32's least normal number where
@@ -132,7 +159,7 @@ class LayerScale:
 def layer_scales(
     round_: Round, start: np.ndarray, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, LayerScale]:
-    """Of every layer, in one pass over the clients on disk with a block in memory at a time.
+    """Measure the scale of every layer, in one pass over the clients on disk with a block in memory at a time.
 
     Args:
         start: the model that the clients were sent, [P].
@@ -150,7 +177,7 @@ def layer_scales(
             # not Python's min and max, which pass over NaN
             ranges[block.layer] = float(np.minimum(low, cv.min())), float(np.maximum(top, cv.max()))
             squares[block.layer] = squares.get(block.layer, 0.0) + float(
-                np.square(updates(block.values, start[block.where])).sum()
+                np.square(client_updates(block.values, start[block.where])).sum()
             )
             if progress is not None:
                 progress(block.where.stop, round_.layout.size)
@@ -161,7 +188,7 @@ def layer_scales(
     }
 
 
-def updates(values: np.ndarray, start: np.ndarray) -> Array:
+def client_updates(values: np.ndarray, start: np.ndarray) -> Array:
     """w_k − start, [C, n], subtracted in float64: a client's step may be a millionth of the parameter."""
     return np.asarray(values.astype(np.float64) - start.astype(np.float64))
 
@@ -180,7 +207,7 @@ def start_of(round_: Round) -> np.ndarray:
     return round_.read("start").parameters
 
 
-def embed(
+def fit_map(
     points: Array, *, perplexity: float = 30.0, seed: int = 0, backend: str = "sklearn", device: str = "cpu"
 ) -> Array:
     """The t-SNE of n points [n, C] in the plane, [n, 2]: 1000 steps from their first two principal components.
@@ -200,7 +227,7 @@ def embed(
             dimensions; a perplexity that is not above 0 and below n; values that are not finite; points that are all
             the same.
 
-    >>> embed(np.eye(6), perplexity=2.0).shape
+    >>> fit_map(np.eye(6), perplexity=2.0).shape
     (6, 2)
     """
     refuse_backend(backend)
@@ -243,7 +270,7 @@ def refuse_backend(backend: str) -> None:
 
 
 def backend_version(backend: str) -> str:
-    """Of the package that a backend is: its numbers may change with it."""
+    """The version of the package that a backend is: its numbers may change with it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import nearest
-from ...plotting.heatmaps import colour_bar
-from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ...plotting.style import COLOURS, GREY, SMALL, SURFACE, paper_style, shortened
+from ...plotting.heatmaps import color_bar
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import COLOURS, GREY, SURFACE, paper_style, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,8 +27,14 @@ WIDEST = 5.0
 DIVERGING = ("#5e3c99", "#b2abd2", "#d9d9d9", "#fdb863", "#b35806")
 
 
-def draw_map(result: ParameterMap, width: float = 3.5, title: str | None = None, colour: str = "layer") -> Figure:
-    """A dot a parameter; of up to seven layers a colour each, of more shades from the first to the last."""
+def draw(result: ParameterMap, width: float = 3.5, title: str | None = None, colour: str = "layer") -> Figure:
+    """The map, coloured by layer, by skewness or by dispersion (cv); ``width`` in inches.
+
+    A dot a parameter; of up to seven layers a colour each, of more shades from the first to the last.
+
+    Raises:
+        FedscopeError: another ``colour``.
+    """
     if colour not in ("layer", "skewness", "dispersion"):
         known = ["layer", "skewness", "dispersion"]
         raise FedscopeError(
@@ -40,19 +46,17 @@ def draw_map(result: ParameterMap, width: float = 3.5, title: str | None = None,
         room = width - LEFT - RIGHT - (0 if by_name else BAR_GAP + BAR + NUMBERS)
         side = min(room, WIDEST)
         labels = [shortened(name, 30) for name in names] if by_name else []
-        places = flow(labels, EDGE + 0.04, width, KEY, 0.12)
-        said = wrapped(_remark(result, colour), width - 0.2, 0.9)
-        legend = EDGE + (0.2 if title else 0.0)
-        top = legend + LINE * lines_of(places) + 0.04
-        sheet = Sheet(width, top + 0.85 * side + BOTTOM + LINE * len(said) + EDGE, title)
+        legend = legend_rows(labels, EDGE + 0.04, width, KEY, 0.12)
+        said = wrap_words(_remark(result, colour), width - 0.2, 0.9)
+        first = EDGE + (0.2 if title else 0.0)
+        top = first + legend.height + 0.04
+        sheet = FigureLayout(width, top + 0.85 * side + BOTTOM + LINE * len(said) + EDGE, title)
         left = LEFT + (room - side) / 2
         axes = sheet.axes(left, top, side, 0.85 * side)
         dots = _dots(axes, result, colour, names, side)
         if by_name:
-            for i, (label, (across, line)) in enumerate(zip(labels, places, strict=True)):
-                at = legend + LINE * (line + 0.5)
-                sheet.key(across + 0.05, at, {"color": COLOURS[i], "marker": "o", "markersize": 3.5})
-                sheet.text(across + KEY, at, label, fontsize=SMALL)
+            looks = [{"color": colour, "marker": "o", "markersize": 3.5} for colour in COLOURS]
+            legend.draw(sheet, first, lambda i, left, middle: sheet.symbol(left + 0.05, middle, looks[i]), KEY)
         else:
             _bar(sheet.axes(left + side + BAR_GAP, top, BAR, 0.85 * side), dots, colour, names)
         return sheet.finished(said)
@@ -106,10 +110,10 @@ def _dots(axes: Axes, result: ParameterMap, colour: str, names: list[str], side:
 
 def _bar(axes: Axes, dots: Any, colour: str, names: list[str]) -> None:
     if colour == "layer":
-        colour_bar(axes, dots, f"layer, in order ({len(names)})", 6, steps=None, integer=True, labelpad=2)
+        color_bar(axes, dots, f"layer, in order ({len(names)})", 6, steps=None, integer=True, labelpad=2)
     else:
         label = "skewness" if colour == "skewness" else r"cv = $\sigma/|\mu|$ (log)"
-        colour_bar(axes, dots, label, labelpad=2, extend="both" if colour == "dispersion" else "neither")
+        color_bar(axes, dots, label, labelpad=2, extend="both" if colour == "dispersion" else "neither")
 
 
 def _remark(result: ParameterMap, colour: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_rows
+from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
 from ...checkpoints.errors import listed
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.compute import CPU, Compute
@@ -32,7 +32,7 @@ from .result import ModelRow, Reaggregation
 
 @dataclass(frozen=True, eq=False)
 class Reaggregated:
-    """What a server method makes of a recorded round.
+    """Models that a server method makes of a recorded round.
 
     Attributes:
         server: the method's name; settings: all of them, resolved.
@@ -52,8 +52,8 @@ class Reaggregated:
 
 
 @dataclass(frozen=True)
-class Measuring:
-    """What models are measured on: the architecture and the data of a run.
+class EvaluationData:
+    """Inputs of an evaluation: the architecture and the data of a run.
 
     Attributes:
         compute: where.
@@ -64,8 +64,8 @@ class Measuring:
     compute: Compute = CPU
 
     @classmethod
-    def of(cls, run: Run) -> Measuring:
-        """What the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
+    def of(cls, run: Run) -> EvaluationData:
+        """Take what the run itself says. Raises as :func:`fedscope.training.build.data_of`."""
         return cls(module_of(run), data_of(run))
 
 
@@ -105,7 +105,7 @@ def reaggregate(
     configs: Sequence[Config],
     *,
     from_state: bool = False,
-    measuring: Measuring | None = None,
+    measuring: EvaluationData | None = None,
 ) -> list[Reaggregated]:
     """Let the servers of some configurations step from the recorded clients of a round, each on its own.
 
@@ -148,13 +148,13 @@ def reaggregate(
     count, layout = len(round_.client_ids), round_.layout
     for config in configs:
         say_memory(config.server, layout, count, f"all {count} clients of {run.path}@{number}")
-    clients = recorded_rows(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
+    clients = recorded_matrix(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
     made = []
     for config, (state, kind) in zip(configs, begun, strict=True):
         cohort = recorded_cohort(run, round_, config)
         if config.server.validates_on is not None:
-            measuring = measuring or Measuring.of(run)
+            measuring = measuring or EvaluationData.of(run)
             seed = 0 if run.config is None else config_of(run).run.seed
             at = (measuring.module, run.partition, seed, measuring.compute)
             cohort = replace(cohort, validator=validator_of(config.server, measuring.dataset, *at))
@@ -173,7 +173,7 @@ def measure_servers(
     asked: Sequence[tuple[Config, str]],
     samples: Samples,
     *,
-    measuring: Measuring,
+    measuring: EvaluationData,
     from_state: bool = False,
     attrs: Mapping[str, Any] | None = None,
 ) -> Reaggregation:
@@ -199,7 +199,7 @@ def measure_servers(
         models, about = [recorded, *models], [("recorded", "", ""), *about]
     losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(models)
     rows = tuple(
-        ModelRow(*names, float(loss), float(error), *compared(model, recorded))
+        ModelRow(*names, float(loss), float(error), *compare(model, recorded))
         for names, model, loss, error in zip(about, models, losses, errors, strict=True)
     )
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
@@ -216,7 +216,7 @@ def recorded_global(run: Run, number: int) -> Weights | None:
     return RunMemory(run).read(number, "global")
 
 
-def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
+def compare(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
     """The distance to the recorded model, and whether it is the same bit for bit."""
     if recorded is None:
         return None, None
@@ -228,7 +228,7 @@ def compared(weights: Weights, recorded: Weights | None) -> tuple[float | None, 
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
-    """What a server of ``config`` would have seen of a recorded round besides the models.
+    """Collect what a server of ``config`` would have seen of a recorded round besides the models.
 
     Of a run of another program the weights p are the recorded ones, or equal with ``weighting = "uniform"``.
 

@@ -1,14 +1,14 @@
-"""What another server method would have made of a round."""
+"""Analysis: another server method on a recorded round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Prepared, Question, one, question
-from ...analysis.execution import Work
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round
-from ...analysis.settings import Measured, Source
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .result import Reaggregation
 
 
-@question
+@analysis
 def reaggregate(
     run: RunLike,
     servers: str | Sequence[str],
@@ -32,9 +32,9 @@ def reaggregate(
     rounds: Rounds = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     from_state: bool = False,
-    **measured: Unpack[Measured],
-) -> Question[Reaggregation]:
-    """What another server method would have made of a recorded round's clients; nothing is trained.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Reaggregation]:
+    """Aggregate a recorded round's clients by another server method; nothing is trained.
 
     Gives the models, and compares their loss and error with the recorded global model's and plain FMA's; see
     :func:`~fedscope.decomposition.reaggregation.aggregate.reaggregate` for what a server is given. A server that keeps
@@ -47,8 +47,8 @@ def reaggregate(
         rounds: the one round.
         settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
         from_state: begin with the state that the run's own server had before the round, instead of anew.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``train`` takes all
-            clients' training data.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
+            takes all clients' training data.
 
     Raises:
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
@@ -57,7 +57,7 @@ def reaggregate(
     from ...training.settings.registry import canonical
     from .result import Reaggregation, model_suffixes
 
-    source = Source.of("test", measured)
+    source = EvaluationConfig.of("test", measured)
     opened, round_ = one_round(run, rounds)
     number = round_.number
     given = [servers] if isinstance(servers, str) else servers
@@ -65,7 +65,7 @@ def reaggregate(
     changes = settings_of(settings)
     asked = configs_of(opened, number, names, changes)
 
-    def prepare() -> Prepared[Reaggregation]:
+    def prepare() -> SettingsAndCompute[Reaggregation]:
         dataset = dataset_of([opened], source)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
         known: dict[str, Any] = {
@@ -80,11 +80,11 @@ def reaggregate(
             "precision": source.precision,
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> Reaggregation:
-            from .aggregate import Measuring, measure_servers
+        def compute(attrs: dict[str, Any], work: Execution) -> Reaggregation:
+            from .aggregate import EvaluationData, measure_servers
 
             attrs = {**attrs, **averaged_statistics([opened])}
-            measuring = Measuring(module, dataset, source.compute)
+            measuring = EvaluationData(module, dataset, source.compute)
             return measure_servers(
                 opened, number, asked, samples, measuring=measuring, from_state=from_state, attrs=attrs
             )

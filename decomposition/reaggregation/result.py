@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.errors import listed
-from ...plotting.style import statistics_of
+from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, number, truth
 from ...results.tables import beside
 
@@ -52,7 +52,7 @@ class Reaggregation(TableResult):
 
     command = "reaggregate"
     suffixes = (".reaggregate.csv", ".reaggregate.json")
-    drawn = ()
+    drawn: ClassVar = {}
     format = "fedscope-reaggregate"
     tables = (
         Table(
@@ -111,7 +111,7 @@ class Reaggregation(TableResult):
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
         return result
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """There is none.
 
         Raises:
@@ -143,8 +143,8 @@ class Reaggregation(TableResult):
         return {"rows": [vars(row) for row in self.measured], "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """Who diverged, what the servers' states began with, and what was left out, which only the run says: nothing
-        where it lies elsewhere now."""
+        """Describe who diverged, what the servers' states began with, and what was left out, which only the run says:
+        nothing where it lies elsewhere now."""
         from ...training.loop.run_history import config_at
         from ...training.settings.registry import find
 
@@ -166,7 +166,7 @@ class Reaggregation(TableResult):
                 notes.append(f"{row.server} keeps {keeps} and starts here with an empty state, as in its first round")
             elif row.state == "recorded":
                 notes.append(f"{row.server} goes on with {keeps} as recorded after round {number_ - 1}")
-        if words := statistics_of(self.attrs, str(self.attrs.get("normalization_policy", ""))):
+        if words := describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", ""))):
             notes.append(f"{words}, with p, for every server")
         path = Path(self.attrs["run"]["path"])
         run = Run.open(path) if (path / "run.json").is_file() else None
@@ -182,7 +182,7 @@ class Reaggregation(TableResult):
 
 
 def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:
-    """What stands behind the base in the names of the models' files.
+    """The ends of the names of the models' files, behind the base.
 
     >>> model_suffixes(["fedsa"]), model_suffixes(["fedsa", "fedadam"])
     (('.safetensors',), ('.fedsa.safetensors', '.fedadam.safetensors'))

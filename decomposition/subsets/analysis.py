@@ -1,14 +1,14 @@
-"""How many models an average needs."""
+"""Analysis: the number of models that an average needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, client_rounds, identity
-from ...analysis.settings import Measured, Source
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -21,7 +21,7 @@ from ...training.inputs.samples import (
 from .result import RoundSubsets, Subsets
 
 
-@question
+@analysis
 def subsets(
     runs: RunLike | Sequence[RunLike],
     *,
@@ -29,9 +29,9 @@ def subsets(
     sizes: str | Sequence[int] | None = None,
     subsets: int = 20,
     weights: str = "samples",
-    **measured: Unpack[Measured],
-) -> Question[Subsets]:
-    """How many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Subsets]:
+    """Measure how many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
 
     A cohort of C clients has C averages of one, the clients themselves, and one of all. See
     :func:`~fedscope.decomposition.subsets.averages.average_subsets` for the formulas.
@@ -43,8 +43,8 @@ def subsets(
         subsets: how many subsets of a size, drawn with ``seed``; all where there are no more.
         weights: of a subset's clients: by their numbers of ``samples``, of a run that another program
             recorded by its p, or ``uniform``.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``train`` takes all
-            clients' training data.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
+            takes all clients' training data.
 
     Raises:
         FedscopeError: rounds, clients or sizes that there are not; runs with other data.
@@ -52,15 +52,15 @@ def subsets(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figure 4.
     """
-    source = Source.of("test", measured)
-    opened, asked_rounds = asked_of(runs, rounds)
+    source = EvaluationConfig.of("test", measured)
+    opened, asked_rounds = resolve_runs(runs, rounds)
     asked = []
     for run, own in zip(opened, asked_rounds, strict=True):
         for number in client_rounds(run, own):
             cohort = len(run.round(number).client_ids)
             asked.append((run, number, sizes_of(sizes, cohort, f"{run.path}@{number}")))
 
-    def prepare() -> Prepared[Subsets]:
+    def prepare() -> SettingsAndCompute[Subsets]:
         dataset = dataset_of(opened, source)
         samples = common_samples(opened, dataset, source)
         modules = {run.name: module_for(run, source, dataset) for run in opened}
@@ -76,8 +76,8 @@ def subsets(
             "precision": source.precision,
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> Subsets:
-            def task(run: Any, number: int, own: tuple[int, ...]) -> Task[RoundSubsets]:
+        def compute(attrs: dict[str, Any], work: Execution) -> Subsets:
+            def task(run: Any, number: int, own: tuple[int, ...]) -> WorkUnit[RoundSubsets]:
                 def measure(report: Report) -> RoundSubsets:
                     from .averages import round_subsets
 
@@ -97,7 +97,7 @@ def subsets(
                     )
 
                 models = models_in(own, len(run.round(number).client_ids), subsets)
-                return Task(f"{run.path}@{number}", RoundSubsets, measure, models)
+                return WorkUnit(f"{run.path}@{number}", RoundSubsets, measure, models)
 
             asked_sizes = sizes if sizes is None or isinstance(sizes, str) else list(sizes)
             attrs = {**attrs, **averaged_statistics(opened)}
@@ -111,7 +111,7 @@ def subsets(
 
 
 def models_in(sizes: Sequence[int], clients: int, subsets: int) -> int:
-    """How many averages a round has."""
+    """Count the averages of a round."""
     from math import comb
 
     return sum(min(subsets, comb(clients, m)) for m in sizes)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.spread import mean_band
 from ...plotting.style import (
     COLOURS,
-    DASHES,
     GREY,
-    MARKERS,
     SURFACE,
-    measured_on,
+    describe_data,
+    describe_statistics,
     paper_style,
+    run_look,
     shortened,
-    statistics_of,
     word_of,
 )
 from ...plotting.ticks import even
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT, BOTTOM = 0.46, 0.1, 0.42
 
 
-def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over subsets with bands of one standard deviation; ``width`` in inches.
 
     Of one run a colour a round, of several a colour a run and dashes a round. Too many rounds for colours that can be
@@ -44,18 +44,17 @@ def draw_subsets(result: Subsets, width: float = 3.5, title: str | None = None) 
     with paper_style(width):
         looks, many = _looks(drawn), len(drawn) > len(COLOURS)
         named = _entries(drawn, looks)
-        places = flow(list(named), EDGE + 0.04, width, 0.48) if len(drawn) > 1 else []
-        said = wrapped(_remark(result, drawn, bands=not many), width - 0.2, 0.86)
+        legend = legend_rows(list(named) if len(drawn) > 1 else [], EDGE + 0.04, width, 0.48)
+        said = wrap_words(_remark(result, drawn, bands=not many), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
-        panel = top + LINE * lines_of(places) + (0.06 if places else 0)
+        panel = top + legend.height + (0.06 if legend.labels else 0)
         high = min(max(0.55 * width, 1.2), 2.4)
-        sheet = Sheet(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
         axes = sheet.axes(LEFT, panel, width - LEFT - RIGHT, high)
         for one, look in zip(drawn, looks, strict=True):
             _curve(axes, one, look, band=not many)
         _finish(axes, result)
-        for (across, row), (label, look) in zip(places, named.items(), strict=False):
-            sheet.entry(across, top + (row + 0.5) * LINE, label, look, 0.3)
+        legend.draw(sheet, top, lambda i, left, middle: sheet.symbol(left, middle, list(named.values())[i], 0.3), 0.36)
         return sheet.finished(said)
 
 
@@ -67,7 +66,7 @@ def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -
     std = scale * np.array([getattr(row, f"{one.measure}_std") for row in one.sizes], dtype=float)
     axes.plot(m, mean, markersize=3, clip_on=False, zorder=3, **look)
     if band:
-        axes.fill_between(m, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0, zorder=1)
+        mean_band(axes, m, mean, std, look["color"])
 
 
 def _finish(axes: Axes, result: Subsets) -> None:
@@ -95,7 +94,7 @@ def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str
 
 
 def _labels(drawn: list[RoundSubsets]) -> list[str]:
-    """What tells the lines apart: the run, the round, or both."""
+    """Label the lines by what tells them apart: the run, the round, or both."""
     runs, rounds = {one.run for one in drawn}, {one.round for one in drawn}
     if len(runs) == 1:
         return [f"round {one.round}" for one in drawn]
@@ -107,21 +106,13 @@ def _looks(drawn: list[RoundSubsets]) -> list[dict[str, Any]]:
     runs = list(dict.fromkeys(one.run for one in drawn))
     rounds = list(dict.fromkeys(one.round for one in drawn))
     if len(runs) > 1:
-        return [_look(runs.index(one.run), rounds.index(one.round)) for one in drawn]
+        return [run_look(runs.index(one.run), rounds.index(one.round)) for one in drawn]
     if len(drawn) <= len(COLOURS):
-        return [_look(i, i) for i in range(len(drawn))]
+        return [run_look(i) for i in range(len(drawn))]
     import matplotlib
 
     shades = matplotlib.colormaps[SURFACE](np.linspace(0, 0.9, len(drawn)))
     return [{"color": tuple(shade), "linewidth": 0.8, "marker": "o"} for shade in shades]
-
-
-def _look(colour: int, dash: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[colour % len(COLOURS)],
-        "linestyle": DASHES[dash % len(DASHES)],
-        "marker": MARKERS[dash % len(MARKERS)],
-    }
 
 
 def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
@@ -133,6 +124,6 @@ def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
     if bands and any(row.error_std is not None for one in drawn for row in one.sizes):
         parts.append("bands: ±1 standard deviation over subsets, where there are several")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
-    parts.append(statistics_of(result.attrs, str(result.attrs.get("normalization_policy", ""))))
+        parts.append(describe_data(result.attrs))
+    parts.append(describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))))
     return "; ".join(filter(None, parts))

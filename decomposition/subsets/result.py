@@ -8,11 +8,11 @@ from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...results import Kept, Table, TableResult, number, truth
+from ...results import Serializable, Table, TableResult, number, truth
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 # Means of one error over different numbers of subsets differ by as much, relative to the largest error of 1.
@@ -20,7 +20,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class SizeRow(Kept):
+class SizeRow(Serializable):
     """Averages of ``m`` clients: over ``subsets`` of them, all there are where ``exhaustive``.
 
     ``error``: share misclassified, 0..1; ``loss``: mean cross-entropy in nats. ``std`` is over the subsets, ``stderr``
@@ -42,7 +42,7 @@ class SizeRow(Kept):
 
 
 @dataclass(frozen=True)
-class RoundSubsets(Kept):
+class RoundSubsets(Serializable):
     """One round of a run: C ``clients``, and a row a size, ascending.
 
     ``diverged``: the ids of the clients whose model holds a NaN or an infinity; so does every average with one of them,
@@ -57,7 +57,7 @@ class RoundSubsets(Kept):
 
     @property
     def measure(self) -> str:
-        """What is shown: the error, and the loss where the task has no error."""
+        """The measure that is shown: the error, and the loss where the task has no error."""
         without = all(isnan(row.error_mean) for row in self.sizes) and any(
             isfinite(row.loss_mean) for row in self.sizes
         )
@@ -110,7 +110,7 @@ class RoundSubsets(Kept):
 
 @dataclass(frozen=True)
 class Subsets(TableResult):
-    """How error and loss of an average depend on the number of models in it.
+    """Error and loss of an average by the number of models in it.
 
     ``weights`` is ``samples`` (p proportional to the clients' numbers of samples) or ``uniform``; ``attrs`` the
     provenance: data, split, samples, seed, subsets asked for, device, versions.
@@ -177,16 +177,6 @@ class Subsets(TableResult):
             for one in head["rounds"]
         )
         return cls(tuple(rounds), head["weights"], head["attrs"])
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Error against m, a line a round and a run, in bands of one standard deviation; ``width`` in inches.
-
-        Raises:
-            FedscopeError: there is no round to draw.
-        """
-        from .figure import draw_subsets
-
-        return draw_subsets(self, width, title)
 
     def summary(self) -> str:
         """Every round's error of one, of all, and how many are enough."""

@@ -1,17 +1,17 @@
-"""Which parameters clients disagree about, and which clients disagree alike."""
+"""Analysis: the parameters clients disagree about, and the clients that disagree alike."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from ...analysis.analysis import Prepared, Question, one, question
-from ...analysis.execution import Work
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round
 from ...checkpoints import FedscopeError
 from .result import Synergy
 
 
-@question
+@analysis
 def synergy(
     run: RunLike,
     *,
@@ -23,8 +23,8 @@ def synergy(
     similarity: Literal["model", "layer"] = "model",
     quantile: float | None = None,
     seed: int = 0,
-) -> Question[Synergy]:
-    """Which parameters the clients of a round disagree about, and whether clients with like labels disagree alike.
+) -> PreparedAnalysis[Synergy]:
+    """Find the parameters that a round's clients disagree about, and whether clients with like labels disagree alike.
 
     FedSA's diagnosis (high dispersion, micro-classes MIC, clusters MAC and their weights), whatever method trained the
     run; see :func:`~fedscope.decomposition.synergy.diagnosis.synergy` for the formulas and
@@ -61,8 +61,8 @@ def synergy(
     }
     Criteria(**criteria)  # refuses what is out of range before anything is read
 
-    def prepare() -> Prepared[Synergy]:
-        def compute(attrs: dict[str, Any], work: Work) -> Synergy:
+    def prepare() -> SettingsAndCompute[Synergy]:
+        def compute(attrs: dict[str, Any], work: Execution) -> Synergy:
             from .diagnosis import synergy
             from .label_agreement import with_labels
 

@@ -1,4 +1,4 @@
-"""Which parameters clients disagree about, and which clients disagree alike: FedSA's diagnosis of a round.
+"""FedSA's diagnosis of a round: the parameters clients disagree about, and the clients that disagree alike.
 
 Wang, Liao, Yuan and Zhang, "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, 2024.
 """

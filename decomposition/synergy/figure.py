@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar, heat_map, name_cells
-from ...plotting.layout import LINE, Sheet, wrapped
+from ...plotting.heatmaps import color_bar, heat_map, name_cells
+from ...plotting.layout import LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .figure_panels import cluster_colour, draw_maps, draw_tree, has_tree, height_of_maps, shown_masks
@@ -31,7 +31,7 @@ IDS = 30
 TREE, STRIP, NAMES, WIDE = 0.8, 0.1, 0.42, 5.5
 
 
-def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
     """Bars above, the matrix with its clients sorted by cluster and their dendrogram below; ``width`` in inches.
 
     Where the masks were kept, the micro-classes of the clients and the weights of the clusters follow.
@@ -56,7 +56,7 @@ def draw_synergy(result: Synergy, width: float = 3.5, title: str | None = None) 
         masks = shown_masks(result, order, of_maps[1])
         if masks is not None:
             after += height_of_maps(masks)
-        sheet = Sheet(width, after + LINE * len(said) + EDGE, title, EDGE)
+        sheet = FigureLayout(width, after + LINE * len(said) + EDGE, title, EDGE)
         wide = width - names - (0.85 if named else RIGHT)  # without what stands behind the bars
         _draw_shares(sheet.axes(names, top, wide, bars), result, named, wide, wide if named else 2 * bars)
         axes = sheet.axes(LEFT, matrix, side, side)
@@ -144,7 +144,7 @@ def _draw_similarity(axes: Axes, bar: Axes, result: Synergy, side: float) -> Non
         axes.set_yticks([])
     axes.set_xlabel("client")
     if result.high_share:
-        colour_bar(bar, image, "similarity", 5, steps=None)
+        color_bar(bar, image, "similarity", 5, steps=None)
     else:
         bar.set_axis_off()
 
@@ -179,7 +179,7 @@ def _remarks(result: Synergy, width: float) -> list[str]:
     said += [line for line in (broken(result, 6), by_definition(result)) if line]
     if "source" in result.attrs:
         said.append(literal(str(result.attrs["source"])))
-    return [row for line in said for row in wrapped(line, width - 2 * EDGE, 0.88)]
+    return [row for line in said for row in wrap_words(line, width - 2 * EDGE, 0.88)]
 
 
 def _short(count: int) -> str:

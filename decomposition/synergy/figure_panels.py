@@ -1,5 +1,5 @@
-"""How clients group by average linkage, their micro-classes in the entries of high dispersion, and the weights of their
-clusters. Drawing only."""
+"""Grouping of clients by average linkage, their micro-classes in the entries of high dispersion, and the weights of
+their clusters. Drawing only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import LEGIBLE, colour_bar, frame, heat_map, name_cells
-from ...plotting.layout import Sheet
+from ...plotting.heatmaps import LEGIBLE, color_bar, frame, heat_map, name_cells
+from ...plotting.layout import FigureLayout
 from ...plotting.style import COLOURS, GREY, SMALL, SURFACE
 from ...plotting.ticks import even
 from ...training.methods.shared.micro_classes import cluster_of
@@ -28,12 +28,12 @@ ROW, CLUSTER, LEAST, MOST, BETWEEN, BELOW, GAP, BAR = 0.075, 0.12, 0.42, 1.3, 0.
 
 
 def cluster_colour(s: int) -> str:
-    """Of the s-th cluster, counted from 0; black stays for what belongs to none."""
+    """The colour of the s-th cluster, counted from 0; black stays for what belongs to none."""
     return COLOURS[s % (len(COLOURS) - 1)]
 
 
 def has_tree(result: Synergy) -> bool:
-    """Whether there is anything to group: three clients, and pairs that are not all equally similar."""
+    """Tell whether there is anything to group: three clients, and pairs that are not all equally similar."""
     similarity = result.mean_similarity
     others = similarity[~np.eye(len(similarity), dtype=bool)]
     return len(similarity) >= 3 and bool(np.ptp(others) > 1e-12)
@@ -87,7 +87,7 @@ def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int)
 
 @dataclass(frozen=True, eq=False)
 class ShownMasks:
-    """What the maps show of the high entries.
+    """High entries as the maps show them.
 
     Attributes:
         mic: [K, m], its clients as in the matrix; alpha: [S, m].
@@ -115,7 +115,7 @@ def shown_masks(result: Synergy, order: Sequence[int], wide: float) -> ShownMask
 
 
 def shown_columns(count: int, most: int) -> np.ndarray:
-    """Which of so many columns a map shows: all, or evenly spaced ones.
+    """Choose the columns that a map shows: all, or evenly spaced ones.
 
     >>> shown_columns(3, 400).tolist(), shown_columns(9, 3).tolist()
     ([0, 1, 2], [0, 4, 8])
@@ -124,13 +124,13 @@ def shown_columns(count: int, most: int) -> np.ndarray:
 
 
 def height_of_maps(masks: ShownMasks) -> float:
-    """What both maps take, inches."""
+    """The height of both maps, inches."""
     rows, weights = _heights(masks)
     return rows + (BETWEEN + weights if weights else 0) + BELOW
 
 
 def draw_maps(
-    sheet: Sheet, masks: ShownMasks, top: float, across: tuple[float, float], classes: int, ends: Sequence[int]
+    sheet: FigureLayout, masks: ShownMasks, top: float, across: tuple[float, float], classes: int, ends: Sequence[int]
 ) -> None:
     """The MIC map, and the clusters' weights below it in the same columns.
 
@@ -172,7 +172,7 @@ def _draw_classes(axes: Axes, bar: Axes, mic: np.ndarray, classes: int) -> None:
     norm = BoundaryNorm(np.arange(0.5, classes + 1), classes)
     image = axes.imshow(mic, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
     frame(axes, bare=True)
-    numbers = colour_bar(bar, image, "MIC", 4, steps=None, integer=True, min_n_ticks=1).ax
+    numbers = color_bar(bar, image, "MIC", 4, steps=None, integer=True, min_n_ticks=1).ax
     numbers.minorticks_off()
     numbers.tick_params(length=0)
 
@@ -184,4 +184,4 @@ def _draw_weights(axes: Axes, bar: Axes, alpha: np.ndarray, high: float) -> None
         if high / len(alpha) >= 0.08:
             look: dict[str, Any] = {"color": cluster_colour(s), "fontsize": SMALL, "ha": "right", "va": "center"}
             axes.text(-0.012, s, str(s + 1), transform=axes.get_yaxis_transform(), **look)
-    colour_bar(bar, image, "α", 2, quarters=True)
+    color_bar(bar, image, "α", 2, quarters=True)

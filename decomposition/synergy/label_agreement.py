@@ -1,4 +1,4 @@
-"""Whether clients that disagree alike are those with like labels: clusters and similarities against label counts."""
+"""Agreement of synergy with labels: clusters and similarities against label counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...results import Kept
+from ...results import Serializable
 from ...training.methods.shared.micro_classes import Clusters, cluster_of
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ FEW = 5
 
 
 @dataclass(frozen=True)
-class LabelAgreement(Kept):
-    """How clusters and similarities of K clients go with their labels; None where a number does not exist.
+class LabelAgreement(Serializable):
+    """Agreement of clusters and similarities of K clients with their labels; None where a number does not exist.
 
     Attributes:
         label_sets: how many different sets of labels the clients have.
@@ -121,7 +121,7 @@ def with_labels(result: Synergy, label_counts: npt.NDArray[np.int64], seed: int)
 
 
 def label_words(result: Synergy) -> str:
-    """What clusters and similarities of a diagnosis have to do with labels, in words."""
+    """Describe what clusters and similarities of a diagnosis have to do with labels."""
     labels = result.attrs.get("labels")
     if labels is None:
         return "labels: the run has no partition.h5, so nothing is known of them"
@@ -201,5 +201,5 @@ def _no_rand(result: Synergy, sets: int) -> str:
 
 
 def _p(value: float, least: float | None) -> str:
-    """With so few clients that it matters, also the least that is possible."""
+    """Write a p value; with so few clients that it matters, also the least that is possible."""
     return f"p = {value:.2g}" + ("" if least is None else f", least possible {least:.2g}")

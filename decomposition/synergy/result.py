@@ -1,4 +1,4 @@
-"""A diagnosis of synergy at rest."""
+"""The stored result of a synergy diagnosis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...training.methods.shared.micro_classes import Clusters, cluster_of
 from .label_agreement import label_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class LayerSynergy:
 
 @dataclass(frozen=True, eq=False)
 class Synergy(ArrayResult):
-    """Which parameters K clients disagree about, and which clients disagree alike; made by ``synergy``.
+    """Parameters that K clients disagree about, and clients that disagree alike; made by ``synergy``.
 
     Attributes:
         client_ids: of the rows, [K].
@@ -181,16 +181,8 @@ class Synergy(ArrayResult):
             attrs=attrs,
         )
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The share of high entries of each layer above the clients' similarities, their clusters outlined, and the
-        dendrogram of the same similarities; with the masks, the micro-classes and the clusters' weights too. ``width``
-        in inches."""
-        from .figure import draw_synergy
-
-        return draw_synergy(self, width, title)
-
     def summary(self) -> str:
-        """What is high, which clients go together, what is left out, and what that has to do with their labels."""
+        """Describe what is high, which clients go together, what is left out, and what that has to do with labels."""
         high = sum(layer.high_count for layer in self.layers)
         every = sum(layer.entries for layer in self.layers)
         share = f"{high:,} of {every:,} parameters of high dispersion ({100 * self.high_share:.2g} %)"
@@ -234,7 +226,8 @@ class Synergy(ArrayResult):
 
 
 def broken(result: Synergy, most: int) -> str:
-    """Which clients diverged and which layers, at most so many by name, are left out; "" where everything is finite."""
+    """Describe the clients that diverged and the layers that, at most so many by name, are left out; "" where
+    everything is finite."""
     ids, layers = result.diverged, result.not_finite
     if not ids and not layers:
         return ""
@@ -247,14 +240,14 @@ def broken(result: Synergy, most: int) -> str:
 
 
 def by_definition(result: Synergy) -> str:
-    """What would be so whatever two clients are; "" for more of them."""
+    """Describe what would be so whatever two clients are; "" for more of them."""
     if len(result.client_ids) != 2 or not result.high_share:
         return ""
     return "two clients: (w₁ − μ)² = (w₂ − μ)² always, so their similarity is 1 by definition"
 
 
 def _groups(result: Synergy) -> str:
-    """Which clients go together."""
+    """Describe the clients that go together."""
     ids = result.client_ids
     if not result.high_share:
         return "nothing is of high dispersion, so clients form no clusters"

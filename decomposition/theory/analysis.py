@@ -1,4 +1,4 @@
-"""Whether Lemma 1 and Theorem 2 of model averaging show in a recorded run."""
+"""Analysis: Lemma 1 and Theorem 2 of model averaging on a recorded run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds, said
-from ...analysis.settings import Measured, Source, at_least, chosen
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, said
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.compute import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
@@ -31,7 +31,7 @@ COMPARED = ("standardised", "data_accepted", "recorded_numbers")
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 
 
-@question
+@analysis
 def theory(
     run: RunLike,
     *,
@@ -42,9 +42,9 @@ def theory(
     dimension: int = 1024,
     draws: str | int = "local:4",
     outputs: Literal["probabilities", "logits"] = "probabilities",
-    **measured: Unpack[Measured],
-) -> Question[Theory]:
-    """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Theory]:
+    """Test whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
 
     Lemma 1: averaging weights is averaging outputs up to O(Δ²), Δ the clients' greatest distance from their mean; over
     rounds, and for one round's clients drawn towards their mean. Theorem 2: a client's variance is that of equation 3,
@@ -62,14 +62,14 @@ def theory(
         dimension: to which gradients are projected.
         draws: replays whose variance is compared with Theorem 2's, ``local:R`` or R, or ``none``.
         outputs: which outputs f(x) of a client are averaged and compared.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is of Lemma 1 and ``train``; ``seed``
-            draws the subsets and the projection; ``precision`` is ``float32``.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is of Lemma 1 and ``train``;
+            ``seed`` draws the subsets and the projection; ``precision`` is ``float32``.
 
     Raises:
         FedscopeError: rounds without clients; a run without a partition, or one whose training cannot be replayed;
             data that the run was not trained on; a client without a sample in the kernel.
     """
-    source = Source.of("train", measured)
+    source = EvaluationConfig.of("train", measured)
     if source.precision != "float32":
         raise FedscopeError(
             f"--precision {source.precision} cannot see a gap that falls to nothing, which is measured in float64; "
@@ -78,25 +78,14 @@ def theory(
     at_least("kernel-samples", kernel_samples, 1)
     at_least("dimension", dimension, 1)
     chosen("outputs", outputs, ("probabilities", "logits"))
-    (opened,), (asked,) = asked_of(run, rounds)
-    words, have = asked or "all", rounds_with_clients(opened)
-    numbers = parse_rounds(words, have if have and words.strip() == "all" else opened.rounds, str(opened.path))
-    for number in numbers:
-        recorded_clients(opened, number, start=False)
-    shrunk = some_rounds(said(shrink), numbers, have, "--shrink", opened)
-    if not set(shrunk) <= set(numbers):
-        missing = min(set(shrunk) - set(numbers))
-        raise FedscopeError(f"--shrink {said(shrink)}: round {missing} is not asked for by --rounds")
-    kernels = some_rounds(said(kernel), numbers, have, "--kernel", opened)
+    (opened,), (asked,) = resolve_runs(run, rounds)
+    words = asked or "all"
+    numbers, shrunk, kernels = rounds_of(opened, words, said(shrink), said(kernel))
     count = replays(draws) if kernels else 0
     refuse_unfit(opened, source.split, kernels, count)
-    held: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for number in kernels:  # refused now, not after Lemma 1
-        recorded_clients(opened, number)
-        ids = opened.round(number).client_ids
-        held[number] = kernel_rows(opened.partition, ids, kernel_samples, source.seed, number)
+    held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
 
-    def prepare() -> Prepared[Theory]:
+    def prepare() -> SettingsAndCompute[Theory]:
         first = opened.round(numbers[0])
         posed = resolve_models([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
         read_as(posed.module, opened)
@@ -112,7 +101,7 @@ def theory(
         }
         tasks = Tasks(opened, posed, samples, held, settings, source.compute, source.seed)
 
-        def compute(attrs: dict[str, Any], work: Work) -> Theory:
+        def compute(attrs: dict[str, Any], work: Execution) -> Theory:
             with work.store({**settings, "prediction": "equation 3"}, "rounds", "shrink", "kernel") as store:
                 asked = [tasks.gaps(t, way) for t in numbers for way in SHRINK if way == "recorded" or t in shrunk]
                 gaps = work.each("gaps of Lemma 1", asked, store)
@@ -133,7 +122,7 @@ def theory(
 
 @dataclass(frozen=True)
 class Tasks:
-    """What is measured of each round.
+    """Measurements of each round.
 
     Attributes:
         samples: of Lemma 1.
@@ -151,7 +140,7 @@ class Tasks:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What models are measured by."""
+        """The settings by which models are measured."""
         return {name: self.settings[name] for name in ("outputs",)} | {"compute": self.compute}
 
     def of_kernel(self, number: int) -> Samples:
@@ -159,7 +148,7 @@ class Tasks:
         train, rows = self.posed.dataset.samples("train"), self.held[number][0]
         return replace(train, x=train.x[rows], y=train.y[rows], indices=rows)
 
-    def gaps(self, number: int, way: str) -> Task[Gaps]:
+    def gaps(self, number: int, way: str) -> WorkUnit[Gaps]:
         """The gap of a round as recorded, or those of its shrunk clients."""
 
         def measure(report: Report) -> Gaps:
@@ -169,9 +158,9 @@ class Tasks:
             asked = {"round": number, "shrink": SHRINK[way], **self.how, "progress": report}
             return Gaps(locality_gaps(self.posed.module, self.samples, cohort.clients(), cohort.weights, **asked))
 
-        return Task(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))
+        return WorkUnit(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))
 
-    def bounds(self, number: int) -> Task[Bounds]:
+    def bounds(self, number: int) -> WorkUnit[Bounds]:
         """The clients of a round in Theorem 2, of the model they were sent."""
         how = {"dimension": self.settings["dimension"], "seed": self.seed, "compute": self.compute}
         rows, members = self.held[number]
@@ -184,9 +173,9 @@ class Tasks:
             kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
             return Bounds(client_bounds(kernel, members, round_.client_ids, round=number))
 
-        return Task(f"{number} kernel", Bounds, measure, len(rows))
+        return WorkUnit(f"{number} kernel", Bounds, measure, len(rows))
 
-    def replays(self, number: int, count: int, cost: Replays) -> Task[Spread]:
+    def replays(self, number: int, count: int, cost: Replays) -> WorkUnit[Spread]:
         """The variances of a round's clients over replays of their local training."""
 
         def measure(report: Report) -> Spread:
@@ -197,13 +186,13 @@ class Tasks:
             cohort = replayer.local_draws(number, count, cost.watch(number, report))
             return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
 
-        return Task(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
+        return WorkUnit(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
 
 
 def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
-    """What FedSWA's bound needs of a run that one of FedSWA's halves trained: the fewest and the most local steps of a
-    client in these rounds, and how many rounds there are up to the last. Nothing of other runs, and where a program did
-    not record the steps."""
+    """Collect what FedSWA's bound needs of a run that one of FedSWA's halves trained: the fewest and the most local
+    steps of a client in these rounds, and how many rounds there are up to the last. Nothing of other runs, and where a
+    program did not record the steps."""
     if run.config is None:
         return {}
     from ...training import config_at
@@ -216,6 +205,34 @@ def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
         return {}
     steps = np.concatenate([run.round(number).client_steps for number in rounds])
     return {"fedswa": {"steps": [int(steps.min()), int(steps.max())], "rounds": rounds[-1]}}
+
+
+def rounds_of(run: Run, words: str, shrink: str | None, kernel: str | None) -> tuple[list[int], list[int], list[int]]:
+    """The rounds of Lemma 1, those whose clients are shrunk, and those of Theorem 2.
+
+    Raises:
+        FedscopeError: rounds that there are not, or without clients; one to shrink that is not of Lemma 1.
+    """
+    have = rounds_with_clients(run)
+    numbers = parse_rounds(words, have if have and words.strip() == "all" else run.rounds, str(run.path))
+    for number in numbers:
+        recorded_clients(run, number, start=False)
+    shrunk = some_rounds(shrink, numbers, have, "--shrink", run)
+    if not set(shrunk) <= set(numbers):
+        missing = min(set(shrunk) - set(numbers))
+        raise FedscopeError(f"--shrink {shrink}: round {missing} is not asked for by --rounds")
+    return numbers, shrunk, some_rounds(kernel, numbers, have, "--kernel", run)
+
+
+def rows_of(run: Run, number: int, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The samples of a round's kernel, by their places in the train split, and whose they are: found before anything is
+    measured, so that what cannot be is refused before Lemma 1.
+
+    Raises:
+        FedscopeError: a round without the model that its clients were sent; a client without a sample.
+    """
+    recorded_clients(run, number)
+    return kernel_rows(run.partition, run.round(number).client_ids, samples, seed, number)
 
 
 def some_rounds(text: str | None, asked: Sequence[int], have: Sequence[int], option: str, run: Run) -> list[int]:
@@ -254,7 +271,7 @@ def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> No
         )
 
 
-def samples_of(posed: ResolvedModels, run: Run, source: Source, kernels: Sequence[int]) -> Samples:
+def samples_of(posed: ResolvedModels, run: Run, source: EvaluationConfig, kernels: Sequence[int]) -> Samples:
     """The samples of Lemma 1.
 
     Raises:

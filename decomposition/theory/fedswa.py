@@ -29,7 +29,7 @@ def bound_factor(steps: int, rounds: int) -> float:
 
 
 def said_of_bound(steps: tuple[int, int], rounds: int) -> str:
-    """What a result says of it, for the fewest and the most steps of a client.
+    """Describe the bound, for the fewest and the most steps of a client.
 
     >>> said_of_bound((2, 2), 4)  # doctest: +ELLIPSIS
     "FedSWA's c̃ = 1 + (2 + 1/(K T))^(K−1)/T is 1.53 for K = 2 and T = 4 (known from notes on the paper, ...

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
-from ...plotting.style import GREY, SMALL, SURFACE, measured_on, paper_style, word_of
+from ...plotting.heatmaps import color_bar
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import GREY, SMALL, SURFACE, describe_data, paper_style, word_of
 from ...plotting.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, Correlation
@@ -45,21 +45,21 @@ USED = 0.88
 
 
 @dataclass(frozen=True)
-class Colours:
+class RoundColours:
     """A colour a round, from the first to the last."""
 
     first: int
     last: int
 
     @classmethod
-    def of(cls, result: Theory) -> Colours:
-        """Of all rounds in a result."""
+    def of(cls, result: Theory) -> RoundColours:
+        """Take the range of all rounds in a result."""
         rounds = [*(gap.round for gap in result.gaps), *(bound.round for bound in result.bounds)] or [1]
         return cls(min(rounds), max(rounds))
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one."""
+        """True if there is more than one."""
         return self.last > self.first
 
     def __call__(self, round: int) -> Any:
@@ -72,7 +72,7 @@ class Colours:
         from matplotlib.colors import Normalize
 
         shown = ScalarMappable(Normalize(self.first, self.last), self._map())
-        colour_bar(axes, shown, "round", 4, integer=True, labelpad=2)
+        color_bar(axes, shown, "round", 4, integer=True, labelpad=2)
 
     def _map(self) -> Any:
         import matplotlib
@@ -81,7 +81,7 @@ class Colours:
         return ListedColormap(matplotlib.colormaps[SURFACE](np.linspace(0, USED, 256)))
 
 
-def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
     """The figure of a result, ``width`` in inches.
 
     Above: the gap against Δ², both logarithmic; discs are rounds, coloured from the first to the last, the dashed line
@@ -93,27 +93,25 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
         [name for name in names if any(getattr(one, name) is not None for one in result.bounds)]
         for names in (VARIANCES, PREDICTIONS)
     )
-    colours = Colours.of(result)
+    colours = RoundColours.of(result)
     with paper_style(width):
-        legend = _legend_of(result)
-        remark = wrapped(_remark(result), width - 0.16, 0.87)
+        entries = _legend_of(result)
+        remark = wrap_words(_remark(result), width - 0.16, 0.87)
         columns = 1 if width < NARROW else max(1, len(against))
         panels = [(name, prediction) for name in shown for prediction in against]
         high = TITLE + VARIANCE + TWO_LINES
-        top = EDGE + (0.2 if title else 0.02) + LINE * len(legend) + 0.05
+        first = EDGE + (0.2 if title else 0.02)
+        top = first + LINE * len(entries) + 0.05
         height = top + GAPS + LABELS + len(panels) // columns * high + 0.06 + LINE * len(remark) + EDGE
-        sheet = Sheet(width, height, title)
+        sheet = FigureLayout(width, height, title)
         bar = BAR + NUMBERS + 0.06 if colours.several else 0.0
         wide = width - LEFT - RIGHT - bar
         _draw_gaps(sheet.axes(LEFT, top, wide, GAPS), result, colours, (wide, GAPS))
         if colours.several:
             colours.bar(sheet.axes(LEFT + wide + 0.06, top, BAR, GAPS))
         begin = 0.12 if width < NARROW else LEFT + 0.05
-        for row, (mark, words) in enumerate(legend):
-            at = top - 0.05 - LINE * (len(legend) - row - 0.5)
-            inside = "white" if mark == "s" else GREY
-            sheet.key(begin, at, {"color": GREY, "marker": mark, "markersize": 3.2, "markerfacecolor": inside})
-            sheet.text(begin + 0.1, at, words.replace("-", "−"), fontsize=SMALL)
+        legend = legend_rows([words.replace("-", "−") for words, _ in entries], begin, 0.0, 0.1)  # a row each
+        legend.draw(sheet, first, lambda i, left, middle: sheet.symbol(left, middle, entries[i][1]), 0.1)
         each = (width - LEFT - RIGHT - BETWEEN * (columns - 1)) / columns
         for i, (name, prediction) in enumerate(panels):
             row, column = divmod(i, columns)
@@ -126,19 +124,20 @@ def draw_theory(result: Theory, width: float = 3.5, title: str | None = None) ->
         return sheet.finished(remark, 0.08)
 
 
-def _legend_of(result: Theory) -> list[tuple[str, str]]:
-    """A marker and its words."""
+def _legend_of(result: Theory) -> list[tuple[str, dict[str, Any]]]:
+    """Words, and how their marker looks."""
     slope = result.slope
     words = f"rounds: slope {slope.value:.2f} ± {slope.stderr:.2f} (dashed)" if slope else "rounds"
-    entries = [("o", words)]
+    look: dict[str, Any] = {"color": GREY, "markersize": 3.2}
+    entries = [(words, {**look, "marker": "o"})]
     for number, path in result.shrunk.items():
         steps = local_slopes(path)
         ending = f": slope → {steps[-1]:.2f}" if steps else ""
-        entries.append(("s", f"round {number} shrunk{ending}"))
+        entries.append((f"round {number} shrunk{ending}", {**look, "marker": "s", "markerfacecolor": "white"}))
     return entries
 
 
-def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float, float]) -> None:
+def _draw_gaps(axes: Axes, result: Theory, colours: RoundColours, inches: tuple[float, float]) -> None:
     """The gap against Δ², both logarithmic: rounds, the line fitted to them, shrunk clients.
 
     ``inches`` of the axes decide on how many numbers they have.
@@ -169,7 +168,7 @@ def _draw_gaps(axes: Axes, result: Theory, colours: Colours, inches: tuple[float
         _logarithmic(axis, int(room))
 
 
-def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, colours: Colours) -> None:
+def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, colours: RoundColours) -> None:
     """Each client's variance against a prediction, of the Gaussian process with its upper bound as a dash; the
     correlation of every round where they are few."""
     unit = "K" if variance == "gp_variance" else f"{word_of(result.attrs, 'outputs', 'outputs')}²"
@@ -177,11 +176,11 @@ def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, c
     drawn = [client for client in result.bounds if getattr(client, variance) is not None]
     bounded = drawn if variance == "gp_variance" else []
     # of all, so that the panels of a row have one scale
-    scaled, y_unit = _scaled(
+    scaled, y_unit = _scale(
         [*(getattr(client, variance) for client in drawn), *(client.bound for client in bounded)], unit
     )
     there = [getattr(client, prediction) is not None for client in drawn]
-    across, x_unit = _scaled([getattr(client, prediction) for client in _where(there, drawn)], x_unit)
+    across, x_unit = _scale([getattr(client, prediction) for client in _where(there, drawn)], x_unit)
     for client, x, y in zip(_where(there, bounded), across, _where(there, scaled[len(drawn) :]), strict=False):
         axes.plot(x, y, "_", color=colours(client.round), markersize=4.5, markeredgewidth=0.9, label="_bound")
     look: dict[str, Any] = {"markersize": 3.4, "markeredgecolor": "white", "markeredgewidth": 0.3}
@@ -205,11 +204,11 @@ def _pearson(one: Correlation) -> float:
 
 
 def _where(there: Sequence[bool], values: Sequence[Any] | np.ndarray) -> list[Any]:
-    """Of the clients that have what is drawn."""
+    """Select the values of the clients that have what is drawn."""
     return list(compress(values, there))
 
 
-def _scaled(values: list[float], unit: str) -> tuple[np.ndarray, str]:
+def _scale(values: list[float], unit: str) -> tuple[np.ndarray, str]:
     """Values between 0.1 and 100, and their unit with the power of ten that was taken out."""
     every = np.array(values, dtype=np.float64)
     power = power_of_ten(every, 1)
@@ -228,7 +227,7 @@ def _remark(result: Theory) -> str:
     for why, count in left_out(result.rounds).items():
         parts.append(f"{count} of {len(result.rounds)} rounds left out ({why})")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     if result.bounds:
         dimension, size = result.attrs.get("dimension"), result.attrs.get("parameters")
         projected = f", gradients in {dimension:,} dimensions" if dimension and size and dimension < size else ""

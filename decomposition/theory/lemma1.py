@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...results import Kept
+from ...results import Serializable
 
 # A gap below this share of the outputs' own size is rounding: float64 keeps 1e-16, and layers add to it.
 ROUNDING = 1e-12
@@ -16,7 +16,7 @@ FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Gap(Kept):
+class Gap(Serializable):
     """The gap of Lemma 1 for one cohort, as recorded (``shrink`` 1) or with its clients drawn towards their mean.
 
     ``gap`` = √(E_D ‖WENS(x) − f_FMA(x)‖²) and ``scale`` = √(E_D ‖f_FMA(x)‖²), in units of the outputs; ``distance`` =
@@ -37,24 +37,24 @@ class Gap(Kept):
 
     @property
     def finite(self) -> bool:
-        """Whether the gap and Δ are numbers: where training diverged, they are nan or infinite."""
+        """True if the gap and Δ are numbers: where training diverged, they are nan or infinite."""
         return bool(np.isfinite([self.gap, self.distance]).all())
 
     @property
     def counts(self) -> bool:
-        """Whether it has a place in a fit of logarithms: clients that differ, a finite gap above rounding."""
+        """True if it has a place in a fit of logarithms: clients that differ, a finite gap above rounding."""
         return self.finite and self.distance > 0 and self.gap > ROUNDING * self.scale
 
 
 @dataclass(frozen=True)
-class Gaps(Kept):
+class Gaps(Serializable):
     """The gaps of one cohort, one for every ε."""
 
     gaps: tuple[Gap, ...]
 
 
 def left_out(gaps: Sequence[Gap]) -> dict[str, int]:
-    """How many gaps are in no fit, by the reason; none where all are."""
+    """Count the gaps that are in no fit, by the reason; none where all are."""
     broken = sum(not one.finite for one in gaps)
     small = sum(not one.counts for one in gaps) - broken
     every = {"clients alike, or rounding": small, "not finite: training diverged": broken}
@@ -62,7 +62,7 @@ def left_out(gaps: Sequence[Gap]) -> dict[str, int]:
 
 
 def without_gaps(gaps: Sequence[Gap]) -> str:
-    """What to say where there is no gap to show: whether one is too small or training diverged.
+    """Say why there is no gap to show: whether one is too small or training diverged.
 
     >>> without_gaps([Gap(3, 1.0, float("nan"), 1.0, 1.0, 1.0)]), without_gaps([Gap(3, 1.0, 0.0, 0.0, 0.0, 1.0)])
     ('no finite gap: training diverged', 'no gap above rounding')

@@ -1,4 +1,4 @@
-"""What the clients' outputs say: how far their average is from the output of averaged weights (Lemma 1), and how they
+"""Outputs of clients: how far their average is from the output of averaged weights (Lemma 1), and how they
 vary over replays of local training (beside Theorem 2)."""
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.compute import CPU, Compute, run_in_workers
-from ...evaluation.copies import copied
 from ...evaluation.evaluator import default_batch
 from ...evaluation.model_replica import Replica
+from ...evaluation.module_copy import copy_module
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...evaluation.validation import refuse_shapeless, try_out
@@ -77,7 +77,7 @@ def locality_gaps(
     _refuse_unfit(module, clients, p, round)
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
-    make = partial(Replica, copied(module).double(), compute)
+    make = partial(Replica, copy_module(module).double(), compute)
     first = make()
     x = first.prepare(samples.x)
     try_out(first, [(samples, x, samples.y.to(first.device))])

@@ -16,7 +16,7 @@ from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
 #: what a variance is compared with, and what the paper has to do with it
@@ -38,7 +38,7 @@ def _count(text: str) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Theory(TableResult):
-    """What a recorded run says of Lemma 1 and of Theorem 2.
+    """Lemma 1 and Theorem 2 on a recorded run.
 
     ``gaps`` as recorded, one a round, and of some rounds also with shrunk clients; ``bounds``, the clients of the
     rounds of Theorem 2. ``attrs`` is the provenance: split, data, outputs, draws, dimension, ridge, seed, device,
@@ -77,12 +77,12 @@ class Theory(TableResult):
 
     @property
     def slope(self) -> Slope | None:
-        """Over rounds; None for fewer than three that count."""
+        """The slope over rounds; None for fewer than three that count."""
         return fit_slope(self.rounds)
 
     @property
     def shrunk(self) -> dict[int, tuple[Gap, ...]]:
-        """By round, the gaps of its shrunk clients, from ε = 1 on."""
+        """The gaps of shrunk clients by round, from ε = 1 on."""
         shrunk = sorted({one.round for one in self.gaps if one.shrink != 1})
         return {
             number: tuple(sorted((one for one in self.gaps if one.round == number), key=lambda one: -one.shrink))
@@ -97,8 +97,8 @@ class Theory(TableResult):
 
     @cached_property  # counting the orders of nine clients takes a second
     def correlations(self) -> tuple[Correlation, ...]:
-        """Of each variance with equation 3, MMD² alone and the first term alone, for every round of Theorem 2; those
-        that exist."""
+        """The correlations of each variance with equation 3, MMD² alone and the first term alone, for every round of
+        Theorem 2; those that exist."""
         every = (
             correlate(bounds, variance, prediction)
             for bounds in self.by_round.values()
@@ -114,7 +114,7 @@ class Theory(TableResult):
 
     @property
     def fedswa(self) -> dict[str, Any] | None:
-        """Of a run of FedSWA or FedMoSWA the fewest and the most ``steps`` of a client in a round, its ``rounds``, and
+        """For a run of FedSWA or FedMoSWA the fewest and the most ``steps`` of a client in a round, its ``rounds``, and
         the factor c̃ of each (:func:`~fedscope.decomposition.theory.fedswa.bound_factor`); None of other runs."""
         counted = self.attrs.get("fedswa")
         if counted is None:
@@ -178,13 +178,6 @@ class Theory(TableResult):
             head["attrs"],
         )
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The gap against Δ², above the variances against equation 3, MMD² alone and its first term; ``width`` in
-        inches."""
-        from .figure import draw_theory
-
-        return draw_theory(self, width, title)
-
     def summary(self) -> str:
         """A line of Lemma 1, with slopes, and one a round and variance of Theorem 2, with correlations and their
         numbers of clients."""
@@ -210,15 +203,15 @@ class Theory(TableResult):
                 lines.append(
                     f"{self.run}@{round_}, Theorem 2, {whose}{NAMES[name]} variance "
                     + self._against(round_, name)
-                    + (_bounded(bounds) if name == "gp_variance" else "")
+                    + (_bounds_words(bounds) if name == "gp_variance" else "")
                 )
         if (known := self.fedswa) is not None:
             lines.append(f"{self.run}, {said_of_bound((known['steps'][0], known['steps'][-1]), known['rounds'])}")
         return "\n".join(lines)
 
     def _against(self, round_: int, variance: str) -> str:
-        """How equation 3, its reading and its first term order the clients of a round, compared with one of their
-        variances."""
+        """Describe how equation 3, its reading and its first term order the clients of a round, compared with one of
+        their variances."""
         bounds = self.by_round[round_]
         broken = [one.client for one in bounds if not isfinite(getattr(one, variance) * one.predicted)]
         if broken:
@@ -250,13 +243,14 @@ class Theory(TableResult):
 
 
 def _sizes(bounds: Sequence[ClientBound]) -> str:
-    """How many samples the clients have in the kernel: where these differ, equation 3 and its first term do."""
+    """Describe how many samples the clients have in the kernel: where these differ, equation 3 and its first term
+    do."""
     least, most = (pick(one.samples for one in bounds) for pick in (min, max))
     return f"n_k {least}" if least == most else f"n_k {least} to {most}"
 
 
-def _bounded(bounds: Sequence[ClientBound]) -> str:
-    """How far the bound that holds for any kernel is from the Gaussian process's variance."""
+def _bounds_words(bounds: Sequence[ClientBound]) -> str:
+    """Describe how far the bound that holds for any kernel is from the Gaussian process's variance."""
     ratios = [one.bound / one.gp_variance for one in bounds if one.gp_variance > 0 and isfinite(one.bound)]
     if not ratios:
         return ""

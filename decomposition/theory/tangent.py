@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.compute import CPU, Compute, run_in_workers
-from ...evaluation.copies import copied
 from ...evaluation.model_replica import FlatModule
-from ...evaluation.trained import trained_parameters
+from ...evaluation.module_copy import copy_module
+from ...evaluation.trainable_parameters import trained_parameters
 from ...evaluation.validation import refuse_shapeless
 
 # Samples a worker takes at a time: often enough to say how far it is.
@@ -72,7 +72,7 @@ def tangent_kernel(
         raise FedscopeError(f"the model of the kernel does not fit the module: {difference}")
     size = model.layout.size
     sketch = None if dimension >= size else _sketch(size, dimension, seed)
-    double = copied(module).double()
+    double = copy_module(module).double()
 
     def make() -> _Gradients:
         return _Gradients(double, model, sketch, min(dimension, size), compute)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...results import Kept
+from ...results import Serializable
 from ...training.data.membership import Members
 
 #: of the mean of K(x, x) over D: added to the diagonal of K_kk, the same for every client
@@ -28,7 +28,7 @@ COUNTED = 9
 
 
 @dataclass(frozen=True)
-class ClientBound(Kept):
+class ClientBound(Serializable):
     """One client of a round in Theorem 2; K is the kernel, D the samples it was taken on.
 
     `samples` n_k, those of D that are the client's; `diagonal` λ_k of the paper, the mean of K(x, x) over D_k;
@@ -56,13 +56,13 @@ class ClientBound(Kept):
 
 
 @dataclass(frozen=True)
-class Bounds(Kept):
+class Bounds(Serializable):
     """The clients of one round."""
 
     clients: tuple[ClientBound, ...]
 
     def with_replays(self, spread: Spread | None) -> tuple[ClientBound, ...]:
-        """The same with their variances over replays, where there are any."""
+        """Add the variances over replays, where there are any."""
         if spread is None:
             return self.clients
         pairs = zip(self.clients, spread.variances.tolist(), strict=True)
@@ -70,7 +70,7 @@ class Bounds(Kept):
 
 
 @dataclass(frozen=True, eq=False)
-class Spread(Kept):
+class Spread(Serializable):
     """The variances of one round's clients over replays, [K]."""
 
     variances: npt.NDArray[np.float64]
@@ -221,7 +221,7 @@ def posterior_variance(kernel: np.ndarray, own: np.ndarray, ridge: float) -> np.
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of the `variance` of that name with the `prediction` of that name, over the `clients` of a round.
+    """Correlation of the `variance` of that name with the `prediction` of that name, over the `clients` of a round.
 
     `pearson` r with its 95 % interval `low`, `high` (Fisher's z), and Spearman's rank correlation with its two-sided
     p-value `spearman_p`: the share of all orders of the clients, counted up to nine clients, from ten on by the t

@@ -1,22 +1,22 @@
-"""Whether clients go the same way."""
+"""Analysis: the angles between clients' updates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import Part, Question, Ready, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...checkpoints.errors import spans
 from .angles import RoundUpdates
 from .result import ClientUpdates, Updates
 
 
-@question
-def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Question[Updates]:
-    """Whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
+@analysis
+def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> PreparedAnalysis[Updates]:
+    """Measure whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
 
     An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated. Rounds
     whose models were not recorded are told from sketches (``record.sketch``), and the error is said. See
@@ -30,13 +30,13 @@ def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Ques
     Raises:
         FedscopeError: rounds without clients or the model they were sent, or with one client.
     """
-    opened, asked_rounds = asked_of(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds)
     words = [said or "all" for said in asked_rounds]
     asked = [rounds_of(run, said) for run, said in zip(opened, words, strict=True)]
     notes = [note for run, said, own in zip(opened, words, asked, strict=True) for note in left_out(run, said, own)]
     ends = [f".{run.name}" if len(opened) > 1 else "" for run in opened]
     parts = (_part(run, own, end) for run, own, end in zip(opened, asked, ends, strict=True))
-    return Question(
+    return PreparedAnalysis(
         opened[0].path / "figures",
         f"updates-{'-'.join([*(run.name for run in opened[1:]), slug(words[0])])}",
         tuple(parts),
@@ -45,11 +45,11 @@ def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Ques
     )
 
 
-def _part(run: Run, numbers: Sequence[int], end: str) -> Part[ClientUpdates]:
+def _part(run: Run, numbers: Sequence[int], end: str) -> Step[ClientUpdates]:
     """One run's result."""
     settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers)}
 
-    def task(number: int) -> Task[RoundUpdates]:
+    def task(number: int) -> WorkUnit[RoundUpdates]:
         def measure(report: Report) -> RoundUpdates:
             from .angles import geometry, sketched_products, update_products
 
@@ -60,14 +60,14 @@ def _part(run: Run, numbers: Sequence[int], end: str) -> Part[ClientUpdates]:
                 products, k = sketched_products(round_)
             return geometry(products, round_.weights, number=number, client_ids=round_.client_ids, sketch=k)
 
-        return Task(str(number), RoundUpdates, measure, run.layout.size)
+        return WorkUnit(str(number), RoundUpdates, measure, run.layout.size)
 
-    def compute(attrs: list[dict[str, Any]], work: Work) -> list[ClientUpdates]:
+    def compute(attrs: list[dict[str, Any]], work: Execution) -> list[ClientUpdates]:
         with work.store(settings, *ROUNDS) as store:
             rounds = work.each(f"updates of {run.name}", map(task, numbers), store)
         return [ClientUpdates(tuple(rounds), attrs[0])]
 
-    return Part(ClientUpdates, lambda: Ready([settings], compute), (end,))
+    return Step(ClientUpdates, lambda: PreparedStep([settings], compute), (end,))
 
 
 def rounds_of(run: Run, rounds: str) -> list[int]:
@@ -109,7 +109,7 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
 
 
 def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
-    """What ``all`` does not take though clients were recorded."""
+    """Describe what ``all`` does not take though clients were recorded."""
     alone = [t for t in _recorded(run) if t not in taken] if rounds.strip() == "all" else []
     if not alone:
         return []
@@ -123,5 +123,5 @@ def _recorded(run: Run) -> list[int]:
 
 
 def has_models(round_: Round) -> bool:
-    """Whether updates can be made of a round's models."""
+    """Tell whether updates can be made of a round's models."""
     return round_.has_clients and "start" in round_.models

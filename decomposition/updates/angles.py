@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import Piece, Round, read_pieces
+from ...checkpoints import ColumnChunk, Round, read_chunks
 from ...evaluation.compute import CPU, Compute, run_in_workers
-from ...results import Kept
+from ...results import Serializable
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ NUMBERS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class RoundUpdates(Kept):
+class RoundUpdates(Serializable):
     """One round of C clients: updates Δ_i = w_i − start [P], weights p_i. NaN where a quantity does not exist.
 
     Attributes:
@@ -107,7 +107,7 @@ def update_products(
     def rooms() -> tuple[np.ndarray, torch.Tensor]:
         return np.empty(clients * columns, round_.layout.dtype), torch.empty(clients + 1, columns, dtype=torch.float64)
 
-    def task(piece: Piece, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[int, Array]:
+    def task(piece: ColumnChunk, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[int, Array]:
         moved = rooms[1][:, : piece.count]
         moved[:-1] = torch.from_numpy(piece.read(rooms[0]))
         moved[:-1] -= start[piece.where]
@@ -116,7 +116,7 @@ def update_products(
         return piece.where.stop, products
 
     total = np.zeros((clients + 1, clients + 1))
-    for done, products in run_in_workers(task, read_pieces(round_, columns), make=rooms, workers=compute.workers):
+    for done, products in run_in_workers(task, read_chunks(round_, columns), make=rooms, workers=compute.workers):
         total += products
         if progress is not None:
             progress(done, len(start))
@@ -124,7 +124,7 @@ def update_products(
 
 
 def sketched_products(round_: Round) -> tuple[Array, int]:
-    """What :func:`update_products` gives, estimated from a round's sketches, and k; reads C × k numbers.
+    """Estimate what :func:`update_products` gives from a round's sketches, and k; reads C × k numbers.
 
     The sketch of the mean update is the mean of the sketches, so that it is as exact as any of them.
 

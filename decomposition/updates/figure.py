@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import colour_bar, name_cells, room_beside, room_for, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shortened
+from ...plotting.heatmaps import color_bar, name_cells, room_beside, room_for, signed_heat_map
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.spread import mean_band, mean_bars
+from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened
 from ...plotting.ticks import even, label_ends
-from .result import diverged, from_sketches
+from .result import ClientUpdates, describe_divergence, from_sketches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from .angles import RoundUpdates
-    from .result import ClientUpdates
+    from .result import Updates
 
 # Inches. Room left and right of the curves, their height, between and below them.
 LEFT, RIGHT, HIGH, BETWEEN, BELOW = 0.52, 0.1, 0.95, 0.12, 0.4
@@ -29,6 +30,11 @@ TITLE, GAP, BAR, NUMBERS, SMALLEST, LARGEST = 0.18, 0.07, 0.08, 0.52, 0.8, 2.2
 WIDE = 5.5
 # More rounds than this are a line without marks.
 MARKED = 25
+
+
+def draw(result: ClientUpdates | Updates, width: float = 3.5, title: str | None = None) -> Figure:
+    """Mean cosine and cancellation over rounds, a line a run, and the first run's last cosines; ``width`` in inches."""
+    return draw_updates([result] if isinstance(result, ClientUpdates) else list(result), width, title)
 
 
 def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: str | None = None) -> Figure:
@@ -53,14 +59,14 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         across = width - room if aside else width
         ends = name * CHARACTER + 0.08 * (across - LEFT) + 0.04 if several else RIGHT
         tall = (max(HIGH, (side + TITLE - BETWEEN) / 2) if aside else HIGH) if curves else 0.0
-        said = wrapped(_remark(results, curves), width - 0.16, 0.88)
+        said = wrap_words(_remark(results, curves), width - 0.16, 0.88)
         names = [str(k) for k in last.client_ids]
         ids, beside = room_for(names, side), room_beside(names, side)
         top = EDGE + (0.2 if title else 0.04)
         down = 2 * tall + BETWEEN + BELOW if curves else 0.0
         of_map = TITLE + side + ids + 0.2
         below = top + (max(down, of_map) if aside else down + of_map)
-        sheet = Sheet(width, below + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, below + LINE * len(said) + EDGE, title)
         if curves:
             upper = sheet.axes(LEFT, top, across - LEFT - ends, tall, ylabel=0.36)
             lower = sheet.axes(LEFT, top + tall + BETWEEN, across - LEFT - ends, tall, ylabel=0.36)
@@ -88,10 +94,10 @@ def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         spread = np.array([one.cosine_stderr for one in result.rounds])
         colour = COLOURS[i % len(COLOURS)]
         axes.plot(at, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **_look(i, mean))
-        axes.fill_between(at, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0, zorder=1)
+        mean_band(axes, at, mean, spread, colour, 0.2)
         # a band of one round has no area
         alone = _alone(spread)
-        axes.errorbar(at[alone], mean[alone], spread[alone], fmt="none", ecolor=colour, elinewidth=0.8, label="_bar")
+        mean_bars(axes, at[alone], mean[alone], spread[alone], colour, label="_bar")
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("mean cosine")
     _rounds(axes, results)
@@ -112,11 +118,10 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 
 
 def _look(i: int, values: np.ndarray) -> dict[str, Any]:
-    """Of the i-th run; dashes, because runs with one history lie on each other."""
-    line = {**look_of(i), "linewidth": 0.9, "zorder": 3}
+    """The look of the i-th run; dashes, because runs with one history lie on each other."""
     marked = None if len(values) <= MARKED else _alone(values)
     # not cut at the frame, on which the greatest one stands
-    return {**line, "marker": MARKERS[i % len(MARKERS)], "markersize": 2.4, "markevery": marked, "clip_on": False}
+    return run_look(i, linewidth=0.9, zorder=3, markersize=2.4, markevery=marked, clip_on=False)
 
 
 def _alone(values: np.ndarray) -> list[int]:
@@ -134,7 +139,7 @@ def _one_round(results: Sequence[ClientUpdates]) -> bool:
 
 
 def _places(results: Sequence[ClientUpdates]) -> list[np.ndarray]:
-    """Where each run's rounds stand; of several runs at one round side by side around 0."""
+    """Place each run's rounds; of several runs at one round side by side around 0."""
     if _one_round(results):
         return [np.array([i - (len(results) - 1) / 2]) for i in range(len(results))]
     return [np.array([one.round for one in result.rounds]) for result in results]
@@ -157,16 +162,16 @@ def _draw_map(axes: Axes, bar: Axes, updates: RoundUpdates, side: float) -> None
     image = signed_heat_map(axes, np.where(diagonal, np.nan, updates.cosine), hatched=True, bare=True)
     grey = np.ma.masked_where(~diagonal, np.full(diagonal.shape, 0.5))
     axes.imshow(grey, cmap="gray", vmin=0, vmax=0.6, interpolation="nearest", aspect="auto")
-    colour_bar(bar, image, "cosine", max(2, min(6, int(side / 0.3))), labelpad=2)
+    color_bar(bar, image, "cosine", max(2, min(6, int(side / 0.3))), labelpad=2)
 
 
 def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
     parts = ["Δ: a client's model less the one it was sent"]
     if curves:
         parts.append("length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖")
-        if error := _drawn(results, "cosine_stderr", "band", "bar"):
+        if error := _drawn_as(results, "cosine_stderr", "band", "bar"):
             parts.append(f"{error}: ±1 standard error (jackknife over clients)")
-        if across := _drawn(results, "orthogonal", "dotted", "dash"):
+        if across := _drawn_as(results, "orthogonal", "dotted", "dash"):
             parts.append(f"{across}: orthogonal updates of the same lengths")
     unmoved = sum(len(one.unmoved) for result in results for one in result.rounds)
     if unmoved:
@@ -174,13 +179,14 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
     for result in results:
         if sketched := from_sketches(result, short=True):
             parts.append(f"{shortened(result.run, 10)}: {sketched}" if len(results) > 1 else sketched)
-        if lost := diverged(result):
+        if lost := describe_divergence(result):
             parts.append(f"{shortened(result.run, 10)}: {lost}" if len(results) > 1 else lost)
     return "; ".join(parts)
 
 
-def _drawn(results: Sequence[ClientUpdates], name: str, line: str, mark: str) -> str:
-    """As what a number over rounds is drawn: rounds with a neighbour as a line, those without as a mark."""
+def _drawn_as(results: Sequence[ClientUpdates], name: str, line: str, mark: str) -> str:
+    """Name the marks by which a number over rounds is drawn: rounds with a neighbour as a line, those without as a
+    mark."""
     values = [np.array([getattr(one, name) for one in result.rounds]) for result in results]
     marks = sum(len(_alone(own)) for own in values)
     lines = sum(int(np.isfinite(own).sum()) for own in values) - marks

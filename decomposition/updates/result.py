@@ -18,7 +18,7 @@ from ...results.tables import beside, write_csv
 from .angles import RoundUpdates
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 CLIENTS = {"weights": "weight of the client in the mean", "norm": "L2 norm of the update"}
 NUMBERS = {
@@ -105,12 +105,6 @@ class ClientUpdates(ArrayResult):
             rounds.append(RoundUpdates(round=int(number), cosine=cosine, **known))
         return cls(tuple(rounds), attrs)
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Mean cosine and cancellation over rounds, and the last round's cosines; ``width`` in inches."""
-        from .figure import draw_updates
-
-        return draw_updates([self], width, title)
-
     def summary(self) -> str:
         """The first and the last round: how alike the updates point, and how much of their length the mean keeps."""
         first, last = self.rounds[0], self.rounds[-1]
@@ -128,7 +122,7 @@ class ClientUpdates(ArrayResult):
             if round_.unmoved:
                 has = "have" if len(round_.unmoved) > 1 else "has"
                 sentence += f"; {_who(round_.unmoved)} of round {round_.round} did not move and {has} no direction"
-        parts = [sentence, from_sketches(self), diverged(self)]
+        parts = [sentence, from_sketches(self), describe_divergence(self)]
         return "; ".join(part for part in parts if part)
 
     def findings(self) -> dict[str, Any]:
@@ -165,13 +159,6 @@ class Updates(Collection[ClientUpdates]):
             write_csv(path, COLUMNS, (_row(part.run, round_) for part in self for round_ in part.rounds))
         return [path]
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Mean cosine and cancellation over rounds, a line a run, and the first run's last cosines; ``width`` in
-        inches."""
-        from .figure import draw_updates
-
-        return draw_updates(list(self), width, title)
-
     def summary(self) -> str:
         """Every run's sentence, and what was left out."""
         return "\n".join([super().summary(), *self.notes])
@@ -181,8 +168,8 @@ class Updates(Collection[ClientUpdates]):
         return {"rounds": [row for part in self for row in part.findings()["rounds"]], "notes": self.notes}
 
 
-def diverged(result: ClientUpdates) -> str:
-    """Which clients of which rounds diverged, and what that costs; "" where none did."""
+def describe_divergence(result: ClientUpdates) -> str:
+    """Describe the clients that diverged, by round, and what that costs; "" where none did."""
     lost = [round_ for round_ in result.rounds if round_.diverged]
     if not lost:
         return ""
@@ -197,7 +184,7 @@ def diverged(result: ClientUpdates) -> str:
 
 
 def from_sketches(result: ClientUpdates, *, short: bool = False) -> str:
-    """Which rounds are told from sketches, and how far off their numbers may be; "" where none is.
+    """Describe the rounds that are told from sketches, and how far off their numbers may be; "" where none is.
 
     Args:
         short: for a figure, without the formula.

@@ -1,36 +1,37 @@
-"""How many rounds an average needs: WIMA's window."""
+"""Analysis: the number of rounds that an average needs, WIMA's window."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Prepared, Question, one, question, slug
-from ...analysis.execution import ROUNDS, Report, Task, Work
-from ...analysis.runs import Rounds, RunLike, asked_of, identity, parse_rounds
-from ...analysis.settings import Measured, Source, chosen
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, chosen
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
-from .recorded_globals import refuse_missing
 from .result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
+    from ...evaluation.evaluator import Evaluator
     from .sliding_mean import SlidingMeans
 
 #: of the paper's Table 4; those that a run is long enough for are taken
 WINDOWS = (5, 10, 50, 100, 200)
 
 
-@question
+@analysis
 def wima(
     runs: RunLike | Sequence[RunLike],
     *,
     windows: str | Sequence[int] | None = None,
     rounds: Rounds = None,
     parts: str = "all",
-    **measured: Unpack[Measured],
-) -> Question[WindowMeans]:
-    """How many rounds an average needs: the error of the mean of the last W global models, for several windows W.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[WindowMeans]:
+    """Measure how many rounds an average needs: the error of the mean of the last W global models, for several windows
+    W.
 
     WIMA averages for evaluation only, so a run that was trained without it has the same globals, and so has one of
     another window: nothing is trained again. Where every global from round 1 on was recorded, the means are those of a
@@ -48,7 +49,7 @@ def wima(
             round has behind it by default. Of a window longer than the run so far all globals are averaged.
         rounds: which, ``last:100`` the last hundred; the last ten by default.
         parts: which parameters are averaged: ``all``, ``features`` (those before the head) or ``classifier``.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``.
 
     Raises:
         FedscopeError: rounds that there are not; globals that were not recorded (says from which round on they are); a
@@ -57,9 +58,11 @@ def wima(
     Source: Caldarola et al., "Window-based Model Averaging Improves Generalization in Heterogeneous Federated
     Learning", ICCV Workshops 2023, Table 4.
     """
-    source = Source.of("test", measured)
+    from .sliding_mean import refuse_missing
+
+    source = EvaluationConfig.of("test", measured)
     chosen("parts", parts, ("all", "features", "classifier"))
-    opened, asked_rounds = asked_of(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds)
     numbers = [
         parse_rounds(own or "last:10", run.rounds, str(run.path)) for run, own in zip(opened, asked_rounds, strict=True)
     ]
@@ -69,7 +72,7 @@ def wima(
             run.require("config.toml")
         refuse_missing(run, own, lengths[-1])
 
-    def prepare() -> Prepared[WindowMeans]:
+    def prepare() -> SettingsAndCompute[WindowMeans]:
         dataset = dataset_of(opened, source)
         samples = common_samples(opened, dataset, source)
         modules = [module_for(run, source, dataset) for run in opened]
@@ -89,30 +92,15 @@ def wima(
             "precision": source.precision,
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> WindowMeans:
+        def compute(attrs: dict[str, Any], work: Execution) -> WindowMeans:
             from ...evaluation.evaluator import Evaluator
 
-            evaluators = [Evaluator(module, samples, compute=source.compute) for module in modules]
-
-            def task(i: int, number: int, before: int) -> Task[RoundMeans]:
-                last = number == numbers[i][-1]
-                size = number - before + len(lengths) + 1 + (min(number, lengths[-1]) if last else 0)
-
-                def measure(report: Report) -> RoundMeans:
-                    from .measure import round_means
-
-                    where: dict[str, Any] = {"run": opened[i].name, "number": number, "windows": lengths}
-                    where["steps"] = opened[i] if last else None
-                    return round_means(sliding[i], evaluators[i], **where, progress=lambda read: report(read, size))
-
-                # with which rounds a question ends is no part of it where it is kept
-                return Task(f"{opened[i].path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
-
-            tasks = [
-                task(i, number, before)
-                for i, own in enumerate(numbers)
-                for before, number in zip((0, *own), own, strict=False)
-            ]
+            tasks = []
+            for run, own, means, module in zip(opened, numbers, sliding, modules, strict=True):
+                evaluator = Evaluator(module, samples, compute=source.compute)
+                for before, number in zip((0, *own), own, strict=False):
+                    size = number - before + len(lengths) + 1
+                    tasks.append(task_of(run, number, means, evaluator, lengths, size, last=number == own[-1]))
             with work.store(settings, *ROUNDS) as store:
                 return WindowMeans(tuple(work.each("windows", tasks, store)), parts, attrs)
 
@@ -122,6 +110,24 @@ def wima(
     words += ["" if parts == "all" else parts, slug(asked_rounds[0] or "last:10")]
     name = f"wima-{'-'.join(word for word in words if word)}"
     return one(WindowMeans, opened[0].path / "figures", name, prepare)
+
+
+def task_of(
+    run: Run, number: int, means: SlidingMeans, evaluator: Evaluator, windows: tuple[int, ...], size: int, *, last: bool
+) -> WorkUnit[RoundMeans]:
+    """The measuring of a round's windows, and of the steps that lead to them in the last one; ``size`` is how many
+    models it reads without these."""
+    size += min(number, windows[-1]) if last else 0
+
+    def measure(report: Report) -> RoundMeans:
+        from .sliding_mean import round_means
+
+        where: dict[str, Any] = {"run": run.name, "number": number, "windows": windows}
+        where["steps"] = run if last else None
+        return round_means(means, evaluator, **where, progress=lambda read: report(read, size))
+
+    # with which rounds a question ends is no part of it where it is kept
+    return WorkUnit(f"{run.path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
 
 
 def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...]:
@@ -174,7 +180,7 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
 
 
 def average_of(run: Run, round: int) -> str:
-    """What a run averages over rounds itself by a round; nothing before that starts, and nothing
+    """The average over rounds that a run itself keeps by a round; nothing before that starts, and nothing
     where another program recorded it."""
     from ...training import config_at
     from ...training.settings.registry import method_name

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Run, Weights
-from .recorded_globals import has_global
 from .result import Decayed
 
 # Half of the last bit of a model's type is what rounding a mean takes; sums of many steps may have a few of them.
@@ -23,7 +22,7 @@ def decayed_steps(
     averaged: npt.NDArray[np.bool_] | None = None,
     progress: Callable[[int], None] = lambda read: None,
 ) -> tuple[Decayed, ...]:
-    """How far the mean of each window that ends in a round is from the steps that should add up to it.
+    """Measure how far the mean of each window that ends in a round is from the steps that should add up to it.
 
     With Δw^τ = start_τ − ``global``_τ, the step of the server in round τ whatever its method, and t' the first of the c
     rounds of a window,
@@ -54,10 +53,11 @@ def decayed_steps(
     for count in range(1, max(lengths) + 1):
         t = round - count + 1
         start, own = start_of(run, t)
-        if start is None:
+        ending = _global(run, t)
+        if start is None or ending is None:
             break
         recorded = recorded and own
-        left_by, parameters = _global(run, t).parameters[mask], start.parameters[mask]
+        left_by, parameters = ending.parameters[mask], start.parameters[mask]
         elsewhere += after is not None and not np.array_equal(after, left_by, equal_nan=True)
         after = parameters
         total = total + count * (parameters.astype(np.float64) - left_by)
@@ -79,8 +79,8 @@ def start_of(run: Run, round: int) -> tuple[Weights | None, bool]:
     for place in run.files_of(round):
         if "start" in place.models:
             return place.read("start"), True
-    return (_global(run, round - 1), False) if round > 1 and has_global(run, round - 1) else (None, False)
+    return (_global(run, round - 1) if round > 1 else None), False
 
 
-def _global(run: Run, round: int) -> Weights:
-    return next(place.read("global") for place in run.files_of(round) if "global" in place.models)
+def _global(run: Run, round: int) -> Weights | None:
+    return next((place.read("global") for place in run.files_of(round) if "global" in place.models), None)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, look_of, measured_on, paper_style, shortened, word_of
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.spread import mean_band
+from ...plotting.style import CHARACTER, describe_data, look_of, paper_style, run_look, shortened, word_of
 from ...plotting.ticks import even, label_ends
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ LEFT, RIGHT, HIGH, BELOW = 0.49, 0.1, 1.3, 0.36
 LETTERS, AWAY = 11, 0.06
 
 
-def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over the rounds against W, a line a run, in bands of one deviation over the rounds, on a logarithmic axis;
     of one run over several rounds these below, a line a window. ``width`` in inches.
 
@@ -37,13 +38,13 @@ def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = No
     percent = " (%)" if result.measure == "error" else ""
     unit = f"{word_of(result.attrs, 'split')} {result.measure}".strip() + percent
     with paper_style(width):
-        said = wrapped(_remark(result, lines), width - 0.2, 0.86)
+        said = wrap_words(_remark(result, lines), width - 0.2, 0.86)
         names = [f"W = {window}" for window in lines[0].windows] if over_rounds else [line.run for line in lines]
         longest = min(LETTERS, max(map(len, names))) if len(names) > 1 else 0
         across = (width - LEFT - RIGHT - CHARACTER * longest) / (1 + (AWAY if longest else 0))
         top = EDGE + (0.2 if title else 0.06)
         panels = 1 + over_rounds
-        sheet = Sheet(width, top + panels * (HIGH + BELOW) + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + panels * (HIGH + BELOW) + LINE * len(said) + EDGE, title)
         axes = sheet.axes(LEFT, top, across, HIGH, ylabel=0.34)
         _against_windows(axes, lines, 100 if result.measure == "error" else 1, across)
         axes.set_ylabel(unit)
@@ -59,25 +60,21 @@ def draw_windows(result: WindowMeans, width: float = 3.5, title: str | None = No
 
 def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: float) -> None:
     for i, line in enumerate(lines):
-        look: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "markersize": 3,
-        }
+        look = run_look(i, linestyle="-", markersize=3)
         name = shortened(line.run, LETTERS) if len(lines) > 1 else "_run"
         mean, std = scale * line.mean, scale * line.std
         axes.plot(line.windows, mean, label=name, **look)
         if np.isfinite(std).any():
-            axes.fill_between(line.windows, mean - std, mean + std, color=look["color"], alpha=0.16, linewidth=0)
+            mean_band(axes, line.windows, mean, std, look["color"])
     axes.set_xscale("log")
     windows = sorted({window for line in lines for window in line.windows})
-    axes.set_xticks(windows, _apart(windows, across))
+    axes.set_xticks(windows, _labels_apart(windows, across))
     axes.minorticks_off()
     _upwards(axes)
     axes.set_xlabel("$W$, globals in the mean (log)", labelpad=1)
 
 
-def _apart(windows: list[int], across: float) -> list[str]:
+def _labels_apart(windows: list[int], across: float) -> list[str]:
     """The windows as numbers at a logarithmic axis, from the first one on as many as do not touch."""
     span = np.log(windows[-1] / windows[0]) or 1.0
     said, end = [], -np.inf
@@ -124,5 +121,5 @@ def _remark(result: WindowMeans, lines: list[WindowLine]) -> str:
     if result.parts != "all":
         parts.append(f"averaged: {result.parts}, the rest is global's")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     return "; ".join(parts)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints.errors import listed
-from ...results import Kept, Table, TableResult
+from ...results import Serializable, Table, TableResult
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True)
-class WindowMean(Kept):
+class WindowMean(Serializable):
     """The mean of the last ``window`` globals, of which there were only ``globals`` where the window is longer than the
     run so far; of one it is ``global`` itself. ``loss``: mean cross-entropy in nats; ``error``: share misclassified,
     0..1, NaN where the task has none."""
@@ -29,7 +29,7 @@ class WindowMean(Kept):
 
 
 @dataclass(frozen=True)
-class Decayed(Kept):
+class Decayed(Serializable):
     """The mean of a window beside the steps with a decaying rate that add up to it (equations 6 and 7).
 
     ``first`` is the window's first round. ``difference`` of the two as a share of the mean's norm, None where no model
@@ -48,7 +48,7 @@ class Decayed(Kept):
 
 
 @dataclass(frozen=True)
-class RoundMeans(Kept):
+class RoundMeans(Serializable):
     """One round of a run: a row a window, ascending, that of ``global`` first; of a run's last round also ``decayed``,
     what each window's mean is in steps."""
 
@@ -116,7 +116,7 @@ class WindowMeans(TableResult):
 
     @property
     def measure(self) -> str:
-        """What is shown: the error, and the loss where the task has no error."""
+        """The measure that is shown: the error, and the loss where the task has no error."""
         rows = [row for one in self.rounds for row in one.rows]
         without = all(isnan(row.error) for row in rows) and any(isfinite(row.loss) for row in rows)
         return "loss" if without else "error"
@@ -156,17 +156,6 @@ class WindowMeans(TableResult):
             for run, number in head["rounds"]
         )
         return cls(tuple(rounds), head["parts"], head["attrs"])
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Error against W, a line a run, and of one run over several rounds these below, a line a window; ``width`` in
-        inches.
-
-        Raises:
-            FedscopeError: there is no round to draw.
-        """
-        from .figure import draw_windows
-
-        return draw_windows(self, width, title)
 
     def summary(self) -> str:
         """Every run's mean over its rounds by window, and the window with the least."""
@@ -213,7 +202,7 @@ class WindowMeans(TableResult):
 
 
 def said_of_steps(decayed: Sequence[Decayed]) -> str:
-    """Whether the mean of a window is steps with a decaying rate (equation 7), of all windows that end in a round.
+    """Tell whether the mean of a window is steps with a decaying rate (equation 7), of all windows that end in a round.
 
     >>> said_of_steps([Decayed(5, 8, 3.1e-8, True, True)]).partition(": ")[2]
     'the same to 3e-08 (W = 5)'

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import Run, Weights
-from ...training.build import ModelInfo
-from ...training.loop.state import RunMemory
-from ...training.methods.averages.wima import WIMA
-from ...training.methods.base import History, State
-from .recorded_globals import has_global
+from ...checkpoints import FedscopeError, Run, Weights
+from ...checkpoints.runs.run import lacking_words
+from .decayed_steps import decayed_steps
+from .result import Decayed, RoundMeans, WindowMean
+
+if TYPE_CHECKING:
+    from ...evaluation.evaluator import Evaluator
+    from ...training.build import ModelInfo
+    from ...training.methods.averages.wima import WIMA
+    from ...training.methods.base import State
 
 #: bytes of globals that are held in memory; what leaves a window is read again where it is not among them
 HELD = 2**28
@@ -34,6 +39,9 @@ class SlidingMeans:
 
     def __init__(self, run: Run, methods: Sequence[WIMA], facts: ModelInfo, rounds: Sequence[int]) -> None:
         self._run, self._methods, self._last = run, methods, rounds[-1]
+        from ...training.loop.state import RunMemory
+        from ...training.methods.base import History
+
         self._memory, self._history = RunMemory(run), History(self._row, facts)
         self._sums: list[State] = [{} for _ in methods]
         self._held: dict[int, Weights] = {}
@@ -42,7 +50,7 @@ class SlidingMeans:
 
     @property
     def averaged(self) -> npt.NDArray[np.bool_] | None:
-        """Which of the P parameters the windows average; None where all."""
+        """The mask of the P parameters that the windows average; None where all."""
         parts = self._methods[0].parts
         head = None if parts == "all" else self._history.facts.head_mask()
         return ~head if parts == "features" and head is not None else head
@@ -78,3 +86,75 @@ class SlidingMeans:
                 del self._held[min(self._held)]
             self._held[t] = row
         return self._held[t]
+
+
+def round_means(
+    means: SlidingMeans,
+    evaluator: Evaluator,
+    *,
+    run: str,
+    number: int,
+    windows: tuple[int, ...],
+    steps: Run | None = None,
+    progress: Callable[[int], None] = lambda read: None,
+) -> RoundMeans:
+    """One round of a run: a row a window, ascending, with that of ``global`` (W = 1) first.
+
+    Args:
+        means: of these windows.
+        run: its name; number: of the round.
+        steps: the run, where each mean is also compared with the steps that lead to it.
+        progress: takes how many models have been read.
+    """
+    read = 0
+
+    def count(done: int) -> None:
+        nonlocal read
+        read = done
+        progress(read)
+
+    models = means.at(number, count)
+    losses, errors = evaluator.models(models)
+    rows = (
+        WindowMean(window, min(window, number), float(loss), float(error))
+        for window, loss, error in zip((1, *windows), losses, errors, strict=True)
+    )
+    decayed: tuple[Decayed, ...] = ()
+    if steps is not None:
+        asked = steps, number, windows, models[1:], means.averaged
+        decayed = decayed_steps(*asked, lambda done: progress(read + done))
+    return RoundMeans(run, number, tuple(rows), decayed)
+
+
+def has_global(run: Run, round: int) -> bool:
+    """Tell whether a round's ``global`` is in one of the run's files."""
+    return any("global" in place.models for place in run.files_of(round))
+
+
+def refuse_missing(run: Run, rounds: Sequence[int], window: int) -> None:
+    """Make sure of all globals in windows that end in these rounds, without reading them.
+
+    Raises:
+        FedscopeError: one was not recorded; says what can be asked for.
+    """
+    needed = {t: end for end in reversed(rounds) for t in range(max(1, end - window + 1), end + 1)}
+    missing = next((t for t in sorted(needed) if not has_global(run, t)), None)
+    if missing is None:
+        return
+    if missing in run.lacking:
+        raise FedscopeError(
+            f"{run.path} {lacking_words(run)}; the mean of the last {window} in round {needed[missing]} needs the "
+            f"global model of round {missing}: restore its file from a copy, or give other --rounds or --windows"
+        )
+    first = last = run.rounds[-1]  # which always has its global
+    while first > 1 and has_global(run, first - 1):
+        first -= 1
+    remedy = ""
+    if first + window - 1 <= last:
+        remedy = f"give --rounds from {first + window - 1} on, or "
+    elif last > first:
+        remedy = f"give --rounds {last} and --windows up to {last - first + 1}, or "
+    raise FedscopeError(
+        f"{run.path} does not hold the global model of round {missing}, which the mean of the last {window} in round "
+        f"{needed[missing]} needs; {remedy}train with record.globals = 'all'"
+    )

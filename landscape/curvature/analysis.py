@@ -1,4 +1,4 @@
-"""How sharp the loss is at models."""
+"""Analysis: the sharpness of the loss at models."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from ...analysis.analysis import Prepared, Question, one, place_of, question
-from ...analysis.execution import Work
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of
+from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, open_run, parse_rounds, said
-from ...analysis.settings import Measured, Source
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
 from ...training.inputs.models import ModelLike, as_list, expand, names_of, resolve_models
 from .. import Sharpness
 
 
-@question
+@analysis
 def sharpness(
     models: ModelLike | Sequence[ModelLike],
     *,
@@ -29,9 +29,9 @@ def sharpness(
     density: int = 0,
     hessian: bool = True,
     frozen: bool = False,
-    **measured: Unpack[Measured],
-) -> Question[Sharpness]:
-    """How sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Sharpness]:
+    """Measure how sharp the loss is at models: the Hessian's eigenvalues and trace, and how far the loss rises nearby.
 
     See :func:`~fedscope.landscape.curvature` for the measures.
 
@@ -47,8 +47,8 @@ def sharpness(
         density: the spectral density too, in so many steps, as in 64; needs ``pip install 'fedscope[hessian]'``.
         hessian: False measures rises of the loss only: no eigenvalues, trace and density.
         frozen: True counts parameters that the module does not train (``requires_grad`` False), too.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``train``, the loss of which methods
-            like FedSAM say that it becomes flatter (of a pair of arrays it is the only one); ``precision`` is
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, the loss of which
+            methods like FedSAM say that it becomes flatter (of a pair of arrays it is the only one); ``precision`` is
             ``float32``.
 
     Raises:
@@ -61,7 +61,7 @@ def sharpness(
     >>> [measure.name for _, measure in sharp.measures()][:3]
     ['loss', 'error', 'gradient_norm']
     """
-    source = Source.of("train", measured)
+    source = EvaluationConfig.of("train", measured)
     if source.precision != "float32":
         raise FedscopeError(
             f"--precision {source.precision} cannot tell losses so near to each other apart; leave it out (float32)"
@@ -72,12 +72,12 @@ def sharpness(
         **{"top": top, "probes": probes, "density": density if hessian else 0},
     }
 
-    def prepare() -> Prepared[Sharpness]:
+    def prepare() -> SettingsAndCompute[Sharpness]:
         from .many_models import frozen_settings
 
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
 
-        def compute(attrs: dict[str, Any], work: Work) -> Sharpness:
+        def compute(attrs: dict[str, Any], work: Execution) -> Sharpness:
             from ... import landscape
 
             with work.progress("sharpness") as report:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, measured_on, paper_style, shortened
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.spread import mean_bars
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shortened
 from ...plotting.ticks import crosses, decades, even, power_of_ten
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from .result import Curvature, Measure, Sharpness
+    from .result import Curvature, CurvatureMeasure, Sharpness
 
 TITLES = {
     "eigenvalue_1": "largest eigenvalue",
@@ -38,7 +39,7 @@ OVER_ROUNDS, ROW, DENSITY, LABELS = 0.85, 0.15, 1.15, 1.25
 NUMBERS, LABEL = 0.17, 0.15
 
 
-def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Figure:
     """The figure of a result, ``width`` in inches: a panel a measure, bars of one standard error where there is one.
 
     Over rounds where a run has several, a colour a run; else a row a model. Densities below, of the last round.
@@ -60,17 +61,15 @@ def draw_sharpness(result: Sharpness, width: float = 3.5, title: str | None = No
         wide = (width - margin - between - RIGHT) / 2
         high = OVER_ROUNDS if lines else ROW * len(labels) + 0.08
         each = TITLE + high + (0.06 if lines else NUMBERS + LABEL)
-        legend = [shortened(label, 40) for label in labels] if len(labels) > 1 and (lines or spectra) else []
-        places = flow(legend, 0.08, width, 0.45)
-        remark = wrapped(_remark(result, bool(lines)), width - 0.16, 0.85)
+        named = len(labels) > 1 and bool(lines or spectra)
+        legend = legend_rows([shortened(label, 40) for label in labels] if named else [], 0.08, width, 0.45)
+        remark = wrap_words(_remark(result, bool(lines)), width - 0.16, 0.85)
         first = EDGE + (0.2 if title else 0.02)
-        top = first + LINE * lines_of(places)
+        top = first + legend.height
         body = -(-len(names) // 2) * each + (NUMBERS + LABEL if lines else 0.0)
         below = 0.06 + TITLE + DENSITY + NUMBERS + LABEL if spectra else 0.0
-        sheet = Sheet(width, top + body + below + 0.08 + LINE * len(remark) + EDGE, title)
-        for i, (label, (across, row)) in enumerate(zip(legend, places, strict=True)):
-            sheet.line(across, first + LINE * (row + 0.5), 0.26, {**look_of(i), "linewidth": 1.1})
-            sheet.text(across + 0.31, first + LINE * (row + 0.5), label, fontsize=SMALL)
+        sheet = FigureLayout(width, top + body + below + 0.08 + LINE * len(remark) + EDGE, title)
+        legend.draw(sheet, first, lambda i, left, middle: sheet.line(left, middle, 0.26, look_of(i)), 0.31)
         for i, name in enumerate(names):
             across, down = margin + (i % 2) * (wide + between), top + (i // 2) * each + TITLE
             axes = sheet.axes(across, down, wide, high, ylabel=0.37 if lines else None)
@@ -117,7 +116,7 @@ def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]]
         colour = look["color"]
         rounds = np.array([model.round for model in models], dtype=float)
         axes.plot(rounds, np.ma.masked_invalid(values / scale), **look, linewidth=0.9, zorder=3)
-        axes.errorbar(rounds, values / scale, yerr=spread / scale, fmt="none", ecolor=colour, elinewidth=0.8, zorder=3)
+        mean_bars(axes, rounds, values / scale, spread / scale, colour, zorder=3)
         for kind, marker in zip(kinds, MARKERS, strict=False):
             of = np.array([model.model == kind for model in models])
             axes.plot(rounds[of], values[of] / scale, marker, color=colour, markersize=2.6, zorder=4)
@@ -177,7 +176,7 @@ def _densities(axes: Axes, spectra: Mapping[int, Curvature], result: Sharpness) 
     axes.set_xlabel(f"eigenvalue of the Hessian{nats}", labelpad=1)
 
 
-def _numbers(name: str, measures: Sequence[Measure | None]) -> tuple[np.ndarray, np.ndarray]:
+def _numbers(name: str, measures: Sequence[CurvatureMeasure | None]) -> tuple[np.ndarray, np.ndarray]:
     """Values and standard errors, NaN where there is none."""
     values = [math.nan if measure is None or measure.value is None else measure.value for measure in measures]
     spread = [math.nan if measure is None or measure.stderr is None else measure.stderr for measure in measures]
@@ -185,7 +184,7 @@ def _numbers(name: str, measures: Sequence[Measure | None]) -> tuple[np.ndarray,
 
 
 def _scale(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
-    """Whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
+    """Tell whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
     finite = values[np.isfinite(values)]
     if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
         return True, 1.0, f"{nats}, log" if nats else "log"
@@ -225,5 +224,5 @@ def _remark(result: Sharpness, over_rounds: bool) -> str:
     if broken:
         parts.append(f"{broken} numbers not finite (crosses)")
     if "data" in result.attrs:
-        parts.append(measured_on(result.attrs))
+        parts.append(describe_data(result.attrs))
     return "; ".join(parts)

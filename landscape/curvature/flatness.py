@@ -1,4 +1,4 @@
-"""How far the loss rises within a distance of a model, at worst and on average.
+"""Rises of the loss within a distance of a model, at worst and on average.
 
 A distance is ‖ε‖ ≤ ρ, or relative to the model's filters: ‖T⁻¹ε‖ ≤ ρ, where T multiplies a filter's entries by its
 length ‖w_f‖ (Kwon et al., "ASAM: Adaptive Sharpness-Aware Minimization", ICML 2021, section 3, filter-wise). Parameters
@@ -79,7 +79,7 @@ class Ball:
 
     @property
     def dimensions(self) -> int:
-        """How many parameters are moved."""
+        """The number of parameters that are moved."""
         return self.model.layout.size if self.moved is None else int(self.moved.sum())
 
     def at(self, u: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What is asked of a Hessian that is known by its products: outermost eigenvalues, trace, spectral density.
+"""Numbers of a Hessian that is known by its products: outermost eigenvalues, trace, spectral density.
 
 A product is a function from rows [K, P] to rows [K, P], as :meth:`Derivatives.products` with a model is.
 """

@@ -15,12 +15,12 @@ from ...evaluation.compute import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.resumable import Progress, fingerprint, provenance_of
 from ...evaluation.samples import Samples
-from ...evaluation.trained import frozen_count, trained_parameters, trains_nothing
+from ...evaluation.trainable_parameters import frozen_count, trained_parameters, trains_nothing
 from ...evaluation.validation import fits_module
-from ...results.resume import Partial
+from ...results.resume import ResumeStore
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
-from .one_model import About, Asked, measured, parts_of, remembered
+from .one_model import CurvatureContext, CurvaturePart, SharpnessSettings, measure_part, parts_of, read_measures
 from .result import Curvature, Sharpness, Spectrum
 
 
@@ -45,7 +45,7 @@ def sharpness(
     partial: Path | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Sharpness:
-    """How sharp the loss L(w), the mean cross-entropy of ``samples``, is at each of ``models``.
+    """Measure how sharp the loss L(w), the mean cross-entropy of ``samples``, is at each of ``models``.
 
     Rises of the loss within ‖ε‖ ≤ ρ: ``sam``, ``worst_case``, ``ball_mean``; within ‖T⁻¹ε‖ ≤ ρ_rel, in lengths of the
     model's filters: ``filter_mean``, ``filter_worst_case`` (:mod:`~fedscope.landscape.curvature.flatness`). Of the
@@ -81,7 +81,7 @@ def sharpness(
         FedscopeError: no model, radii or counts that make no sense, more eigenvalues than parameters, a model that
             does not fit the module, two models of one name, ``density`` without curvlinops.
     """
-    asked = Asked(top, probes, density, rho, relative, draws, starts, steps, seed, hessian)
+    asked = SharpnessSettings(top, probes, density, rho, relative, draws, starts, steps, seed, hessian)
     if not models:
         raise FedscopeError("there is no model to measure; give at least one")
     if hessian and density:
@@ -111,26 +111,33 @@ def sharpness(
     digests = question.pop("models")
     meter = _Meter(progress, sum(part.passes for part in parts) * len(models))
     curvatures = []
-    with Partial(partial, question) as store:
+    with ResumeStore(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
-            about = About(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
-            values = {}
-            for part in parts:
-                key = f"{digest}:{part.name}"
-                meter.begin(part.passes)
-                known = store.take(key, remembered)
-                if known is None:
-                    store.add(key, measured(part, about))
-                    known = remembered(store.done[key])
-                values[part.name] = store.done[key]
-                about.known |= {measure.name: measure for measure in known}
-                meter.finish()
-            curvatures.append(_curvature(model, values))
+            about = CurvatureContext(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
+            curvatures.append(_curvature(model, _measure_parts(parts, about, digest, store, meter)))
     return Sharpness(tuple(curvatures), attrs)
 
 
+def _measure_parts(
+    parts: Sequence[CurvaturePart], about: CurvatureContext, digest: str, store: ResumeStore, meter: _Meter
+) -> dict[str, dict[str, Any]]:
+    """Measure all parts of a model, or take from the store what it has of them."""
+    values = {}
+    for part in parts:
+        key = f"{digest}:{part.name}"
+        meter.begin(part.passes)
+        known = store.take(key, read_measures)
+        if known is None:
+            store.add(key, measure_part(part, about))
+            known = read_measures(store.done[key])
+        values[part.name] = store.done[key]
+        about.known |= {measure.name: measure for measure in known}
+        meter.finish()
+    return values
+
+
 def frozen_settings(module: nn.Module, frozen: bool) -> dict[str, Any]:
-    """What a result says of frozen parameters: how many there are, and whether they count; nothing without any."""
+    """Describe frozen parameters for a result: how many there are, and whether they count; nothing without any."""
     if trains_nothing(module):
         return {"frozen": "none is trained"}
     count = frozen_count(module)
@@ -173,6 +180,6 @@ def _curvature(model: Model, values: Mapping[str, Any]) -> Curvature:
         run=model.run.name if model.run is not None else "",
         round=model.round,
         model=model.which or model.label,
-        measures=tuple(measure for value in values.values() for measure in remembered(value)),
+        measures=tuple(measure for value in values.values() for measure in read_measures(value)),
         spectrum=Spectrum(*(np.array(column) for column in spectrum)) if spectrum else None,
     )

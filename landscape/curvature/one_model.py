@@ -1,4 +1,4 @@
-"""What is measured of one model, in parts that are kept one by one when an analysis is interrupted."""
+"""Measures of one model, in parts that are kept one by one when an analysis is interrupted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...evaluation.evaluator import Evaluator
 from .derivatives import Derivatives
 from .flatness import Ball, mean_rise, sam_step, worst_rise
 from .hessian import TOGETHER, eigenvalues, most_negative, spectral_density, trace
-from .result import Measure
+from .result import CurvatureMeasure
 
 # Of a forward pass over all samples, measured on the papers' CNN and on a perceptron: a gradient, a Hessian's product.
 GRADIENT, PRODUCT = 3, 8
@@ -25,7 +25,7 @@ PRODUCTS = 40
 
 
 @dataclass(frozen=True)
-class Asked:
+class SharpnessSettings:
     """The settings of :func:`sharpness`, by its names.
 
     Raises:
@@ -56,7 +56,7 @@ class Asked:
 
 
 @dataclass
-class About:
+class CurvatureContext:
     """One model while it is measured: ``known`` grows by each part's measures, ``tick`` counts forward passes.
 
     Attributes:
@@ -65,13 +65,13 @@ class About:
     """
 
     w: Weights
-    asked: Asked
+    asked: SharpnessSettings
     evaluator: Evaluator
     derivatives: Derivatives
     moved: np.ndarray | None
     tick: Callable[[int], None]
     label: str = "the model"
-    known: dict[str, Measure] = field(default_factory=dict)
+    known: dict[str, CurvatureMeasure] = field(default_factory=dict)
 
     def ball(self, relative: bool) -> Ball:
         """The ball that rises are asked for in."""
@@ -110,7 +110,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Part:
+class CurvaturePart:
     """A part: its key in the store, the passes it may take, and how its numbers are made.
 
     ``measure`` returns measures, and the spectrum as two lists where there is one.
@@ -119,39 +119,39 @@ class Part:
     name: str
     passes: int
     names: tuple[str, ...]
-    measure: Callable[[About], Sequence[Measure] | tuple[list[float], list[float]] | None]
+    measure: Callable[[CurvatureContext], Sequence[CurvatureMeasure] | tuple[list[float], list[float]] | None]
 
 
-def parts_of(asked: Asked) -> tuple[Part, ...]:
+def parts_of(asked: SharpnessSettings) -> tuple[CurvaturePart, ...]:
     """The parts that were asked for, in an order in which each finds what it needs."""
     climb = GRADIENT * (1 + (1 + asked.starts) * asked.steps)
     mean = 1 + 2 * asked.draws
     parts = [
-        Part("loss", 1, ("loss", "error"), _loss),
-        Part("sam", 3 * GRADIENT, ("gradient_norm", "sam"), _sam),
-        Part("worst_case", climb, ("worst_case",), partial(_worst, "worst_case", False)),
-        Part("ball_mean", mean, ("ball_mean",), partial(_mean, "ball_mean", False)),
-        Part("filter_mean", mean, ("filter_mean",), partial(_mean, "filter_mean", True)),
-        Part("filter_worst_case", climb, ("filter_worst_case",), partial(_worst, "filter_worst_case", True)),
+        CurvaturePart("loss", 1, ("loss", "error"), _loss),
+        CurvaturePart("sam", 3 * GRADIENT, ("gradient_norm", "sam"), _sam),
+        CurvaturePart("worst_case", climb, ("worst_case",), partial(_worst, "worst_case", False)),
+        CurvaturePart("ball_mean", mean, ("ball_mean",), partial(_mean, "ball_mean", False)),
+        CurvaturePart("filter_mean", mean, ("filter_mean",), partial(_mean, "filter_mean", True)),
+        CurvaturePart("filter_worst_case", climb, ("filter_worst_case",), partial(_worst, "filter_worst_case", True)),
     ]
     if not asked.hessian:
         return tuple(parts)
     names = tuple(f"eigenvalue_{i + 1}" for i in range(asked.top))
     parts += [
-        Part("eigenvalues", (PRODUCTS + asked.top) * PRODUCT, names, _eigenvalues),
-        Part("eigenvalue_min", PRODUCTS * PRODUCT, ("eigenvalue_min",), _most_negative),
-        Part("trace", asked.probes * PRODUCT, ("trace",), _trace),
+        CurvaturePart("eigenvalues", (PRODUCTS + asked.top) * PRODUCT, names, _eigenvalues),
+        CurvaturePart("eigenvalue_min", PRODUCTS * PRODUCT, ("eigenvalue_min",), _most_negative),
+        CurvaturePart("trace", asked.probes * PRODUCT, ("trace",), _trace),
     ]
     if asked.density:
-        parts.append(Part("density", asked.density * PRODUCT, (), _density))
+        parts.append(CurvaturePart("density", asked.density * PRODUCT, (), _density))
     return tuple(parts)
 
 
-def measured(part: Part, about: About) -> dict[str, Any]:
+def measure_part(part: CurvaturePart, about: CurvatureContext) -> dict[str, Any]:
     """A part's numbers as JSON holds them; NaN where the loss or what is derived from it is not finite."""
     loss = about.known.get("loss")
     broken = loss is not None and loss.value is not None and not math.isfinite(loss.value)
-    answer: Any = [Measure(name, math.nan) for name in part.names] or None
+    answer: Any = [CurvatureMeasure(name, math.nan) for name in part.names] or None
     if not broken:
         with suppress(FloatingPointError):
             answer = part.measure(about)
@@ -160,57 +160,59 @@ def measured(part: Part, about: About) -> dict[str, Any]:
     return {"measures": [[one.name, one.value, one.radius, one.stderr] for one in answer], "spectrum": None}
 
 
-def remembered(value: Mapping[str, Any]) -> list[Measure]:
-    """The measures that :func:`measured` gave."""
-    return [Measure(*row) for row in value["measures"]]
+def read_measures(value: Mapping[str, Any]) -> list[CurvatureMeasure]:
+    """The measures that :func:`measure_part` gave."""
+    return [CurvatureMeasure(*row) for row in value["measures"]]
 
 
-def _loss(about: About) -> list[Measure]:
+def _loss(about: CurvatureContext) -> list[CurvatureMeasure]:
     loss, error = about.evaluator.models(about.w)
-    known = [] if math.isnan(error[0]) else [Measure("error", float(error[0]))]  # not every task has one
-    return [Measure("loss", float(loss[0])), *known]
+    known = [] if math.isnan(error[0]) else [CurvatureMeasure("error", float(error[0]))]  # not every task has one
+    return [CurvatureMeasure("loss", float(loss[0])), *known]
 
 
-def _sam(about: About) -> list[Measure]:
+def _sam(about: CurvatureContext) -> list[CurvatureMeasure]:
     _, gradient = about.slope(about.w.parameters)
     ball = about.ball(relative=False)
-    length = Measure("gradient_norm", float(np.linalg.norm(gradient)))
-    return [length, Measure("sam", sam_step(ball, about.slope), ball.radius)]
+    length = CurvatureMeasure("gradient_norm", float(np.linalg.norm(gradient)))
+    return [length, CurvatureMeasure("sam", sam_step(ball, about.slope), ball.radius)]
 
 
-def _worst(name: str, relative: bool, about: About) -> list[Measure]:
+def _worst(name: str, relative: bool, about: CurvatureContext) -> list[CurvatureMeasure]:
     asked, ball = about.asked, about.ball(relative)
     rise = worst_rise(ball, about.slope, starts=asked.starts, steps=asked.steps, seed=asked.seed)
-    return [Measure(name, rise, ball.radius)]
+    return [CurvatureMeasure(name, rise, ball.radius)]
 
 
-def _mean(name: str, relative: bool, about: About) -> list[Measure]:
+def _mean(name: str, relative: bool, about: CurvatureContext) -> list[CurvatureMeasure]:
     asked, ball = about.asked, about.ball(relative)
     rise, stderr = mean_rise(ball, about.evaluator, draws=asked.draws, seed=asked.seed)
-    return [Measure(name, rise, ball.radius, None if math.isnan(stderr) and asked.draws == 1 else stderr)]
+    return [CurvatureMeasure(name, rise, ball.radius, None if math.isnan(stderr) and asked.draws == 1 else stderr)]
 
 
-def _eigenvalues(about: About) -> list[Measure]:
+def _eigenvalues(about: CurvatureContext) -> list[CurvatureMeasure]:
     asked = about.asked
     found = eigenvalues(about.product, about.size, asked.top, asked.seed)
-    measures = [Measure(f"eigenvalue_{i}", one.value, None, one.residual) for i, one in enumerate(found, start=1)]
-    return [*measures, *(Measure(f"eigenvalue_{i}", None) for i in range(len(found) + 1, asked.top + 1))]
+    measures = [
+        CurvatureMeasure(f"eigenvalue_{i}", one.value, None, one.residual) for i, one in enumerate(found, start=1)
+    ]
+    return [*measures, *(CurvatureMeasure(f"eigenvalue_{i}", None) for i in range(len(found) + 1, asked.top + 1))]
 
 
-def _most_negative(about: About) -> list[Measure]:
+def _most_negative(about: CurvatureContext) -> list[CurvatureMeasure]:
     largest = about.known["eigenvalue_1"].value
     size, seed = about.size, about.asked.seed
     found = () if largest is None else most_negative(about.product, size, largest, seed)
-    measures = [Measure("eigenvalue_min", smallest.value, None, smallest.residual) for smallest in found]
-    return measures or [Measure("eigenvalue_min", None)]
+    measures = [CurvatureMeasure("eigenvalue_min", smallest.value, None, smallest.residual) for smallest in found]
+    return measures or [CurvatureMeasure("eigenvalue_min", None)]
 
 
-def _trace(about: About) -> list[Measure]:
+def _trace(about: CurvatureContext) -> list[CurvatureMeasure]:
     value, stderr = trace(about.product, about.size, about.asked.probes, about.asked.seed)
-    return [Measure("trace", value, None, stderr if about.asked.probes > 1 else None)]
+    return [CurvatureMeasure("trace", value, None, stderr if about.asked.probes > 1 else None)]
 
 
-def _density(about: About) -> tuple[list[float], list[float]] | None:
+def _density(about: CurvatureContext) -> tuple[list[float], list[float]] | None:
     low, high = about.known["eigenvalue_min"].value, about.known["eigenvalue_1"].value
     if low is None or high is None or not math.isfinite(high - low):
         return None

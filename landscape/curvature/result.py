@@ -12,11 +12,11 @@ from ...checkpoints import FedscopeError
 from ...results import Table, TableResult, number
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True)
-class Measure:
+class CurvatureMeasure:
     """One number of one model.
 
     ``name``: ``loss`` (nats), ``error`` (share), ``gradient_norm`` (‖∇L‖, nats per unit of weight); rises of the loss
@@ -50,7 +50,7 @@ class Curvature:
     run: str
     round: int | None
     model: str
-    measures: tuple[Measure, ...]
+    measures: tuple[CurvatureMeasure, ...]
     spectrum: Spectrum | None = None
 
     @property
@@ -58,7 +58,7 @@ class Curvature:
         """``ima@40/global``, for figures and sentences."""
         return self.model if self.round is None else f"{self.run}@{self.round}/{self.model}"
 
-    def measure(self, name: str) -> Measure | None:
+    def measure(self, name: str) -> CurvatureMeasure | None:
         """The measure of a name; None where it was not asked for."""
         return next((one for one in self.measures if one.name == name), None)
 
@@ -89,15 +89,15 @@ class Curvature:
 
 @dataclass(frozen=True, eq=False)
 class Sharpness(TableResult):
-    """How sharp the loss is at several models, all on the same samples.
+    """Sharpness of the loss at several models, all on the same samples.
 
     ``attrs`` is the provenance: data, split, samples, radii, draws, seed, device, versions.
 
     Raises:
         FedscopeError: two models that could not be told apart.
 
-    >>> from fedscope.landscape.curvature.result import Curvature, Measure, Sharpness
-    >>> made = Sharpness((Curvature("ima", 4, "global", (Measure("sam", 0.5, 0.05),)),), {"split": "train"})
+    >>> from fedscope.landscape.curvature.result import Curvature, CurvatureMeasure, Sharpness
+    >>> made = Sharpness((Curvature("ima", 4, "global", (CurvatureMeasure("sam", 0.5, 0.05),)),), {"split": "train"})
     >>> [(model.label, one.name, one.value) for model, one in made.measures()]
     [('ima@4/global', 'sam', 0.5)]
     """
@@ -132,7 +132,7 @@ class Sharpness(TableResult):
                     "name each once, and rename one of two runs with the same name"
                 )
 
-    def measures(self) -> Iterator[tuple[Curvature, Measure]]:
+    def measures(self) -> Iterator[tuple[Curvature, CurvatureMeasure]]:
         """Every measure of every model."""
         return ((model, one) for model in self.models for one in model.measures)
 
@@ -165,9 +165,9 @@ class Sharpness(TableResult):
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """The inverse of :meth:`rows` and :meth:`head`."""
-        measures: dict[tuple[Any, ...], list[Measure]] = {}
+        measures: dict[tuple[Any, ...], list[CurvatureMeasure]] = {}
         for row in tables[0]:
-            measure = Measure(row["measure"], row["value"], row["radius"], row["stderr"])
+            measure = CurvatureMeasure(row["measure"], row["value"], row["radius"], row["stderr"])
             measures.setdefault((row["run"], row["round"], row["model"]), []).append(measure)
         points: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
         for row in tables[1]:
@@ -179,19 +179,13 @@ class Sharpness(TableResult):
             models.append(Curvature(*key, tuple(measures.get(key, ())), spectrum))
         return cls(tuple(models), head["attrs"])
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Over rounds, a colour a run; of models of no several rounds, a row a model; ``width`` in inches."""
-        from .figure import draw_sharpness
-
-        return draw_sharpness(self, width, title)
-
     def summary(self) -> str:
         """Every model's measures in words, and what frozen parameters do to them."""
         return "\n".join([*(model.sentence() for model in self.models), *([self.frozen] if self.frozen else [])])
 
     @property
     def frozen(self) -> str:
-        """Whether frozen parameters count, in words; "" where the module has none."""
+        """True if frozen parameters count, in words; "" where the module has none."""
         if self.attrs.get("frozen") == "none is trained":
             return "all over every parameter, for the network marks none as trained (requires_grad)"
         count = self.attrs.get("frozen_parameters")

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.hdf5 import attribute, reading, writing
+from ...checkpoints.io.hdf5 import attribute, open_hdf5, write_hdf5
 from ...checkpoints.io.hdf5_validation import refuse_unstored
 from ..planes.result import Plane
 from ..planes.surface.file_checks import refuse_strange
@@ -46,7 +46,7 @@ def write_surface(path: Path | str, plane: Plane) -> None:
     if plane.computed is not None:
         values["computed"] = plane.computed.astype(np.int8)
     about["holes"] = int(about.get("holes", 0)) - int(np.count_nonzero(holes))
-    with writing(path) as file:
+    with write_hdf5(path) as file:
         file["xcoordinates"], file["ycoordinates"] = plane.a, plane.b
         for name, surface in values.items():
             file[name] = np.ascontiguousarray(surface).ravel().reshape(shape)
@@ -84,7 +84,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
     [[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]
     """
     path = Path(path)
-    with reading(path, None, 1, "a surface of loss-landscape") as file:
+    with open_hdf5(path, None, 1, "a surface of loss-landscape") as file:
         x, y = _coordinates(path, file)
         chosen = choose_split(path, [name for name in SPLITS if f"{name}_loss" in file], split)
         stored = {
@@ -184,7 +184,8 @@ def _numbers(path: Path, file: Any, name: str) -> np.ndarray:
 
 
 def _holes(plane: Plane) -> np.ndarray:
-    """Which points of a surface of theirs were not computed, [b, a]; none where a NaN among them may be a loss."""
+    """Find the points of a surface of theirs that were not computed, [b, a]; none where a NaN among them may be a
+    loss."""
     missing = np.isnan(plane.loss)
     count = int(plane.attrs.get("holes", 0))
     return missing if np.count_nonzero(missing) == count else np.zeros_like(missing)

@@ -1,17 +1,20 @@
-"""A run made of model files that another program has written."""
+"""Import of other programs' files: models, of which a run is made, and surfaces, which become planes."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Run
-from .imported_surface import is_surface
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regular
+from .. import Plane
 
 if TYPE_CHECKING:
-    from ...checkpoints.recorder.read_files import Architecture
+    from ...checkpoints.recorder.read_files import NamedArchitecture
 
 
 def import_models(
@@ -73,8 +76,8 @@ def import_models(
     ...     run.round(1).client_ids, run.round(1).read("global").parameters
     (array([0, 1, 2]), array([1., 1.], dtype=float32))
     """
+    from ...checkpoints.recorder.inputs import named_method
     from ...checkpoints.recorder.match_files import find_files
-    from ...checkpoints.recorder.named_method import named_method
     from ...checkpoints.recorder.record_files import record_files
 
     named = named_method(method, seed, settings)
@@ -102,8 +105,8 @@ def import_models(
     return Run.open(out)
 
 
-def _architecture(model: Any, data: str | None, first: Path) -> Architecture | None:
-    """What the models should look like; None where that is not known.
+def _architecture(model: Any, data: str | None, first: Path) -> NamedArchitecture | None:
+    """The architecture that the models should have; None where that is not known.
 
     Args:
         first: of their files.
@@ -117,18 +120,80 @@ def _architecture(model: Any, data: str | None, first: Path) -> Architecture | N
         )
     if model is None:
         return None
-    from ...checkpoints.recorder.coerce_models import given_model, model_made
-    from ...checkpoints.recorder.read_files import Architecture
+    from ...checkpoints.recorder.coerce_models import coerce_model, model_made
+    from ...checkpoints.recorder.read_files import NamedArchitecture
     from ...training import load_data, model_settings
     from ...training.inputs.models import shapes_in
     from ...training.inputs.samples import given_module
 
     if not isinstance(model, str):
         made = model_made(model)
-        return Architecture(type(made).__name__, given_model(made))
+        return NamedArchitecture(type(made).__name__, coerce_model(made))
     settings = model_settings(model)
     if data is not None:
         module = given_module(model, load_data(data), shapes_in(first))
-        return Architecture(f"--model {model}", given_model(module))
+        return NamedArchitecture(f"--model {model}", coerce_model(module))
     own = ":" in model  # which needs no shape of samples
-    return Architecture(f"--model {model}", given_model(settings.build((), 0))) if own else None
+    return NamedArchitecture(f"--model {model}", coerce_model(settings.build((), 0))) if own else None
+
+
+@analysis
+def import_surface(file: Path | str, *, split: str | None = None) -> PreparedAnalysis[Plane]:
+    """A surface that another program has computed, as a plane; points that were not computed (-1) become holes.
+
+    Args:
+        file: the ``.h5`` of tomgoldstein's loss-landscape, or the ``plane.npz`` of dnn-mode-connectivity.
+        split: ``train`` or ``test``; the only one by default, of both ``test`` of an ``.h5`` and ``train`` of a
+            ``plane.npz``.
+
+    Raises:
+        FedscopeError: no such file, or no such losses in it.
+    """
+    file = Path(file)
+
+    def prepare() -> SettingsAndCompute[Plane]:
+        plane = _read(file, split)
+        # the content, for a file that was moved holds the same surface
+        content = regular(file, "a surface").read_bytes()
+        settings = {"split": plane.attrs["split"], "file_sha256": sha256(content).hexdigest()}
+        return settings, lambda attrs, work: replace(plane, attrs={**plane.attrs, **attrs})
+
+    return one(Plane, Path("figures"), f"import-{slug(file.name)}", prepare)
+
+
+def is_surface(file: Path | str) -> bool:
+    """Tell whether a file is a surface rather than a model: an ``.h5``, or an ``.npz`` with a grid in it.
+
+    >>> is_surface("surface.h5"), is_surface("model.safetensors")
+    (True, False)
+    """
+    path = Path(file)
+    match path.suffix.lower():
+        case ".h5" | ".hdf5":
+            return True
+        case ".npz":
+            return path.is_file() and "grid" in npz_names(path)
+        case _:
+            return False
+
+
+def _read(file: Path, split: str | None) -> Plane:
+    from .. import read_plane, read_surface
+
+    match file.suffix.lower():
+        case ".h5" | ".hdf5":
+            return read_surface(file, split)
+        case ".npz":
+            return read_plane(file, split)
+        case ".pt" | ".pth" | ".ckpt" | ".bin" | ".safetensors":
+            raise FedscopeError(
+                f"{file} is a model, which needs no import: give it to `fedscope plane` or `fedscope line` with "
+                "--model and --data; of several models --out runs/NAME makes a run"
+            )
+        case ".nc":
+            raise FedscopeError(f"{file} is a result already; the command that made it draws it again with --redraw")
+        case _:
+            raise FedscopeError(
+                f"{file} is not a file that can be imported: the .h5 of loss-landscape, the plane.npz of "
+                "dnn-mode-connectivity"
+            )

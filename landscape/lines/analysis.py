@@ -8,9 +8,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import Prepared, Question, one, place_of, question
-from ...analysis.execution import Work
-from ...analysis.settings import NORMALIZATIONS, Measured, Source, at_least, chosen
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of
+from ...analysis.execution import Execution
+from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, chosen
 from ...checkpoints import FedscopeError
 from ...training.inputs.models import (
     ModelLike,
@@ -24,7 +24,7 @@ from ...training.inputs.models import (
 from .. import Connectivity, Line
 
 
-@question
+@analysis
 def line(
     models: ModelLike | Sequence[ModelLike],
     *,
@@ -32,8 +32,8 @@ def line(
     points: int | None = None,
     range: Sequence[float] | None = None,
     normalization: str = "interpolate",
-    **measured: Unpack[Measured],
-) -> Question[Line]:
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Line]:
     """Losses along the segment between two models, L(β w_A + (1−β) w_B): β = 0 is B and β = 1 is A.
 
     Args:
@@ -44,8 +44,8 @@ def line(
         points: on a line; 81, and 11 with ``clients``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients``.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``data`` and ``model``
-            are needed where no model is of a run.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``data`` and
+            ``model`` are needed where no model is of a run.
 
     Raises:
         FedscopeError: models that are no pairs, or the same; models of different architectures; an empty range.
@@ -60,7 +60,7 @@ def line(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figures 5b, 5c, 7c; Frankle et al., "Linear Mode Connectivity and the Lottery Ticket Hypothesis", ICML 2020.
     """
-    source = Source.of("test", measured)
+    source = EvaluationConfig.of("test", measured)
     chosen("normalization", normalization, NORMALIZATIONS)
     given = as_list(models)
     asked = clients_of(given) if clients else given
@@ -72,7 +72,7 @@ def line(
     if not low < high:
         raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
 
-    def prepare() -> Prepared[Line]:
+    def prepare() -> SettingsAndCompute[Line]:
         posed = resolve_models(asked, source)
         settings = {
             **posed.settings,
@@ -82,7 +82,7 @@ def line(
             **calibration_settings(posed, source, normalization),
         }
 
-        def compute(attrs: dict[str, Any], work: Work) -> Line:
+        def compute(attrs: dict[str, Any], work: Execution) -> Line:
             from ... import landscape
 
             pairs = zip(posed.models[::2], posed.models[1::2], strict=False)

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import colour_bar, name_cells, signed_heat_map
-from ...plotting.layout import EDGE, LINE, Sheet, wrapped
-from ...plotting.style import CHARACTER, SMALL, look_of, measured_on, paper_style, shortened, statistics_of, word_of
+from ...plotting.heatmaps import color_bar, name_cells, signed_heat_map
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.style import (
+    CHARACTER,
+    SMALL,
+    describe_data,
+    describe_statistics,
+    look_of,
+    paper_style,
+    shortened,
+    word_of,
+)
 from ...plotting.ticks import crosses, decades, even
 from .result import connectivity
 
@@ -39,10 +48,12 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         gap = 0.14
         top = EDGE + (0.2 if title else 0.04)
         body = high if beside else len(names) * (high + gap) - gap
-        said = wrapped(_remark(line), width - 0.1, hyphens=False)
+        said = wrap_words(_remark(line), width - 0.1, hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
-        sheet = Sheet(width, below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE, title)
+        sheet = FigureLayout(
+            width, below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE, title
+        )
         for i, name in enumerate(names):
             left, down = (i * cell, 0.0) if beside else (0.0, i * (high + gap))
             axes = sheet.axes(LEFT + left, top + down, wide, high, ylabel=0.41)
@@ -70,16 +81,16 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
     with paper_style(width):
         left = max(NAMES, max(map(len, names)) * CHARACTER + 0.24)
         side = width - left - GAP - BAR - NUMBERS
-        said = wrapped("; ".join(_measured(line)), width - 0.1, hyphens=False)
+        said = wrap_words("; ".join(_describe_measurement(line)), width - 0.1, hyphens=False)
         top = EDGE + (0.2 if title else 0.04)
-        sheet = Sheet(width, top + side + BELOW + LINE * len(said) + EDGE, title)
+        sheet = FigureLayout(width, top + side + BELOW + LINE * len(said) + EDGE, title)
         axes = sheet.axes(left, top, side, side)
         image = signed_heat_map(axes, middles)  # grey: no pair, or no number
         name_cells(axes, names, side)
         if all("client-" in label for label in labels):
             axes.set(xlabel="client", ylabel="client")
         label = f"excess loss in the middle{_nats(line)}"
-        colour_bar(sheet.axes(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
+        color_bar(sheet.axes(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
         return sheet.finished(said, 0.1)
 
 
@@ -114,7 +125,7 @@ def _nats(line: Line) -> str:
 
 
 def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
-    """For each pair: which end is which, in a line or, where that is too long, in two; and its barrier."""
+    """Describe each pair: which end is which, in a line or, where that is too long, in two; and its barrier."""
     entries = []
     for (first, second), barrier, where in zip(line.ends, line.barrier, line.barrier_beta, strict=True):
         height = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"
@@ -127,15 +138,15 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
     return entries
 
 
-def _measured(line: Line) -> list[str]:
-    """On which data, and whose normalization statistics."""
-    data = measured_on(line.attrs) if "data" in line.attrs else ""
-    policy = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+def _describe_measurement(line: Line) -> list[str]:
+    """Describe the data and the normalization statistics."""
+    data = describe_data(line.attrs) if "data" in line.attrs else ""
+    policy = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
     return [words for words in (data, policy) if words]
 
 
 def _remark(line: Line) -> str:
-    parts = [*_measured(line), "barrier: the highest rise above the dotted line"]
+    parts = [*_describe_measurement(line), "barrier: the highest rise above the dotted line"]
     broken = int(np.count_nonzero(~np.isfinite(line.loss)))
     if broken:
         parts.append(f"{broken:,} of {line.loss.size:,} points not finite (crosses)")

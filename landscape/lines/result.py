@@ -9,17 +9,18 @@ the middle says how far.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.style import describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
-from ..planes.summary import ends_words
+from ..planes.summary import precision_words
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,7 @@ class Line(ArrayResult):
     """
 
     command = kind = "line"
+    drawn: ClassVar = {"": "draw_line"}
     needed = {
         **{"pair": "", "beta": "beta", "loss": "pair beta", "error": "pair beta"},
         **{"barrier": "pair", "barrier_beta": "pair", "own_loss": "pair end", "own_error": "pair end"},
@@ -87,12 +89,6 @@ class Line(ArrayResult):
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
         return cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs)
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """Loss above error over β (beside it from 6 inches on), a colour a pair; ``width`` in inches."""
-        from .figure import draw_line
-
-        return draw_line(self, width, title)
-
     def summary(self) -> str:
         """The barriers in words."""
         barriers = ", ".join(
@@ -111,14 +107,10 @@ class Line(ArrayResult):
 class Connectivity(Line):
     """The lines between all pairs of a round's clients, in the same file as any line's; drawn as a matrix."""
 
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """The excess in the middle as a heat map, a row and a column a client; ``width`` in inches."""
-        from .figure import draw_connectivity
-
-        return draw_connectivity(self, width, title)
+    drawn: ClassVar = {"": "draw_connectivity"}
 
     def summary(self) -> str:
-        """What lies between all pairs, in words."""
+        """Describe the losses between all pairs."""
         return self._between() + ends_words(self)
 
     def _between(self) -> str:
@@ -181,3 +173,16 @@ def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
             "curves"
         )
     return labels, barriers, middles
+
+
+def ends_words(line: Line) -> str:
+    """Describe the curves' normalization statistics, their effect at the ends, and the error of a lower precision;
+    nothing where models have none."""
+    words = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
+    if words:
+        at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
+        change = line.loss[:, at] - line.own_loss
+        words = f"; {words}"
+        if change.any():
+            words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
+    return words + precision_words(line.attrs)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from ...evaluation.model_replica import Replica
 from ...evaluation.normalization import Normalization, Points
 from ...evaluation.resumable import (
     Progress,
-    Visits,
+    ResumableEvaluation,
     coarse_to_fine,
     fingerprint,
     precision_errors,
@@ -64,74 +66,133 @@ def line(
     beta = betas_on((-0.5, 1.5), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
     if not np.isfinite(beta).all():
         raise FedscopeError("the points of a line must be finite numbers")
-    beta = np.union1d(beta, [0.0, 1.0])
+    refuse_same(pairs)
+    evaluator = Evaluator(module, samples, compute=compute)
+    fits_module(evaluator.layout, [model for pair in pairs for model in pair])
+    buffers = pairs[0][0].weights.buffers
+    policy = Normalization.of(module, buffers, normalization, calibration, evaluator.prepare)
+    segments = _Segments(pairs, np.union1d(beta, [0.0, 1.0]), evaluator, policy)
+    visits = segments.visits(module, progress, partial)
+    visits.measure([*segments.order, *segments.own])
+    return segments.result(visits, module, samples, provenance)
+
+
+def refuse_same(pairs: Sequence[tuple[Model, Model]]) -> None:
+    """Make sure that the models of each pair have one layout and differ.
+
+    Raises:
+        FedscopeError: they do not; names them.
+    """
     for pair in pairs:
         same_layout(pair)
         if np.array_equal(pair[0].weights.parameters, pair[1].weights.parameters):
             raise FedscopeError(
                 f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
             )
-    evaluator = Evaluator(module, samples, compute=compute)
-    models = [model for pair in pairs for model in pair]
-    fits_module(evaluator.layout, models)
-    shape = (len(pairs), len(beta))
-    order = [pair * shape[1] + point for point in coarse_to_fine(shape[1:]) for pair in range(shape[0])]
 
-    policy = Normalization.of(module, models[0].weights.buffers, normalization, calibration, evaluator.prepare)
 
-    at = [int(np.flatnonzero(beta == end)[0]) for end in (1.0, 0.0)]
-    # the curves' points, then the ends with their own statistics where the policy gives them others
-    own = [] if policy.leaves_own else [len(order) + k for k in range(len(models))]
+@dataclass(frozen=True, eq=False)
+class _Segments:
+    """Segments that are measured: their points pair by pair, then the ends with their own statistics where the policy
+    gives them others.
 
-    def form(i: int, replica: Replica) -> None:
-        if i >= len(order):
-            replica.load(models[i - len(order)].weights.parameters, models[i - len(order)].weights.buffers)
+    Attributes:
+        beta: the points of each, 0 and 1 among them.
+    """
+
+    pairs: Sequence[tuple[Model, Model]]
+    beta: np.ndarray
+    evaluator: Evaluator
+    policy: Normalization
+
+    @property
+    def models(self) -> list[Model]:
+        """The ends, pair by pair."""
+        return [model for pair in self.pairs for model in pair]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[pair, beta]."""
+        return len(self.pairs), len(self.beta)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The points of all segments, coarse to fine."""
+        count, length = self.shape
+        return [pair * length + point for point in coarse_to_fine([length]) for pair in range(count)]
+
+    @cached_property
+    def own(self) -> list[int]:
+        """The ends with their own statistics, where those are others."""
+        first = len(self.order)
+        return [] if self.policy.leaves_own else [first + k for k in range(len(self.models))]
+
+    @cached_property
+    def at(self) -> list[int]:
+        """The places at which β is 1 and 0."""
+        return [int(np.flatnonzero(self.beta == end)[0]) for end in (1.0, 0.0)]
+
+    def form(self, i: int, replica: Replica) -> None:
+        """Load the model of a visit into a replica."""
+        if i >= len(self.order):
+            own = self.models[i - len(self.order)].weights
+            replica.load(own.parameters, own.buffers)
             return
-        pair, point = divmod(i, shape[1])
-        ends = [model.weights for model in pairs[pair]]
-        points = Points(ends, lambda k: (float(beta[k]), 1.0 - float(beta[k])), policy)
-        if point in at:
-            points.load(ends[at.index(point)], replica)
+        pair, point = divmod(i, len(self.beta))
+        ends = [model.weights for model in self.pairs[pair]]
+        points = Points(ends, lambda k: (float(self.beta[k]), 1.0 - float(self.beta[k])), self.policy)
+        if point in self.at:
+            points.load(ends[self.at.index(point)], replica)
         else:
-            points.form(point, replica)
+            points.interpolate_into(point, replica)
 
-    identity = fingerprint(
-        "line",
-        module,
-        evaluator,
-        [model.weights for model in models],
-        beta=beta.tolist(),
-        **statistics_identity(policy),
-        **({"models_last": len(own)} if own else {}),
-    )
-    count = len(order) + len(own)
-    visits = Visits(evaluator, form, count, progress=progress, partial=partial, fingerprint=identity)
-    visits.measure([*order, *own])
-    loss, error = curves = [values[0, : len(order)].reshape(shape) for values in (visits.loss, visits.error)]
-    own_loss, own_error = (
-        values[0, own].reshape(-1, 2) if own else curve[:, at]
-        for values, curve in zip((visits.loss, visits.error), curves, strict=True)
-    )
-    barriers = [barrier_of(beta, curve) for curve in loss]
-    ends_at = [pair * shape[1] + point for pair in range(shape[0]) for point in at]
-    (precise,) = precision_errors(module, evaluator, lambda i, r: form(ends_at[i], r), loss[None, :, at].reshape(1, -1))
-    return Line(
-        pairs=tuple(f"{a.label} - {b.label}" for a, b in pairs),
-        ends=tuple((a.label, b.label) for a, b in pairs),
-        beta=beta,
-        loss=loss,
-        error=error,
-        barrier=np.array([height for height, _ in barriers]),
-        barrier_beta=np.array([where for _, where in barriers]),
-        attrs={
-            **provenance_of(evaluator, samples, models, provenance),
-            "normalization_policy": policy.policy,
-            **policy.provenance("the model at beta = 1"),
-            **precise,
-        },
-        own_loss=own_loss,
-        own_error=own_error,
-    )
+    def visits(self, module: nn.Module, progress: Progress | None, partial: Path | None) -> ResumableEvaluation:
+        """All that is to be measured, with what is kept of it."""
+        identity = fingerprint(
+            "line",
+            module,
+            self.evaluator,
+            [model.weights for model in self.models],
+            beta=self.beta.tolist(),
+            **statistics_identity(self.policy),
+            **({"models_last": len(self.own)} if self.own else {}),
+        )
+        count = len(self.order) + len(self.own)
+        return ResumableEvaluation(
+            self.evaluator, self.form, count, progress=progress, partial=partial, fingerprint=identity
+        )
+
+    def result(
+        self, visits: ResumableEvaluation, module: nn.Module, samples: Samples, provenance: Mapping[str, Any] | None
+    ) -> Line:
+        """The curves of measured visits, with their barriers."""
+        count = len(self.order)
+        loss, error = curves = [values[0, :count].reshape(self.shape) for values in (visits.loss, visits.error)]
+        own_loss, own_error = (
+            values[0, self.own].reshape(-1, 2) if self.own else curve[:, self.at]
+            for values, curve in zip((visits.loss, visits.error), curves, strict=True)
+        )
+        barriers = [barrier_of(self.beta, curve) for curve in loss]
+        ends_at = [pair * len(self.beta) + point for pair in range(len(self.pairs)) for point in self.at]
+        at_ends = loss[None, :, self.at].reshape(1, -1)
+        (precise,) = precision_errors(module, self.evaluator, lambda i, r: self.form(ends_at[i], r), at_ends)
+        return Line(
+            pairs=tuple(f"{a.label} - {b.label}" for a, b in self.pairs),
+            ends=tuple((a.label, b.label) for a, b in self.pairs),
+            beta=self.beta,
+            loss=loss,
+            error=error,
+            barrier=np.array([height for height, _ in barriers]),
+            barrier_beta=np.array([where for _, where in barriers]),
+            attrs={
+                **provenance_of(self.evaluator, samples, self.models, provenance),
+                "normalization_policy": self.policy.policy,
+                **self.policy.provenance("the model at beta = 1"),
+                **precise,
+            },
+            own_loss=own_loss,
+            own_error=own_error,
+        )
 
 
 def betas_on(span: tuple[float, float], points: int) -> np.ndarray:

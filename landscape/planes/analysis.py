@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import Part, Question, Ready, place_of, question
-from ...analysis.execution import Work
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of
+from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, open_runs, said
-from ...analysis.settings import NORMALIZATIONS, Measured, Source, at_least, chosen
+from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, chosen
 from ...checkpoints import FedscopeError, FedscopeWarning
 from ...training.inputs.models import (
     ModelLike,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-@question
+@analysis
 def plane(
     models: ModelLike | Sequence[ModelLike],
     *,
@@ -44,8 +44,8 @@ def plane(
     range: Sequence[float] | None = None,
     adaptive: bool = False,
     normalization: str = "interpolate",
-    **measured: Unpack[Measured],
-) -> Question[Plane | Planes]:
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Plane | Planes]:
     """Losses on the plane through three models, L(w_1 + a û + b v̂); the models and their mean are measured exactly.
 
     Both axes are L2 distances. Other planes go near many models, or round one; several are one
@@ -72,8 +72,8 @@ def plane(
             2,000 samples and 30 x 30 points on, first on a tenth of the samples, and then mostly at most 7.5 % of the
             points on all.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
-        measured: see :class:`~fedscope.analysis.settings.Measured`; ``split`` is ``test``, and ``both`` gives two
-            planes in one pass; ``data`` and ``model`` are needed where no model is of a run.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``both`` gives
+            two planes in one pass; ``data`` and ``model`` are needed where no model is of a run.
 
     Raises:
         FedscopeError: another number of models; identical or collinear ones; settings that exclude one another.
@@ -93,7 +93,7 @@ def plane(
     if len(asked) > 1:
         raise FedscopeError(f"--{asked[0]} and --{asked[1]} are two planes; give one of them")
     whose = said(data_of)
-    source = Source.of("test" if whose is None else "train", measured, both=True)
+    source = EvaluationConfig.of("test" if whose is None else "train", measured, both=True)
     if whose is not None and source.split != "train":
         raise FedscopeError(
             f"--data-of {whose} is about training data, so --split {source.split} does not go with it; leave it out"
@@ -115,7 +115,7 @@ def plane(
 
 @dataclass(frozen=True)
 class Survey:
-    """What is asked of every plane: settings of :func:`plane`, ``adaptive`` as the share that is measured."""
+    """Settings of every plane: those of :func:`plane`, ``adaptive`` as the share that is measured."""
 
     grid: int
     margin: float
@@ -123,26 +123,26 @@ class Survey:
     adaptive: float | None
     normalization: str
     data_of: str | None
-    source: Source
+    source: EvaluationConfig
 
     @property
     def end(self) -> str:
-        """What stands behind the base in the name of a figure of several sets of samples: it lies beside that of one,
+        """The end of the name of a figure of several sets of samples, behind the base: it lies beside that of one,
         and not over it."""
         if self.data_of is not None:
             return f".data-of-{self.data_of.replace(',', '-')}"
         return ".both" if self.source.split == "both" else ""
 
     def sets(self, models: PlaneModels) -> list[SampleSet]:
-        """What the plane is measured on."""
+        """The samples that the plane is measured on."""
         return sample_sets([*models.members, *models.shown], self.source, self.data_of)
 
-    def part(self, models: PlaneModels, sets: Sequence[SampleSet]) -> Part[Plane]:
+    def part(self, models: PlaneModels, sets: Sequence[SampleSet]) -> Step[Plane]:
         """A plane on one or several sets of samples, in one pass."""
         ends = tuple(f"{models.end}.{one.name}" if one.name else models.end for one in sets)
         count = len(models.members)
 
-        def prepare() -> Ready[Plane]:
+        def prepare() -> PreparedStep[Plane]:
             posed = resolve_models([*models.members, *models.shown], self.source)
             read = [one.read(posed, self.source) for one in sets]
             settings = {
@@ -157,12 +157,12 @@ class Survey:
                 **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
             }
 
-            def compute(attrs: list[dict[str, Any]], work: Work) -> list[Plane]:
+            def compute(attrs: list[dict[str, Any]], work: Execution) -> list[Plane]:
                 from ... import landscape
-                from .drawing.preview import previewed
+                from .drawing.preview import preview_of
 
                 base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
-                with work.progress(f"plane {models.title}".strip()) as report, previewed(base) as preview:
+                with work.progress(f"plane {models.title}".strip()) as report, preview_of(base) as preview:
                     return landscape.survey(
                         posed.module,
                         [samples for samples, _ in read],
@@ -183,14 +183,14 @@ class Survey:
                         elsewhere=work.elsewhere,
                     )
 
-            return Ready([{**settings, **about} for _, about in read], compute)
+            return PreparedStep([{**settings, **about} for _, about in read], compute)
 
-        return Part(Plane, prepare, ends)
+        return Step(Plane, prepare, ends)
 
 
 def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
-    """What a result says of random directions; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
-    from ...evaluation.trained import frozen_count
+    """Describe random directions for a result; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
+    from ...evaluation.trainable_parameters import frozen_count
 
     settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
     if frozen := frozen_count(module):
@@ -205,7 +205,7 @@ def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
 
 def _alone(
     models: Sequence[ModelLike], asked: Sequence[str], rounds: str | None, shown: Sequence[ModelLike], survey: Survey
-) -> Question[Plane | Planes]:
+) -> PreparedAnalysis[Plane | Planes]:
     """One plane, on one or several sets of samples."""
     spanned = plane_models(models, asked[0] if asked else "models", rounds, shown)
     folder, name = place_of("-".join(["plane", *asked]), names_of(models))
@@ -214,23 +214,23 @@ def _alone(
     sets = survey.sets(spanned)
     part = survey.part(spanned, sets)
     if part.ends == ("",):
-        return Question(folder, name, (part,), lambda planes: planes[0], Plane.drawn, Plane.paged)
+        return PreparedAnalysis(folder, name, (part,), lambda planes: planes[0], tuple(Plane.drawn), tuple(Plane.paged))
 
     def join(planes: list[Plane]) -> Planes:
         panels = [Panel(end, plane, "", one.title) for end, plane, one in zip(part.ends, planes, sets, strict=True)]
         return Planes([panels], (), survey.end)
 
-    return Question(folder, name, (part,), join, (survey.end,), part.ends)
+    return PreparedAnalysis(folder, name, (part,), join, (survey.end,), part.ends)
 
 
-def _over_rounds(paths: Sequence[str], rounds: str, survey: Survey) -> Question[Plane | Planes]:
+def _over_rounds(paths: Sequence[str], rounds: str, survey: Survey) -> PreparedAnalysis[Plane | Planes]:
     """Panels over rounds, a row a run and a set of samples."""
     runs = open_runs(paths)
     if survey.data_of is not None and survey.data_of.strip() == "clients":
         raise FedscopeError(
             "--data-of clients is another set of clients in every round; name the clients: --data-of 3,8,11"
         )
-    parts: list[Part[Plane]] = []
+    parts: list[Step[Plane]] = []
     rows: list[list[tuple[int, str, str]]] = []  # of each panel the place of its plane, its title and its data
     heads: list[str] = []
     for run, path in zip(runs, paths, strict=True):
@@ -249,4 +249,4 @@ def _over_rounds(paths: Sequence[str], rounds: str, survey: Survey) -> Question[
         return Planes(panels, heads, survey.end)
 
     name = f"plane-rounds-{rounds.replace(',', '-')}"
-    return Question(Path(paths[0]) / "figures", name, tuple(parts), join, (survey.end,), tuple(ends))
+    return PreparedAnalysis(Path(paths[0]) / "figures", name, tuple(parts), join, (survey.end,), tuple(ends))

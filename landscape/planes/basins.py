@@ -1,4 +1,4 @@
-"""Where models lie in the basin that a plane shows: about its minimum, on one side of it, at its rim.
+"""Places of models in the basin that a plane shows: about its minimum, on one side of it, at its rim.
 
 The mean is that of the plane's models. Of three clients it is not the round's global model, which averages all clients;
 Zhou et al. name that as a possible cause of the gap between the mean and the minimum (section 4.1).
@@ -71,7 +71,7 @@ class Basin:
 
     @property
     def ringed(self) -> bool:
-        """Whether the anchors stand round the minimum: no gap of 180 degrees, so it lies inside their polygon."""
+        """True if the anchors stand round the minimum: no gap of 180 degrees, so it lies inside their polygon."""
         return max(self.gaps) < 180
 
     @property
@@ -93,7 +93,7 @@ class Basin:
         return self.mean.distance / self.anchor_distance
 
     def sentence(self) -> str:
-        """In words, for captions.
+        """Describe it in a sentence, for captions.
 
         >>> from fedscope.landscape.planes.basins import Basin, BasinModel
         >>> roles = [(2.0, "anchor"), (2.0, "anchor"), (2.0, "anchor"), (0.5, "mean")]
@@ -109,7 +109,7 @@ class Basin:
         )
 
     def caption(self) -> str:
-        """The same for the remarks below a figure, whose table has the minimum's loss."""
+        """Describe it below a figure, whose table has the minimum's loss."""
         where = "all around it" if self.ringed else "all on one side of it"
         edge = " (at the edge of the range)" if self.on_edge else ""
         return (
@@ -128,7 +128,7 @@ class Basin:
 
 
 def basin_of(plane: Plane) -> Basin | None:
-    """Where a plane's models lie in its basin.
+    """Find the places of a plane's models in its basin.
 
     None where no point of the grid is finite, and for planes that have no anchors with a mean (a trajectory's).
 

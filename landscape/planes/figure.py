@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...plotting.layout import EDGE, LINE, Sheet, flow, lines_of, wrapped
-from ...plotting.style import CHARACTER, SMALL, literal, paper_style, shortened
+from ...checkpoints import FedscopeError
+from ...plotting.heatmaps import color_bar
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.style import CHARACTER, literal, paper_style, shortened
 from .basins import basin_of
-from .drawing.color_scales import BAR_LABEL, Scale, bar_room, colour_bar, scale_of
-from .drawing.colors import Colours
+from .drawing.color_scales import BAR_LABEL, SHARED, Scale, SurfaceColours, bar_room, scale_of
 from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
 from .drawing.markers import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .many_planes import Planes
 
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
@@ -28,7 +31,43 @@ WIDEST = 5.0  # of a panel that stands alone
 SMALLEST = 0.6  # of several panels; rather fewer stand side by side
 
 
-def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colours: Colours | None = None) -> Figure:
+def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
+    """Filled contours of the loss (from 6 inches on with the error beside it).
+
+    Args:
+        width: in inches.
+        title: above it.
+        colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
+            :class:`~fedscope.landscape.planes.drawing.color_scales.SurfaceColours`.
+    """
+    return draw_plane(plane, width, title, SurfaceColours(**colours))
+
+
+def draw_planes(
+    planes: Planes, width: float = 3.5, title: str | None = None, *, scale: str = "figure", **colours: Any
+) -> Figure:
+    """A panel a plane, the loss above the error.
+
+    Args:
+        width: in inches.
+        title: above all.
+        scale: which panels share a colour scale: all of the ``figure``, those of a ``row`` (a run, or a set of
+            samples), or none (``panel``).
+        colours: as of :func:`draw`.
+
+    Raises:
+        FedscopeError: another ``scale``.
+    """
+    if scale not in SHARED:
+        raise FedscopeError(f"--scale {scale} is none of {', '.join(SHARED)}")
+    shown = [[panel.plane for panel in row] for row in planes.rows]
+    titles = [[panel.heading for panel in row] for row in planes.rows]
+    return draw_panels(shown, titles, width, title, rows=planes.heads, colours=SurfaceColours(**colours), scale=scale)
+
+
+def draw_plane(
+    plane: Plane, width: float = 3.5, title: str | None = None, colours: SurfaceColours | None = None
+) -> Figure:
     """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
     with paper_style(width):
         names = quantities([plane]) if width >= 6 else ["loss"]
@@ -40,11 +79,11 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colou
         tall = max(high, LOWEST)
         rows = rows_of(plane)
         basin = basin_of(plane)
-        said = _wrapped(basin.caption(), width) if basin else []
-        said += _wrapped(remarks([plane]), width)
+        said = _wrap(basin.caption(), width) if basin else []
+        said += _wrap(remarks([plane]), width)
         top = EDGE + (0.22 if title else 0.05)
         below = top + tall + BOTTOM + 0.05
-        sheet = Sheet(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
+        sheet = FigureLayout(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
         if title:
             sheet.text(width / 2, EDGE + 0.09, title, ha="center")
         for i, name in enumerate(names):
@@ -58,9 +97,9 @@ def draw_plane(plane: Plane, width: float = 3.5, title: str | None = None, colou
                 mark_minimum(axes, basin)
             ticks(axes, wide, high)
             across, up = axis_labels(plane)
-            axes.set_xlabel(_fitting(across, wide))
-            sheet.text(left - margin + 0.09, at + high / 2, _fitting(up, tall), rotation=90, ha="center")
-            colour_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale, height=tall)
+            axes.set_xlabel(_first_fitting(across, wide))
+            sheet.text(left - margin + 0.09, at + high / 2, _first_fitting(up, tall), rotation=90, ha="center")
+            color_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale=scale, height=tall)
         draw_table(sheet, below, rows)
         return sheet.finished(said, TEXT)
 
@@ -72,7 +111,7 @@ def _extent(plane: Plane, size: float) -> tuple[float, float]:
     return (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
 
 
-def _fitting(words: Sequence[str], room: float) -> str:
+def _first_fitting(words: Sequence[str], room: float) -> str:
     """The first of several labels that is not longer than ``room`` inches, else the last."""
     lengths = [0.067 * len(label.translate({ord(sign): None for sign in "$_"})) for label in words]
     return next((label for label, length in zip(words, lengths, strict=True) if length <= room), words[-1])
@@ -85,7 +124,7 @@ def draw_panels(
     title: str | None = None,
     *,
     rows: Sequence[str] = (),
-    colours: Colours | None = None,
+    colours: SurfaceColours | None = None,
     scale: str = "figure",
 ) -> Figure:
     """Columns of panels, each plane's loss above its error.
@@ -108,18 +147,7 @@ def draw_panels(
     every = [own for row in scales for one in row for own in one.values()]
     with paper_style(width):
         margin, bar = tick_room(everything, 1.0), BAR_GAP + BAR + bar_room(every, 1.0)
-        columns = max(len(row) for row in grid)
-        most = 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2))
-        columns = min(columns, most)
-        while True:
-            inner = [plane for row in grid for place, plane in enumerate(row) if place % columns]
-            # which holds the tick labels of the panel after it; those depend on how high a panel is
-            gap = max(GAP, tick_room(inner, (width - margin - bar - GAP * (columns - 1)) / columns) - LABEL)
-            gap += bar - BAR_LABEL if scale == "panel" else 0
-            size = (width - margin - bar - gap * (columns - 1)) / columns
-            if size >= SMALLEST or columns == 1:
-                break
-            columns -= 1
+        columns, gap, size = _columns(grid, width, margin, bar, each=scale == "panel")
         strips = [
             (
                 rows[i] if rows and start == 0 else "",
@@ -131,12 +159,12 @@ def draw_panels(
             for start in range(0, len(row), columns)
         ]
         keys = keys_of(everything)
-        said = _wrapped(remarks(everything), width)
+        said = _wrap(remarks(everything), width)
         strip_height = HEAD + len(quantity) * (size + BETWEEN) - BETWEEN + BOTTOM
         named = sum(bool(name) for name, *_ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
-        places = flow([words for _, words in keys], TEXT + 0.2, width, 0.3)
-        sheet = Sheet(width, high + LINE * (lines_of(places) + len(said)) + 0.04 + EDGE, title)
+        legend = legend_rows([words for _, words in keys], TEXT + 0.2, width, 0.3)
+        sheet = FigureLayout(width, high + LINE * (legend.rows + len(said)) + 0.04 + EDGE, title)
         top = EDGE + (0.16 if title else 0)
         for name, row, heads, own in strips:
             if name:
@@ -147,14 +175,35 @@ def draw_panels(
             told = _heads(heads, int((size + gap) / 0.066))
             _strip(sheet, (margin, top), row, told, own, size, gap, each=scale == "panel")
             top += strip_height
-        for (look, words), (left, line) in zip(keys, places, strict=True):
-            sheet.key(left - 0.13, high + LINE * (line + 0.5), {**look, "markersize": 0.8 * look["markersize"]})
-            sheet.text(left, high + LINE * (line + 0.5), words, fontsize=SMALL)
+        looks = [{**look, "markersize": 0.8 * look["markersize"]} for look, _ in keys]
+        legend.draw(sheet, high, lambda i, left, middle: sheet.symbol(left - 0.13, middle, looks[i]), 0.0)
         return sheet.finished(said, TEXT)
 
 
+def _columns(
+    grid: Sequence[Sequence[Plane]], width: float, margin: float, bar: float, *, each: bool
+) -> tuple[int, float, float]:
+    """Find how many panels fit side by side, the gap between them, and the side of one, in inches.
+
+    Args:
+        bar: what a colour bar takes; ``each`` panel has its own, else a row has one.
+    """
+    columns = max(len(row) for row in grid)
+    most = 1 if width < NARROW else 2 if width <= 4 else 3 if width < 6 else max(4, int(width / 1.2))
+    columns = min(columns, most)
+    while True:
+        inner = [plane for row in grid for place, plane in enumerate(row) if place % columns]
+        # which holds the tick labels of the panel after it; those depend on how high a panel is
+        gap = max(GAP, tick_room(inner, (width - margin - bar - GAP * (columns - 1)) / columns) - LABEL)
+        gap += bar - BAR_LABEL if each else 0
+        size = (width - margin - bar - gap * (columns - 1)) / columns
+        if size >= SMALLEST or columns == 1:
+            return columns, gap, size
+        columns -= 1
+
+
 def _strip(
-    sheet: Sheet,
+    sheet: FigureLayout,
     corner: tuple[float, float],
     planes: Sequence[Plane],
     heads: Sequence[str],
@@ -181,7 +230,7 @@ def _strip(
             axes.tick_params(labelbottom=row == len(scales[0]) - 1)
             if each or is_last:
                 bar = sheet.axes(left + size + BAR_GAP, at, BAR, size)
-                colour_bar(bar, mappable, scale, height=size, labelled=is_last)
+                color_bar(bar, mappable, scale=scale, height=size, labelled=is_last)
     middle = margin + (len(planes) * (size + gap) - gap) / 2
     end = top + HEAD + len(scales[0]) * (size + BETWEEN) - BETWEEN
     across, up = _common_labels(planes)
@@ -190,7 +239,7 @@ def _strip(
 
 
 def _scales(
-    grid: Sequence[Sequence[Plane]], names: Sequence[str], colours: Colours | None, shared: str
+    grid: Sequence[Sequence[Plane]], names: Sequence[str], colours: SurfaceColours | None, shared: str
 ) -> list[list[dict[str, Scale]]]:
     """Each panel's scales, by what they are of."""
 
@@ -216,12 +265,12 @@ def _cut(title: str, length: int) -> str:
 
 
 def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
-    """What stands at the axes of several panels: distances, or what the first one has."""
+    """The labels of several panels' axes: distances, or those of the first one."""
     if all(is_metric(plane) for plane in planes):
         return DISTANCE, DISTANCE
     across, up = axis_labels(next(plane for plane in planes if not is_metric(plane)))
     return across[0], up[0]
 
 
-def _wrapped(words: str, width: float) -> list[str]:
-    return wrapped(words, width - TEXT, hyphens=False)
+def _wrap(words: str, width: float) -> list[str]:
+    return wrap_words(words, width - TEXT, hyphens=False)

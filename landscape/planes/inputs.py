@@ -1,4 +1,4 @@
-"""What planes are made of: three models, all clients of a round, a run's global models or one; and the sets of samples
+"""Inputs of planes: three models, all clients of a round, a run's global models or one; and the sets of samples
 that one surface is measured on, a split, both, or single clients' own data."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import open_run, parse_rounds
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Model, Run, parse_address, recorded_clients
 from ...checkpoints.rounds.round import few_of
 from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of, runs_of
@@ -133,7 +133,7 @@ class SampleSet:
     split: str
     client: int | None = None
 
-    def read(self, posed: ResolvedModels, source: Source) -> tuple[Samples, dict[str, Any]]:
+    def read(self, posed: ResolvedModels, source: EvaluationConfig) -> tuple[Samples, dict[str, Any]]:
         """The samples, and what a result's provenance says of them.
 
         Raises:
@@ -160,7 +160,7 @@ class SampleSet:
         return samples, {**describe_samples(samples, seed), "client": k, "data_run": run.name}
 
 
-def sample_sets(models: Sequence[ModelLike], source: Source, data_of: str | None) -> list[SampleSet]:
+def sample_sets(models: Sequence[ModelLike], source: EvaluationConfig, data_of: str | None) -> list[SampleSet]:
     """The sets that --split and --data-of ask for.
 
     Args:

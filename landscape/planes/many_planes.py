@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...checkpoints import FedscopeError
 from ...results import Collection
 from .result import Plane
 
@@ -50,6 +49,7 @@ class Planes(Collection[Plane]):
     """
 
     command = "plane"
+    drawn: ClassVar = {"": "draw_planes"}
 
     def __init__(self, rows: Sequence[Sequence[Panel]], heads: Sequence[str] = (), end: str = "") -> None:
         self.rows, self.heads, self.end = rows, heads if any(heads) else (), end
@@ -58,28 +58,6 @@ class Planes(Collection[Plane]):
     def panels(self) -> Iterator[Panel]:
         """All, row by row."""
         return (panel for row in self.rows for panel in row)
-
-    def figure(self, width: float = 3.5, title: str | None = None, *, scale: str = "figure", **colours: Any) -> Figure:
-        """A panel a plane, the loss above the error.
-
-        Args:
-            width: in inches.
-            title: above all.
-            scale: which panels share a colour scale: all of the ``figure``, those of a ``row`` (a run, or a set of
-                samples), or none (``panel``).
-            colours: as of :meth:`Plane.figure`.
-
-        Raises:
-            FedscopeError: another ``scale``.
-        """
-        from .drawing.colors import SHARED, Colours
-        from .figure import draw_panels
-
-        if scale not in SHARED:
-            raise FedscopeError(f"--scale {scale} is none of {', '.join(SHARED)}")
-        planes = [[panel.plane for panel in row] for row in self.rows]
-        titles = [[panel.heading for panel in row] for row in self.rows]
-        return draw_panels(planes, titles, width, title, rows=self.heads, colours=Colours(**colours), scale=scale)
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """The figure of all."""

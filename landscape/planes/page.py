@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import SURFACE, clipped, laid_out
+from ...plotting.style import SURFACE, clipped, plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
-from .drawing.color_scales import Scale, distinct, scale_of, spaced
-from .drawing.colors import Colours
+from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, space_evenly
 from .drawing.fill import axis_labels, is_metric, remarks
 from .drawing.markers import is_owner, looks, paths, told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .basins import Basin
     from .result import Plane, PlaneModel
+
+    #: models that have one entry in the legend, their look, its words, and the colour of a line through them
+    Group = tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]
 
 #: matplotlib's markers in plotly's words; the same on the surface, which has no triangles, and on the contours
 SYMBOLS = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
@@ -66,112 +70,173 @@ if (narrow.matches) lay();
 )
 
 
-def draw_page(plane: Plane, title: str | None = None, colours: Colours | None = None) -> str:
+def page(plane: Plane, title: str | None = None, **colours: Any) -> str:
+    """The page as HTML; see :func:`page_figure`. ``colours`` are those of
+    :class:`~fedscope.landscape.planes.drawing.color_scales.SurfaceColours`."""
+    return draw_page(plane, title, SurfaceColours(**colours))
+
+
+def draw_page(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> str:
     """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
     return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", _NARROW)
 
 
-def page_figure(plane: Plane, title: str | None = None, colours: Colours | None = None) -> dict[str, Any]:
-    """What is in the page's plotly figure.
+def page_figure(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> dict[str, Any]:
+    """Make the contents of the page's plotly figure.
 
     Height and colour are the logarithm of the loss's excess over the least one, as in the printed figure, or the loss
     itself (``colour_scale``); the axis and the colour bar say which. Pointing at the surface tells coordinates, loss
     and error. Points that are not finite are holes.
     """
+    surface = _Surface.of(plane, colours)
+    traces = [_surface_trace(surface), _contour_trace(surface)]
+    numbers = {id(model): str(i) for i, model in enumerate(plane.anchors, 1)} if told_apart(plane) else {}
+    for group in _groups(plane):
+        traces += _model_traces(surface, group, numbers.get(id(group[0][0]), ""))
+    basin = basin_of(plane)
+    if basin is not None:
+        traces += _minimum_traces(surface, basin)
+    return plotly_contents(traces, _layout(surface, title))
+
+
+@dataclass(frozen=True, eq=False)
+class _Surface:
+    """The surface of a page.
+
+    Attributes:
+        heights: of the grid's points, counted in the scale's edges, [b, a].
+        at, texts: which edges have a number, and the numbers.
+    """
+
+    plane: Plane
+    scale: Scale
+    heights: np.ndarray
+    at: list[int]
+    texts: list[str]
+
+    @classmethod
+    def of(cls, plane: Plane, colours: SurfaceColours | None) -> _Surface:
+        scale = scale_of([plane], "loss", colours)
+        # flat below a limit of the user's own, and a hole where not finite
+        heights = scale.height(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan))
+        at = space_evenly(len(scale.edges), max(1, len(scale.edges) // 8))
+        return cls(plane, scale, heights, at, distinct([scale.edges[i] for i in at]))
+
+    @property
+    def highest(self) -> float:
+        """The height of the last edge."""
+        return float(len(self.scale.edges) - 1)
+
+    @property
+    def points(self) -> dict[str, Any]:
+        """Coordinates and heights, and what pointing at them tells."""
+        known = np.isfinite(self.plane.error).any()
+        error = "<br>error %{customdata[1]:.1f} %" if known else ""
+        told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
+        data = np.stack([self.plane.loss, 100 * self.plane.error], axis=-1)
+        where = {"x": self.plane.a, "y": self.plane.b, "z": self.heights}
+        return {**where, "customdata": data, "hovertemplate": told}
+
+    def below(self, model: PlaneModel) -> float:
+        """The surface's height at a model."""
+        plane = self.plane
+        return float(self.heights[np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))])
+
+    def above(self, model: PlaneModel) -> float:
+        """A height over the surface, which would hide a model beside the plane that is better than its projection."""
+        return float(np.nanmax([*self.scale.height(np.array([model.loss])), self.below(model), 0.0])) + 0.6
+
+    def legible(self, model: PlaneModel) -> str:
+        """Black or white, whichever stands out from the surface at a model."""
+        import matplotlib
+
+        share = self.below(model) / self.highest
+        at = 1.0 if np.isnan(share) else min(max(share, 0.0), 1.0)
+        red, green, blue, _ = matplotlib.colormaps[self.scale.cmap](at)
+        return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
+
+
+def _surface_trace(surface: _Surface) -> Any:
     from plotly import graph_objects as go
 
-    scale = scale_of([plane], "loss", colours)
-    # flat below a limit of the user's own, and a hole where not finite
-    heights = scale.height(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan))
-    at = spaced(len(scale.edges), max(1, len(scale.edges) // 8))
-    shades = {
-        "colorscale": _shades(scale.cmap),
-        "cmin": 0.0,
-        "cmax": float(len(scale.edges) - 1),
-    }
-    texts = distinct([scale.edges[i] for i in at])
-    levels = {"title": {"text": f"{markup(scale.label)}<br>{scale.short_kind}"}, "tickvals": at, "ticktext": texts}
-    known = np.isfinite(plane.error).any()
-    error = "<br>error %{customdata[1]:.1f} %" if known else ""
-    told = f"a %{{x:.3g}}, b %{{y:.3g}}<br>loss %{{customdata[0]:.4g}}{error}<extra></extra>"
-    data = np.stack([plane.loss, 100 * plane.error], axis=-1)
-    surface = {"x": plane.a, "y": plane.b, "z": heights, "customdata": data, "hovertemplate": told}
+    scale = surface.scale
+    shades = {"colorscale": _shades(scale.cmap), "cmin": 0.0, "cmax": surface.highest}
+    label = {"text": f"{markup(scale.label)}<br>{scale.short_kind}"}
+    bar = {"title": label, "tickvals": surface.at, "ticktext": surface.texts, "x": 1.0, "len": 0.8}
     light = {"ambient": 0.85, "diffuse": 0.3, "specular": 0.05, "roughness": 0.9}  # colours stay the colour bar's
-    bar = {**levels, "x": 1.0, "len": 0.8}
-    traces: list[Any] = [go.Surface(**surface, **shades, colorbar=bar, opacity=0.95, lighting=light, scene="scene")]
-    contours = {"start": 1.0, "end": float(len(scale.edges) - 2), "size": 1.0}
-    levelled = go.Contour(
-        **surface,
-        colorscale=shades["colorscale"],
-        zmin=shades["cmin"],
-        zmax=shades["cmax"],
-        contours=contours,
+    return go.Surface(**surface.points, **shades, colorbar=bar, opacity=0.95, lighting=light, scene="scene")
+
+
+def _contour_trace(surface: _Surface) -> Any:
+    from plotly import graph_objects as go
+
+    return go.Contour(
+        **surface.points,
+        colorscale=_shades(surface.scale.cmap),
+        zmin=0.0,
+        zmax=surface.highest,
+        contours={"start": 1.0, "end": float(len(surface.scale.edges) - 2), "size": 1.0},
         line={"width": 0.5, "color": "rgba(255,255,255,0.6)"},
         showscale=False,
         xaxis="x",
         yaxis="y",
     )
-    traces.append(levelled)
-    numbered = {id(model): str(i) for i, model in enumerate(plane.anchors, 1)} if told_apart(plane) else {}
-    for models, look, name, line in _groups(plane):
-        number = numbered.get(id(models[0]), "")
-        over = [_above(plane, heights, scale, model) for model in models]
-        marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
-        common: dict[str, Any] = {
-            "x": [model.a for model in models],
-            "y": [model.b for model in models],
-            "mode": "lines+markers" if line else "markers+text" if number else "markers",
-            "line": {"color": line},
-            "name": f"{number}  {name}" if number else name,
-            "text": [number for _ in models],
-            "textposition": "top center",
-            "textfont": {"color": _legible(scale, heights, plane, models[0]) if number else "black", "size": 13},
-            "customdata": [_words(model) for model in models],
-            "hovertemplate": "%{customdata}<extra></extra>",
-        }
-        size = 2 if line else 5
-        solid = {**marker, "symbol": SYMBOLS.get(look["marker"], "circle"), "size": size}
-        traces.append(go.Scatter3d(z=over, marker=solid, showlegend=False, scene="scene", **common))
-        flat = {**marker, "symbol": solid["symbol"], "size": 5 if line else 12}
-        traces.append(go.Scatter(marker=flat, xaxis="x", yaxis="y", **common))
-    basin = basin_of(plane)
-    if basin is not None:
-        at_minimum: dict[str, Any] = {
-            "x": [basin.a],
-            "y": [basin.b],
-            "mode": "markers",
-            "name": f"minimum of the surface: loss {basin.loss:#.3g}",
-            "hovertemplate": "%{fullData.name}<extra></extra>",
-        }
-        low = float(scale.height(np.array([max(basin.loss, scale.edges[0])]))[0])
-        cross: dict[str, Any] = {"color": "black", "line": {"color": "white", "width": 1}, "symbol": "cross"}
-        solid = {**cross, "size": 6}
-        traces.append(go.Scatter3d(z=[low + 0.3], marker=solid, showlegend=False, scene="scene", **at_minimum))
-        traces.append(go.Scatter(marker={**cross, "size": 9}, xaxis="x", yaxis="y", **at_minimum))
+
+
+def _model_traces(surface: _Surface, group: Group, number: str) -> list[Any]:
+    """Models over the surface and on the contours; ``number`` stands at a model that has one."""
+    from plotly import graph_objects as go
+
+    models, look, name, line = group
+    marker = {"color": look["color"], "line": {"color": look["markeredgecolor"], "width": 1}}
+    common: dict[str, Any] = {
+        "x": [model.a for model in models],
+        "y": [model.b for model in models],
+        "mode": "lines+markers" if line else "markers+text" if number else "markers",
+        "line": {"color": line},
+        "name": f"{number}  {name}" if number else name,
+        "text": [number for _ in models],
+        "textposition": "top center",
+        "textfont": {"color": surface.legible(models[0]) if number else "black", "size": 13},
+        "customdata": [_words(model) for model in models],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    solid = {**marker, "symbol": SYMBOLS.get(look["marker"], "circle"), "size": 2 if line else 5}
+    flat = {**marker, "symbol": solid["symbol"], "size": 5 if line else 12}
+    over = [surface.above(model) for model in models]
+    return [
+        go.Scatter3d(z=over, marker=solid, showlegend=False, scene="scene", **common),
+        go.Scatter(marker=flat, xaxis="x", yaxis="y", **common),
+    ]
+
+
+def _minimum_traces(surface: _Surface, basin: Basin) -> list[Any]:
+    """The lowest point, over the surface and on the contours."""
+    from plotly import graph_objects as go
+
+    common: dict[str, Any] = {
+        "x": [basin.a],
+        "y": [basin.b],
+        "mode": "markers",
+        "name": f"minimum of the surface: loss {basin.loss:#.3g}",
+        "hovertemplate": "%{fullData.name}<extra></extra>",
+    }
+    low = float(surface.scale.height(np.array([max(basin.loss, surface.scale.edges[0])]))[0])
+    cross: dict[str, Any] = {"color": "black", "line": {"color": "white", "width": 1}, "symbol": "cross"}
+    solid = {**cross, "size": 6}
+    return [
+        go.Scatter3d(z=[low + 0.3], marker=solid, showlegend=False, scene="scene", **common),
+        go.Scatter(marker={**cross, "size": 9}, xaxis="x", yaxis="y", **common),
+    ]
+
+
+def _layout(surface: _Surface, title: str | None) -> dict[str, Any]:
+    """The scene of the surface, the axes of the contours, legend and title."""
+    plane = surface.plane
     across, along = (markup(words[0]) for words in axis_labels(plane))
-    unit = " (L₂)" if is_metric(plane) else ""
-    small = {"tickfont": {"size": 10}}
-    layout = {
+    return {
         "title": heading(title or _title(plane), remarks([plane], "holes")),
-        "scene": {
-            "domain": {"x": [0.0, SURFACE_SHARE], "y": [0.0, 1.0]},
-            # short: longer words collide when the surface is turned, and stand at the contours already
-            "xaxis": {"title": {"text": f"a{unit}", "font": {"size": 12}}, **small},
-            "yaxis": {"title": {"text": f"b{unit}", "font": {"size": 12}}, **small},
-            "zaxis": {
-                "title": {
-                    "text": f"loss{' (nats)' if '(nats)' in scale.label else ''},<br>{scale.short_kind}",
-                    "font": {"size": 12},
-                },
-                # not the lowest, which stands where the numbers of a do
-                "tickvals": at[1::2],
-                "ticktext": texts[1::2],
-                **small,
-            },
-            "aspectmode": "manual",
-            "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
-            "camera": {"eye": EYE},
-        },
+        "scene": _scene(surface, " (L₂)" if is_metric(plane) else ""),
         "xaxis": {
             "title": {"text": f"a: {across}"},
             "domain": [SURFACE_SHARE + GAP, 1.0],
@@ -188,11 +253,31 @@ def page_figure(plane: Plane, title: str | None = None, colours: Colours | None 
         "legend": {"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
         "margin": {"l": 20, "r": 20, "t": 70, "b": 20},
     }
-    return laid_out(traces, layout)
+
+
+def _scene(surface: _Surface, unit: str) -> dict[str, Any]:
+    scale, small = surface.scale, {"tickfont": {"size": 10}}
+    nats = " (nats)" if "(nats)" in scale.label else ""
+    return {
+        "domain": {"x": [0.0, SURFACE_SHARE], "y": [0.0, 1.0]},
+        # short: longer words collide when the surface is turned, and stand at the contours already
+        "xaxis": {"title": {"text": f"a{unit}", "font": {"size": 12}}, **small},
+        "yaxis": {"title": {"text": f"b{unit}", "font": {"size": 12}}, **small},
+        "zaxis": {
+            "title": {"text": f"loss{nats},<br>{scale.short_kind}", "font": {"size": 12}},
+            # not the lowest, which stands where the numbers of a do
+            "tickvals": surface.at[1::2],
+            "ticktext": surface.texts[1::2],
+            **small,
+        },
+        "aspectmode": "manual",
+        "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
+        "camera": {"eye": EYE},
+    }
 
 
 def _title(plane: Plane) -> str:
-    """What the plane is of."""
+    """The title of a plane that was given none."""
     names = [clipped(model.label, 40) for model in plane.anchors]
     if plane.span == "clients":
         rounds = list(dict.fromkeys(model.label.rpartition("/")[0] for model in plane.anchors))
@@ -215,29 +300,11 @@ def _shades(cmap: str) -> str | list[list[Any]]:
     return [[i / 32, to_hex(matplotlib.colormaps[cmap](i / 32))] for i in range(33)]
 
 
-def _above(plane: Plane, heights: np.ndarray, scale: Scale, model: PlaneModel) -> float:
-    """Over the surface, which would hide a model beside the plane that is better than its projection."""
-    return float(np.nanmax([*scale.height(np.array([model.loss])), _below(plane, heights, model), 0.0])) + 0.6
-
-
-def _below(plane: Plane, heights: np.ndarray, model: PlaneModel) -> float:
-    """The surface's height at a model."""
-    return float(heights[np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))])
-
-
-def _legible(scale: Scale, heights: np.ndarray, plane: Plane, model: PlaneModel) -> str:
-    """Black or white, whichever stands out from the surface at a model."""
-    import matplotlib
-
-    share = _below(plane, heights, model) / (len(scale.edges) - 1)
-    red, green, blue, _ = matplotlib.colormaps[scale.cmap](1.0 if np.isnan(share) else min(max(share, 0.0), 1.0))
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
-
-
-def _groups(plane: Plane) -> list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]]:
-    """What has an entry in the legend: a round's clients but the one whose data they are, a path, else a model."""
+def _groups(plane: Plane) -> list[Group]:
+    """Group the models by entry of the legend: a round's clients but the one whose data they are, a path, else a
+    model."""
     drawn = looks(plane)
-    groups: list[tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]] = []
+    groups: list[Group] = []
     joined = {id(model) for models, _ in paths(plane) for model in models}
     if plane.anchors and not told_apart(plane):
         others = [(model, look) for model, look in drawn if model.role == "anchor" and not is_owner(plane, model)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .summary import plane_sentence, surface_sentence
 from .surface.file_checks import refuse_damaged_plane
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 #: the units of coordinates, but for surfaces of other programs
 L2 = "L2 distance"
@@ -75,7 +75,8 @@ class PlaneModel:
 
 @dataclass(frozen=True, eq=False)
 class Plane(ArrayResult):
-    """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`Span` for others.
+    """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`PlaneBasis` for
+    others.
 
     Attributes:
         a, b: coordinates of the grid in L2 distance, [A] and [B].
@@ -93,7 +94,7 @@ class Plane(ArrayResult):
     needed = dict.fromkeys(("a", "b", "loss", "error", *(f"model_{name}" for name in MODEL_COLUMNS)), "")
     optional = {"computed": ""}
     derived = (".basin.csv",)
-    paged = ("",)
+    paged: ClassVar = {"": "page"}
 
     a: np.ndarray
     b: np.ndarray
@@ -107,8 +108,8 @@ class Plane(ArrayResult):
 
     @property
     def span(self) -> str:
-        """What it was made from: ``models`` (three), ``clients``, ``trajectory``, ``random``, or ``surface`` (another
-        program's)."""
+        """The models it was made from: ``models`` (three), ``clients``, ``trajectory``, ``random``, or ``surface``
+        (another program's)."""
         return str(self.attrs.get("kind", "models"))
 
     @property
@@ -179,7 +180,8 @@ class Plane(ArrayResult):
         )
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
-        """Where the plane's models lie about its minimum, as ``BASE.basin.csv``; none where there is no such place."""
+        """Write the places of the models about the minimum, as ``BASE.basin.csv``; none where there is no such
+        place."""
         basin, path = basin_of(self), Path(f"{base}.basin.csv")
         if not again and path.exists():
             return [path]
@@ -189,20 +191,6 @@ class Plane(ArrayResult):
         basin.save(path)
         return [path]
 
-    def figure(self, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
-        """Filled contours of the loss (from 6 inches on with the error beside it).
-
-        Args:
-            width: in inches.
-            title: above it.
-            colours: ``cmap``, ``loss_limits``, ``error_limits`` and ``colour_scale``; see
-                :class:`~fedscope.landscape.planes.drawing.colors.Colours`.
-        """
-        from .drawing.colors import Colours
-        from .figure import draw_plane
-
-        return draw_plane(self, width, title, Colours(**colours))
-
     def page(self, title: str | None = None, **colours: Any) -> str:
         """A web page that needs nothing else: the loss as a surface one can turn, and as a contour plot.
 
@@ -210,17 +198,10 @@ class Plane(ArrayResult):
             title: above it.
             colours: as of :meth:`figure`.
         """
-        from .drawing.colors import Colours
-        from .page import draw_page
-
-        return draw_page(self, title, Colours(**colours))
-
-    def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
-        """The page."""
-        return {"": self.page(title, **drawing)}
+        return self.paging("")(self, title, **colours)
 
     def summary(self) -> str:
-        """What the plane shows, with its numbers; of another program's surface what was read."""
+        """Describe the plane with its numbers, or the surface that was read of another program."""
         return surface_sentence(self) if self.span == "surface" else plane_sentence(self)
 
     def findings(self) -> dict[str, Any]:

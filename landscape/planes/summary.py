@@ -1,4 +1,4 @@
-"""What a plane and a line say of themselves in a sentence, with their numbers."""
+"""Planes as sentences, with their numbers."""
 
 from __future__ import annotations
 
@@ -8,36 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import statistics_of
+from ...plotting.style import describe_statistics
 from .basins import basin_of
 
 if TYPE_CHECKING:
-    from ..lines.result import Line
     from .result import Plane, PlaneModel
 
 
 def precision_words(attrs: Mapping[str, Any]) -> str:
-    """What a lower precision costs, measured on the models themselves; nothing in float32."""
+    """Describe the error of a lower precision, measured on the models themselves; nothing in float32."""
     if "precision_error" not in attrs:
         return ""
     return f"; {attrs['precision']} is off float32 by {attrs['precision_error']:.1e} in loss at most on these models"
 
 
-def ends_words(line: Line) -> str:
-    """Whose normalization statistics the curves are of, what they change at the ends, and what a lower precision costs;
-    nothing where models have none."""
-    words = statistics_of(line.attrs, str(line.attrs.get("normalization_policy", "none")))
-    if words:
-        at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
-        change = line.loss[:, at] - line.own_loss
-        words = f"; {words}"
-        if change.any():
-            words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
-    return words + precision_words(line.attrs)
-
-
 def surface_sentence(plane: Plane) -> str:
-    """What was read of another program's surface."""
+    """Describe another program's surface."""
     about, finite = plane.attrs, plane.loss[np.isfinite(plane.loss)]
     spread = f", {finite.min():.3g} to {finite.max():.3g}" if finite.size else ""
     parts = [f"{about['split']} loss on {len(plane.b)} x {len(plane.a)} points{spread}"]
@@ -54,7 +40,7 @@ def surface_sentence(plane: Plane) -> str:
 
 
 def plane_sentence(plane: Plane) -> str:
-    """What the plane shows, with its numbers."""
+    """Describe a plane, with its numbers."""
     basin = basin_of(plane)
     parts = [*_models_words(plane), *_axes_words(plane)]
     parts += [f"{m.label} {m.loss:.3g}{_error(' and {}', m)}, {m.off_plane:.2g} off the plane" for m in plane.shown]
@@ -126,8 +112,9 @@ def _adaptive_words(plane: Plane) -> list[str]:
 
 
 def _normalization_words(plane: Plane) -> list[str]:
-    """Whose statistics the numbers are of, and those with each model's own, which are no points of the surface."""
-    words = statistics_of(plane.attrs, plane.normalization_policy)
+    """Describe the normalization statistics, and the numbers with each model's own, which are no points of the
+    surface."""
+    words = describe_statistics(plane.attrs, plane.normalization_policy)
     if not words:
         return []
     measured = np.array([[(m.loss, m.error), (m.own_loss, m.own_error)] for m in plane.models])

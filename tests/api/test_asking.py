@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from fedscope.analysis.analysis import fitting, slug
-from fedscope.analysis.execution import Report, Task, Work
-from fedscope.analysis.runs import asked_of, one_round, open_run, parse_rounds, said
-from fedscope.analysis.settings import Source
+from fedscope.analysis.execution import Execution, Report, WorkUnit
+from fedscope.analysis.runs import one_round, open_run, parse_rounds, resolve_runs, said
+from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting
 from fedscope.decomposition.subsets.analysis import subsets
-from fedscope.results import Kept
+from fedscope.results import Serializable
 from fedscope.training.inputs.models import resolve_models
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -57,7 +57,7 @@ def test_a_setting_that_does_not_exist_is_a_type_error_that_names_the_nearest(ru
 )
 def test_values_that_there_are_not_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        Source.of("test", settings)
+        EvaluationConfig.of("test", settings)
 
 
 def test_a_question_keeps_the_signature_and_the_page_of_its_function() -> None:
@@ -76,17 +76,17 @@ def test_rounds_are_numbers_words_or_both() -> None:
 
 
 def test_a_run_with_its_rounds_is_the_run_with_these_rounds(runs: Path) -> None:
-    opened, asked = asked_of(["runs/fma@2"], None)
+    opened, asked = resolve_runs(["runs/fma@2"], None)
     assert [run.name for run in opened] == ["fma"]
     assert asked == ["2"]
-    assert asked_of(Run.open("runs/fma"), [1, "last"])[1] == ["1,last"]
+    assert resolve_runs(Run.open("runs/fma"), [1, "last"])[1] == ["1,last"]
     assert subsets("runs/fma@2").numbers() == subsets(open_run("runs/fma"), rounds=2).numbers()
     with pytest.raises(FedscopeError, match=r"runs/fma@2 names its rounds, and so does --rounds 1; leave one out"):
-        asked_of("runs/fma@2", 1)
+        resolve_runs("runs/fma@2", 1)
     with pytest.raises(FedscopeError, match=r"runs/fma@2/global names a model, but a whole run is asked for; give"):
-        asked_of("runs/fma@2/global", None)
+        resolve_runs("runs/fma@2/global", None)
     with pytest.raises(FedscopeError, match=r"2 of the runs are called 'fma'; rename a folder, and give a run only"):
-        asked_of(["runs/fma", "runs/fma"], None)
+        resolve_runs(["runs/fma", "runs/fma"], None)
 
 
 def test_one_round_is_a_run_with_one_round(runs: Path) -> None:
@@ -112,7 +112,7 @@ def test_names_of_files_are_short_and_clean() -> None:
 
 
 def test_models_are_modules_state_dicts_and_addresses_alike(runs: Path) -> None:
-    source = Source("test", device="cpu")
+    source = EvaluationConfig("test", device="cpu")
     by_address = resolve_models(["runs/fma@2/global", "runs/fma@1/global"], source)
     net = by_address.module
     weights = by_address.models[0].weights
@@ -125,7 +125,7 @@ def test_models_are_modules_state_dicts_and_addresses_alike(runs: Path) -> None:
     for model in posed.models[:2]:
         assert model.weights.parameters.tobytes() == weights.parameters.tobytes()
     x, y = posed.samples.x, posed.samples.y
-    own = resolve_models([net, arrays], Source("test", device="cpu", data=(x.numpy(), y.numpy())))
+    own = resolve_models([net, arrays], EvaluationConfig("test", device="cpu", data=(x.numpy(), y.numpy())))
     assert own.samples.x.numpy().tobytes() == x.numpy().tobytes()
     assert own.settings["standardised"] is False
     assert own.settings["behaviour"] is not None
@@ -152,14 +152,14 @@ def test_what_is_no_model_and_no_data_is_one_sentence(models: list[object], sour
     given = [known.get(model, model) if isinstance(model, str) else model for model in models]
     source = {key: pair if value == "pair" else value for key, value in source.items()}
     with pytest.raises(FedscopeError, match=message):
-        resolve_models(given, Source("test", device="cpu", **source))  # type: ignore[arg-type]
+        resolve_models(given, EvaluationConfig("test", device="cpu", **source))  # type: ignore[arg-type]
 
 
 # --- the loop over rounds ---
 
 
 @dataclass(frozen=True)
-class Square(Kept):
+class Square(Serializable):
     value: float
 
 
@@ -177,7 +177,7 @@ class Watched:
         yield lambda done, of: self.told.append((done, of))
 
     def run(self, keep: Path | None, numbers: list[int], settings: dict[str, object]) -> list[float]:
-        def task(number: int) -> Task[Square]:
+        def task(number: int) -> WorkUnit[Square]:
             def compute(report: Report) -> Square:
                 if number == self.stop_at:
                     raise KeyboardInterrupt
@@ -185,9 +185,9 @@ class Watched:
                 report(1, 2)
                 return Square(number**2 / 3)
 
-            return Task(f"round {number}", Square, compute, 2)
+            return WorkUnit(f"round {number}", Square, compute, 2)
 
-        work = Work(keep, self.progress)
+        work = Execution(keep, self.progress)
         with work.store(settings, "rounds") as store:
             return [square.value for square in work.each("squares", map(task, numbers), store)]
 
@@ -232,7 +232,7 @@ def test_a_question_goes_on_from_where_it_was_kept(runs: Path, tmp_path: Path, m
     monkeypatch.setattr(package, "round_subsets", stopping)
     question = subsets.prepare("runs/fma", rounds="all", subsets=2)
     with pytest.raises(KeyboardInterrupt):
-        question.answer(Work(tmp_path / "kept"))
+        question.answer(Execution(tmp_path / "kept"))
     assert len(json.loads((tmp_path / "kept").read_text().splitlines()[1])["value"]["sizes"]) == 8
-    assert question.answer(Work(tmp_path / "kept")).numbers() == whole.numbers()
+    assert question.answer(Execution(tmp_path / "kept")).numbers() == whole.numbers()
     assert len(calls) == 3

@@ -256,14 +256,14 @@ def test_a_damaged_cell_of_any_column_is_drawn_or_refused(
     name: str,
 ) -> None:
     """Read back from Python every time; drawn again by the command for a few of those that can be read."""
-    from fedscope.analysis.analysis import Question
+    from fedscope.analysis.analysis import PreparedAnalysis
 
     source, _ = asked_once(name)
     shutil.copytree(source, tmp_path / "here", symlinks=True)
     monkeypatch.chdir(tmp_path / "here")
-    asked: list[Question[Any]] = []
+    asked: list[PreparedAnalysis[Any]] = []
 
-    def take(question: Question[Any], *_: Any) -> None:
+    def take(question: PreparedAnalysis[Any], *_: Any) -> None:
         asked.append(question)
         raise KeyboardInterrupt
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import fedscope
 from fedscope import FedscopeError, Layout, Line, Plane, Planes, Samples
-from fedscope.analysis.execution import Work
+from fedscope.analysis.execution import Execution
 from fedscope.checkpoints import Model, Weights, write_file
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.landscape import Connectivity
@@ -123,13 +123,13 @@ def test_an_interrupted_question_goes_on(nets: list[nn.Module], tmp_path: Path) 
     question = fedscope.plane.prepare(nets[:3], **QUICK)
     told: list[tuple[int, int]] = []
 
-    def work(last: int) -> Work:
+    def work(last: int) -> Execution:
         def report(done: int, of: int) -> None:
             told.append((done, of))
             if done == last:
                 raise KeyboardInterrupt
 
-        return Work(tmp_path / "kept", lambda label: nullcontext(report))
+        return Execution(tmp_path / "kept", lambda label: nullcontext(report))
 
     with pytest.raises(KeyboardInterrupt):
         question.answer(work(9))

@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorder import kept_data
-from fedscope.checkpoints.runs.recorded_error import NAME, Outcome, kept_outcomes
+from fedscope.checkpoints.recorder import stored_data
+from fedscope.checkpoints.runs.recorded_error import NAME, ErrorCheck, stored_checks
 from fedscope.cli.main import run as fedscope_command
 from fedscope.training.inputs import recorded_error as asking
 
@@ -399,7 +399,7 @@ def test_a_data_set_of_fedscope_is_kept_as_networks_take_it(here: Path) -> None:
 
 def test_large_arrays_are_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = drawn()
-    monkeypatch.setattr(kept_data, "LARGE", 1000)
+    monkeypatch.setattr(stored_data, "LARGE", 1000)
     with pytest.warns(FedscopeWarning, match=r"keeps the arrays of data= in recorded-data.npz, 8 kB; keep_data=False"):
         Recorder("run", data=(train, test)).close()
     with warnings.catch_warnings():
@@ -518,7 +518,7 @@ def test_it_is_measured_once_a_run_and_anew_for_other_data(here: Path, monkeypat
         asking._SEEN.clear()  # as in another process
         QUESTIONS[name](model=net())
     assert len(counted) == 1
-    (outcome,) = kept_outcomes(Path("run")).values()
+    (outcome,) = stored_checks(Path("run")).values()
     assert (outcome.round, outcome.model, outcome.samples) == (2, "global", 100)
     assert outcome.error == outcome.recorded_error == pytest.approx(loop.error, abs=1e-12)
     with pytest.raises(FedscopeError, match="test_error of round 2 was recorded as"):
@@ -557,7 +557,7 @@ def test_an_outcome_that_is_damaged_is_measured_again(here: Path, held: str) -> 
     loop.record("run", data=form("npz", *raw))
     Path("run", NAME).write_text(held)
     assert measured("run") == pytest.approx(loop.error, abs=1e-9)
-    assert len(kept_outcomes(Path("run"))) == 1
+    assert len(stored_checks(Path("run"))) == 1
 
 
 @pytest.mark.parametrize("key", ["data", "explained", "hint", "model", "samples", "error", "standardised"])
@@ -569,7 +569,7 @@ def test_nothing_of_an_outcome_steers_a_terminal(here: Path, capsys: pytest.Capt
     for outcome in held["outcomes"].values():
         outcome[key] = "\x1b[2J\n"
     Path("run", NAME).write_text(json.dumps(held))
-    assert kept_outcomes(Path("run")) == {}
+    assert stored_checks(Path("run")) == {}
     assert fedscope_command(["ls", "--check", "run"]) == 0
     assert "\x1b" not in capsys.readouterr().out
 
@@ -810,7 +810,7 @@ def test_the_last_round_that_has_both_is_compared(here: Path) -> None:
                 del one["global_"]
             recorder.round(**one, metrics=known if t < 3 else {})
     measured("run")
-    (outcome,) = kept_outcomes(Path("run")).values()
+    (outcome,) = stored_checks(Path("run")).values()
     assert outcome.round == 2
 
 
@@ -828,9 +828,9 @@ def test_the_last_round_that_has_both_is_compared(here: Path) -> None:
 def test_a_difference_is_above_two_samples_and_two_tenths_of_a_point(
     recorded: float, found: float, samples: int, differs: bool
 ) -> None:
-    one = Outcome(1, "global", recorded, math.nan, found, 1.0, samples, "digits", False)
+    one = ErrorCheck(1, "global", recorded, math.nan, found, 1.0, samples, "digits", False)
     assert one.differs is differs
-    assert not Outcome(**{**vars(one), "explained": "it is the accuracy"}).differs
+    assert not ErrorCheck(**{**vars(one), "explained": "it is the accuracy"}).differs
 
 
 # --- models in files, and the scale that is asked for ---

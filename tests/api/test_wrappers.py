@@ -24,9 +24,9 @@ from torch.optim.swa_utils import AveragedModel
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorder.coerce_models import GivenModel
+from fedscope.checkpoints.recorder.coerce_models import ModelTensors
 from fedscope.checkpoints.recorder.match_files import find_files
-from fedscope.checkpoints.recorder.read_files import Architecture
+from fedscope.checkpoints.recorder.read_files import NamedArchitecture
 from fedscope.checkpoints.recorder.record_files import record_files
 
 
@@ -353,7 +353,9 @@ def test_every_question_on_a_run_that_has_a_wrappers_names(name: str, tmp_path: 
     layout = fedscope.Layout.of(WRAPPERS[name](net(0)))  # of runs from before wrappers were taken off
     for k, state in enumerate(states):
         np.savez(tmp_path / f"{k}.npz", **layout.flatten({key: v.numpy() for key, v in state.items()}).arrays())
-    kept = Architecture("as it is", GivenModel({k: v.numpy() for k, v in states[0].items()}, types(states[0]), None))
+    kept = NamedArchitecture(
+        "as it is", ModelTensors({k: v.numpy() for k, v in states[0].items()}, types(states[0]), None)
+    )
     record_files(find_files([str(tmp_path / f"{k}.npz") for k in range(3)]), tmp_path / "run", architecture=kept)
     run = Run.open(tmp_path / "run")
     assert list(run.layout.names) == list(states[0])

@@ -9,18 +9,18 @@ import pytest
 
 from fedscope.checkpoints import (
     Address,
-    Entry,
     FedscopeError,
     Layout,
     RoundRecord,
     RunWriter,
+    TensorEntry,
     Weights,
     load_model,
     parse_address,
     write_file,
 )
 
-LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"),))
+LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"),))
 IDS = np.array([3, 8, 11, 20])
 
 
@@ -111,7 +111,7 @@ def test_a_missing_run_or_no_address_at_all(ima):
 
 
 def test_another_architecture_is_refused(ima):
-    other = Layout((Entry("v", (3,), "float32", "parameter"),))
+    other = Layout((TensorEntry("v", (3,), "float32", "parameter"),))
     with pytest.raises(FedscopeError, match=r"ima@1 does not fit the expected model: w stands where the other has v"):
         load_model(f"{ima}@1", other)
 

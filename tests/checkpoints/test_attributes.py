@@ -10,12 +10,12 @@ import h5py
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Partition, Round, RoundRecord, Weights, write_round
-from fedscope.checkpoints.io.hdf5 import Neither, attribute, check_version
+from fedscope.checkpoints import FedscopeError, Layout, Partition, Round, RoundRecord, TensorEntry, Weights, write_round
+from fedscope.checkpoints.io.hdf5 import UnreadableAttribute, attribute, check_version
 from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.results.arrays import read_netcdf, write_netcdf
 
-LAYOUT = Layout((Entry("fc.weight", (2, 3), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
+LAYOUT = Layout((TensorEntry("fc.weight", (2, 3), "float32", "parameter"), TensorEntry("n", (), "int64", "buffer")))
 IDENTITY = "0123456789abcdef" * 2
 
 
@@ -193,7 +193,9 @@ def test_a_result_with_any_attribute_is_read_or_refused(tmp_path: Path) -> None:
                 assert isinstance(found[1]["kind"], str | int | float)
 
 
-@pytest.mark.parametrize("found", [None, "", "1", True, np.inf, -np.inf, np.nan, 1.5, [1], {}, Neither(), 10**400])
+@pytest.mark.parametrize(
+    "found", [None, "", "1", True, np.inf, -np.inf, np.nan, 1.5, [1], {}, UnreadableAttribute(), 10**400]
+)
 def test_a_version_that_is_none_is_refused(tmp_path: Path, found: Any) -> None:
     with pytest.raises(FedscopeError, match=r"no whole number; it is damaged or foreign|upgrade it"):
         check_version(tmp_path, found, 1)
@@ -207,7 +209,7 @@ def test_older_versions_and_this_one_are_read(tmp_path: Path) -> None:
 def test_an_attribute_is_a_text_a_number_or_neither(tmp_path: Path) -> None:
     kinds: dict[Callable[[Any], bool], Any] = {
         lambda value: value is None: "absent",
-        lambda value: isinstance(value, Neither): np.arange(3),
+        lambda value: isinstance(value, UnreadableAttribute): np.arange(3),
         lambda value: value == "word": "word",
         lambda value: value == 7: np.uint8(7),
     }

@@ -14,15 +14,15 @@ import h5py
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import COLUMNS, Entry, FedscopeError, Layout, Partition, Run, RunWriter
+from fedscope.checkpoints import COLUMNS, FedscopeError, Layout, Partition, Run, RunWriter, TensorEntry
 from fedscope.checkpoints.io.hdf5_validation import read_array
 from fedscope.checkpoints.io.untrusted import read_json, read_text, read_toml
 from fedscope.checkpoints.rounds.metrics import append_row, read_table, write_table
 from fedscope.results.arrays import read_netcdf, write_netcdf
-from fedscope.results.resume import Partial
+from fedscope.results.resume import ResumeStore
 from fedscope.results.tables import read_csv, read_info
 
-LAYOUT = Layout((Entry("w", (2, 3), "float32", "parameter"), Entry("b", (2,), "float32", "parameter")))
+LAYOUT = Layout((TensorEntry("w", (2, 3), "float32", "parameter"), TensorEntry("b", (2,), "float32", "parameter")))
 DATA = {"name": "digits", "path": "", "sha256": "ab", "shape": [1, 8, 8], "train": 9, "test": 2}
 INFO: dict[str, Any] = {"created": "today", "layout": LAYOUT.to_json(), "clients": 2, "classes": 3, "data": DATA}
 PARTITION = Partition(
@@ -388,10 +388,10 @@ def test_an_info_of_other_things_is_refused(tmp_path: Path, content: str) -> Non
 @pytest.mark.parametrize("line", ["3\n", "[]\n", '{"key": 3, "value": 1}\n', '{"key": "b"}\n', "[" * 10**5 + "\n"])
 def test_a_store_ends_before_what_is_no_part(tmp_path: Path, line: str) -> None:
     path = tmp_path / "x.partial"
-    with Partial(path, {"q": 1}) as store:
+    with ResumeStore(path, {"q": 1}) as store:
         store.add("a", 1)
     path.write_text(path.read_text() + line)
-    with Partial(path, {"q": 1}) as store:
+    with ResumeStore(path, {"q": 1}) as store:
         assert store.done == {"a": 1}
         store.add("c", 2)
-    assert Partial(path, {"q": 1}).done == {"a": 1, "c": 2}
+    assert ResumeStore(path, {"q": 1}).done == {"a": 1, "c": 2}

@@ -12,15 +12,24 @@ import numpy as np
 import pytest
 import xxhash
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, read_pieces, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    Round,
+    RoundRecord,
+    TensorEntry,
+    Weights,
+    read_chunks,
+    write_round,
+)
 from fedscope.checkpoints.io import checksums as sums
 from fedscope.checkpoints.rounds.verify import check_round
 
 LAYOUT = Layout(
     (
-        Entry("fc.weight", (4, 5), "float32", "parameter"),
-        Entry("norm.steps", (), "int64", "buffer"),
-        Entry("fc.bias", (4,), "float32", "parameter"),
+        TensorEntry("fc.weight", (4, 5), "float32", "parameter"),
+        TensorEntry("norm.steps", (), "int64", "buffer"),
+        TensorEntry("fc.bias", (4,), "float32", "parameter"),
     )
 )
 IDS = np.array([3, 8, 11])
@@ -303,7 +312,7 @@ def test_differences_are_verified_and_so_is_what_they_are_from(tmp_path: Path) -
         with pytest.raises(FedscopeError, match=rf"{words}.* is not what was written"):
             round_.clients([3])
         with pytest.raises(FedscopeError, match=rf"{words}.* is not what was written"):
-            list(read_pieces(round_, 3, ["fc.bias"]))
+            list(read_chunks(round_, 3, ["fc.bias"]))
 
 
 def test_only_what_is_read_is_verified(tmp_path: Path) -> None:
@@ -311,7 +320,7 @@ def test_only_what_is_read_is_verified(tmp_path: Path) -> None:
     with h5py.File(round_.path, "r+") as file:
         file["clients/fc.bias"][1] = 0
     assert round_.client(3).parameters.size == LAYOUT.size
-    assert len(list(read_pieces(round_, 6, ["fc.weight"]))) == 4
+    assert len(list(read_chunks(round_, 6, ["fc.weight"]))) == 4
     with pytest.raises(FedscopeError, match=r"client 8's fc\.bias is not what was written"):
         round_.client(8)
 
@@ -321,7 +330,7 @@ def test_rows_are_verified_before_a_piece_of_them_is_handed_out(tmp_path: Path) 
     with h5py.File(round_.path, "r+") as file:
         file["clients/fc.weight"][2, 3, 4] = 0  # in the last piece of the last row
     with pytest.raises(FedscopeError, match=r"client 11's fc\.weight is not what was written"):
-        next(read_pieces(round_, 2))
+        next(read_chunks(round_, 2))
 
 
 def test_a_file_is_verified_once_a_process_and_again_once_it_has_changed(
@@ -333,7 +342,7 @@ def test_a_file_is_verified_once_a_process_and_again_once_it_has_changed(
     first = len(counted)
     assert first > 20
     read_all(round_)
-    list(read_pieces(round_, 7))
+    list(read_chunks(round_, 7))
     assert len(counted) == first
     for _ in range(2):  # damage that is there stays found
         with h5py.File(round_.path, "r+") as file:

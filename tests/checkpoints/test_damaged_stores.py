@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.analysis.execution import Report, Task, Work
+from fedscope.analysis.execution import Execution, Report, WorkUnit
 from fedscope.checkpoints import FedscopeWarning
-from fedscope.results import Kept
-from fedscope.results.resume import Partial, kept_fingerprint
+from fedscope.results import Serializable
+from fedscope.results.resume import ResumeStore, stored_fingerprint
 
 QUESTION = {"grid": 51, "models": ["a", "b"]}
 PARTS = {"1": [0.5, 0.25], "2": {"loss": [1e-300, float("inf")]}, "3": "ä", "4": None}
@@ -40,7 +40,7 @@ VALUES = (
 
 
 def written(path: Path) -> bytes:
-    with Partial(path, QUESTION) as store:
+    with ResumeStore(path, QUESTION) as store:
         for key, value in PARTS.items():
             store.add(key, value)
     return path.read_bytes()
@@ -50,7 +50,7 @@ def believed(path: Path) -> tuple[dict[str, Any], list[str]]:
     """What a store gives, and what it says."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = Partial(path, QUESTION).done
+        found = ResumeStore(path, QUESTION).done
     return found, [str(one.message) for one in said]
 
 
@@ -83,7 +83,7 @@ def test_what_is_believed_was_written(tmp_path_factory: pytest.TempPathFactory, 
     # and the same question goes on behind what is believed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with Partial(path, QUESTION) as store:
+        with ResumeStore(path, QUESTION) as store:
             store.add("9", [1.0])
     assert believed(path) == ({**found, "9": [1.0]}, [])
     if any("is damaged" in line for line in said):
@@ -98,7 +98,7 @@ def test_a_damaged_line_is_said_and_the_file_kept(tmp_path: Path) -> None:
         match=r"plane.nc.partial is damaged \(line 2 is not what was written\); a copy is kept as plane.nc.partial.dam"
         "aged, and what it held from there on is computed again",
     ):
-        assert Partial(path, QUESTION).done == {}
+        assert ResumeStore(path, QUESTION).done == {}
     assert b"0.75" in (tmp_path / "plane.nc.partial.damaged").read_bytes()
 
 
@@ -106,7 +106,7 @@ def test_another_process_store_is_not_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "points"
     path.write_bytes(written(path).replace(b"0.25", b"0.75"))
     with pytest.warns(FedscopeWarning, match="it is left as it is"):
-        Partial(path, QUESTION, aside=False)
+        ResumeStore(path, QUESTION, aside=False)
     assert [one.name for one in tmp_path.iterdir()] == ["points"]
 
 
@@ -117,18 +117,18 @@ def test_a_head_that_is_no_question_begins_anew(tmp_path: Path, head: str) -> No
     found, said = believed(path)
     assert found == {}
     assert [line for line in said if "line 1 is not what was written" in line]
-    assert kept_fingerprint(path) is None
+    assert stored_fingerprint(path) is None
 
 
 def forge(path: Path, values: Mapping[str, Any]) -> None:
     """Values that nobody computed, with their sums right."""
-    with Partial(path, QUESTION) as store:
+    with ResumeStore(path, QUESTION) as store:
         for key, value in values.items():
             store.add(key, value)
 
 
 @dataclass(frozen=True)
-class Pair(Kept):
+class Pair(Serializable):
     name: str
     numbers: tuple[float, float]
 
@@ -137,14 +137,14 @@ class Pair(Kept):
 def test_a_value_of_no_such_kind_is_computed_again(tmp_path: Path, value: Any) -> None:
     path, computed = tmp_path / "x.partial", []
 
-    def task(key: str) -> Task[Pair]:
+    def task(key: str) -> WorkUnit[Pair]:
         def compute(report: Report) -> Pair:
             computed.append(key)
             return Pair(key, (1.0, 2.0))
 
-        return Task(key, Pair, compute)
+        return WorkUnit(key, Pair, compute)
 
-    work = Work(path)
+    work = Execution(path)
     with work.store({}) as store:
         store.add("a", value)
         store.add("b", Pair("b", (3.0, 4.0)).to_json())
@@ -155,7 +155,7 @@ def test_a_value_of_no_such_kind_is_computed_again(tmp_path: Path, value: Any) -
 
 
 class Evaluated:
-    """What :class:`Visits` asks of an evaluator."""
+    """What :class:`ResumableEvaluation` asks of an evaluator."""
 
     parts = (None, None)
 
@@ -167,10 +167,10 @@ class Evaluated:
 @pytest.mark.parametrize("key", ["0", "2", "-1", "x", "1.5", "99", "१"])
 @pytest.mark.parametrize("value", [*VALUES, [[1.0, 2.0], [3.0]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
 def test_points_that_are_none_are_measured_again(tmp_path: Path, key: str, value: Any) -> None:
-    from fedscope.evaluation.resumable import Visits
+    from fedscope.evaluation.resumable import ResumableEvaluation
 
-    def visits(path: Path | None) -> Visits:
-        measured = Visits(Evaluated(), lambda i, replica: None, 3, fingerprint=QUESTION, partial=path)  # type: ignore[arg-type]
+    def visits(path: Path | None) -> ResumableEvaluation:
+        measured = ResumableEvaluation(Evaluated(), lambda i, replica: None, 3, fingerprint=QUESTION, partial=path)  # type: ignore[arg-type]
         measured.measure([0, 1, 2])
         return measured
 
@@ -190,11 +190,11 @@ def test_a_sum_of_products_that_is_none_is_made_again(tmp_path: Path, value: Any
     from fedscope.decomposition.embedding.gram import _kept_products
 
     forge(tmp_path / "p", {"gram": value})
-    store = Partial(tmp_path / "p", QUESTION)
+    store = ResumeStore(tmp_path / "p", QUESTION)
     with pytest.warns(FedscopeWarning, match="the value of gram is none"):
         assert store.take("gram", lambda value: _kept_products(value, 2, ["a"])) is None
     assert "gram" not in store.done
     forge(tmp_path / "q", {"gram": {"matrix": np.eye(2).tolist(), "layers": ["a"]}})
-    kept = Partial(tmp_path / "q", QUESTION).take("gram", lambda value: _kept_products(value, 2, ["a"]))
+    kept = ResumeStore(tmp_path / "q", QUESTION).take("gram", lambda value: _kept_products(value, 2, ["a"]))
     assert kept is not None
     assert (kept[0].tolist(), kept[1]) == (np.eye(2).tolist(), ["a"])

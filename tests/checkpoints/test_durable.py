@@ -15,14 +15,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Partition, Run, RunWriter, WriterLock, write_durably
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    Partition,
+    Run,
+    RunWriter,
+    TensorEntry,
+    WriterLock,
+    write_durably,
+)
 from fedscope.checkpoints.io import hdf5 as hdf5_files
 
 WRITER = """
 import sys, numpy as np
 from fedscope.checkpoints import *
 
-layout = Layout((Entry("w", (100, 100), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
+layout = Layout((TensorEntry("w", (100, 100), "float32", "parameter"), TensorEntry("n", (), "int64", "buffer")))
 
 def rows(t, *lead):
     return Weights(layout, np.random.default_rng(t).random((*lead, layout.size), np.float32), {"n": np.full(lead, t)})
@@ -39,7 +48,7 @@ for t in range(writer.last + 1, int(sys.argv[3]) + 1):
     writer.write(RoundRecord(t, rows(t), rows(t, 8), None, None, ids, ids, ids, ids / 1, ids / 28, metrics=metrics))
     writer.forget("globals", {t - 1, t})
 """
-LAYOUT = Layout((Entry("w", (100, 100), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
+LAYOUT = Layout((TensorEntry("w", (100, 100), "float32", "parameter"), TensorEntry("n", (), "int64", "buffer")))
 
 
 def run_writer(path, mode, rounds, **kwargs):
@@ -270,7 +279,7 @@ def test_ctrl_c_while_hdf5_writes_comes_through(tmp_path, monkeypatch):
         opened.append(self)
 
     def write():
-        with hdf5_files.writing(tmp_path / "a.h5") as file:
+        with hdf5_files.write_hdf5(tmp_path / "a.h5") as file:
             for i in range(9):
                 file[f"x{i}"] = np.zeros(100_000)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, read_file, write_file
+from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights, read_file, write_file
 from fedscope.checkpoints.io.archives import read_npz
 
 torch.manual_seed(0)
@@ -215,7 +215,7 @@ def test_what_cannot_be_written_is_said_with_the_reason_and_leaves_nothing(tmp_p
         write_file(tmp_path / "nowhere" / f"net{ending}", weights)
     write_file(tmp_path / f"net{ending}", weights)
     whole = (tmp_path / f"net{ending}").read_bytes()
-    odd = Layout((Entry("w", (2,), "complex64", "parameter"),))
+    odd = Layout((TensorEntry("w", (2,), "complex64", "parameter"),))
     if ending == ".safetensors":
         with pytest.raises(FedscopeError, match=r"odd.safetensors cannot be written \(.*\); give another ending"):
             write_file(tmp_path / f"odd{ending}", Weights(odd, np.ones(2, "S3"), {}))

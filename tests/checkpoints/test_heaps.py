@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.checkpoints.io.hdf5 import reading, refuse_endless
+from fedscope.checkpoints.io.hdf5 import open_hdf5, refuse_endless
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_objects_without_a_size_are_refused_before_hdf5_meets_them(
         refuse_endless(file)
         return
     message = r"a\.h5 is damaged: its texts at byte [\d,]+ are zeroed; restore it"
-    with pytest.raises(FedscopeError, match=message), reading(file, None, 1, "a round"):
+    with pytest.raises(FedscopeError, match=message), open_hdf5(file, None, 1, "a round"):
         pass
 
 

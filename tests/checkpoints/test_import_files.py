@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, stack, weighted_mean
 from fedscope.checkpoints.models.expected import tied_names
-from fedscope.checkpoints.recorder.coerce_models import given_model
+from fedscope.checkpoints.recorder.coerce_models import coerce_model
 from fedscope.checkpoints.recorder.match_files import find_files, natural
 from fedscope.checkpoints.recorder.record_files import mean_of
 
@@ -33,8 +33,8 @@ def test_a_mean_is_the_one_that_training_makes(seed: int, counts: list[int]) -> 
     }
     samples = {3 * k: n for k, n in enumerate(counts)}
     # given in another order than they are summed in
-    made = mean_of({k: given_model(states[k]) for k in sorted(states, reverse=True)}, samples).arrays
-    layout = given_model(states[0]).layout()
+    made = mean_of({k: coerce_model(states[k]) for k in sorted(states, reverse=True)}, samples).arrays
+    layout = coerce_model(states[0]).layout()
     p = np.array(counts) / sum(counts)
     clients = stack([Layout(layout.entries).flatten(state) for state in states.values()])
     expected = weighted_mean(clients, p, integer_from=int(p.argmax())).arrays()
@@ -49,7 +49,7 @@ def test_a_mean_is_the_one_that_training_makes(seed: int, counts: list[int]) -> 
 def test_a_mean_of_bfloat16_is_the_nearest_one(bits: list[int], n: int) -> None:
     """Of all neighbours none is nearer, and of two that are as near it is the even one."""
     one, other = torch.tensor(np.array(bits, np.uint16).view(np.int16)).view(torch.bfloat16)
-    made = mean_of({0: given_model({"w": one.reshape(1)}), 1: given_model({"w": other.reshape(1)})}, {0: n, 1: 2**20})
+    made = mean_of({0: coerce_model({"w": one.reshape(1)}), 1: coerce_model({"w": other.reshape(1)})}, {0: n, 1: 2**20})
     exact = float(one) * (n / (n + 2**20)) + float(other) * (2**20 / (n + 2**20))
     assert made.dtypes == {"w": "bfloat16"}
     (found,) = made.arrays["w"].tolist()
@@ -75,7 +75,7 @@ def test_a_rounding_in_two_steps_would_be_another() -> None:
     high, low = torch.tensor([2.0], dtype=torch.bfloat16), torch.tensor([2.0**-7], dtype=torch.bfloat16)
     tiny = torch.tensor([2.0**-38], dtype=torch.bfloat16)
     states = [high, low, tiny, torch.zeros_like(high)]
-    made = mean_of({k: given_model({"w": value}) for k, value in enumerate(states)}).arrays["w"]
+    made = mean_of({k: coerce_model({"w": value}) for k, value in enumerate(states)}).arrays["w"]
     (found,) = torch.from_numpy(made.view(np.int16)).view(torch.bfloat16).tolist()
     assert found == 0.5 + 2.0**-8
 

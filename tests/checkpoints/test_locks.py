@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, FedscopeWarning, Layout, Run, RunWriter, WriterLock
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Run, RunWriter, TensorEntry, WriterLock
 from fedscope.checkpoints.io import locks
 from fedscope.checkpoints.io.locks import NO_LOCKS
 from fedscope.checkpoints.io.processes import Process, began
-from fedscope.results.resume import claimed
+from fedscope.results.resume import lock_result
 
 LOCK = ".writer.lock"
 HOST = socket.gethostname()
@@ -169,14 +169,14 @@ def test_of_two_that_find_a_dead_process_the_second_does_not_remove_the_firsts_f
 ) -> None:
     """The first has taken over between the second's look and its removing."""
     stale = left_by(replace(Process.here(), pid=ended()), tmp_path).encode()
-    real, taken = locks._taken_over, []
+    real, taken = locks._take_over, []
 
     def late(path: Path, content: bytes) -> bool:
         if not taken:
             taken.append(left_by(replace(Process.here(), pid=os.getppid(), began=0), tmp_path))
         return real(path, content)
 
-    monkeypatch.setattr(locks, "_taken_over", late)
+    monkeypatch.setattr(locks, "_take_over", late)
     with pytest.raises(FedscopeError, match=f"is being written by process {os.getppid()} of {HOST}"):
         WriterLock(tmp_path)
     assert (tmp_path / LOCK).read_text() == taken[0] != stale.decode()
@@ -278,16 +278,16 @@ def test_a_program_that_ends_leaves_nothing_and_one_that_is_killed_what_is_taken
 @pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
 def test_a_result_is_claimed_by_one_command(tmp_path: Path) -> None:
     partial = tmp_path / "figures" / "a.nc.partial"
-    with claimed(partial, []):
+    with lock_result(partial, []):
         said = rf"^another command \(process {os.getpid()} of {HOST} .*\) is writing a\.nc in .*figures; wait until"
-        with pytest.raises(FedscopeError, match=said), claimed(partial, []):
+        with pytest.raises(FedscopeError, match=said), lock_result(partial, []):
             pass
     assert list(partial.parent.iterdir()) == []
     shutil.rmtree(partial.parent)
-    with pytest.raises(KeyboardInterrupt), claimed(partial, []):
+    with pytest.raises(KeyboardInterrupt), lock_result(partial, []):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == [], "nothing was begun, so its folder goes too"
-    with suppress(KeyboardInterrupt), claimed(partial, []) as claim:
+    with suppress(KeyboardInterrupt), lock_result(partial, []) as claim:
         claim.saving = True
         raise KeyboardInterrupt
     assert [path.name for path in partial.parent.iterdir()] == ["a.nc.partial"]
@@ -309,7 +309,7 @@ def test_tensorboard_does_not_see_the_lock(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.usefixtures("no_locks")
 @pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
 def test_a_new_run_takes_a_folder_in_which_a_beginning_was_killed(tmp_path: Path) -> None:
-    info = {"layout": Layout((Entry("w", (2,), "float32", "parameter"),)).to_json()}
+    info = {"layout": Layout((TensorEntry("w", (2,), "float32", "parameter"),)).to_json()}
     for name in (".writer", f"{LOCK}.taking"):
         (tmp_path / name).touch()
     (tmp_path / f"{LOCK}.taking").unlink()

@@ -14,7 +14,7 @@ from few import few
 from safetensors.numpy import save_file
 
 from fedscope import import_models
-from fedscope.checkpoints import Entry, Layout, Round, Run, load_model
+from fedscope.checkpoints import Layout, Round, Run, TensorEntry, load_model
 from fedscope.cli.main import run
 from fedscope.training.loop.verify_run import check_run
 
@@ -37,8 +37,8 @@ class Name(str):
 
 
 def comparisons(n: int, work: Callable[[Layout, dict[str, np.ndarray], Layout], object]) -> int:
-    layout = Layout(tuple(Entry(Name(f"layer{i}.w"), (1,), "float32", "parameter") for i in range(n)))
-    other = Layout(tuple(Entry(Name(f"layer{i}.w"), (1,), "float32", "parameter") for i in reversed(range(n))))
+    layout = Layout(tuple(TensorEntry(Name(f"layer{i}.w"), (1,), "float32", "parameter") for i in range(n)))
+    other = Layout(tuple(TensorEntry(Name(f"layer{i}.w"), (1,), "float32", "parameter") for i in reversed(range(n))))
     arrays: dict[str, np.ndarray] = {Name(f"layer{i}.w"): np.zeros(1, np.float32) for i in reversed(range(n))}
     Name.compared = 0
     work(layout, arrays, other)

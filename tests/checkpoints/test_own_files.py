@@ -16,7 +16,6 @@ from strange_places import HARD, KINDS, LINK, VICTIM, at_once, put, untouched
 
 from fedscope import Recorder
 from fedscope.checkpoints import (
-    Entry,
     FedscopeError,
     FedscopeWarning,
     Layout,
@@ -24,19 +23,26 @@ from fedscope.checkpoints import (
     RoundRecord,
     Run,
     RunWriter,
+    TensorEntry,
     Weights,
     WriterLock,
     write_durably,
     write_file,
 )
-from fedscope.checkpoints.io.own_files import append, open_own, own_folder, refuse_linked, refuse_strange
+from fedscope.checkpoints.io.safe_write import (
+    append,
+    open_own,
+    own_folder,
+    refuse_linked,
+    refuse_strange,
+)
 from fedscope.checkpoints.rounds.metrics import append_row
 from fedscope.results.arrays import write_netcdf
-from fedscope.results.resume import Partial, claimed
+from fedscope.results.resume import ResumeStore, lock_result
 from fedscope.results.tables import write_csv, write_info
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"),))
+LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"),))
 INFO = {"layout": LAYOUT.to_json(), "source": "a test"}
 IDS = np.arange(2)
 
@@ -81,12 +87,12 @@ def _record_anew(run: Path) -> None:
 
 
 def _claim(run: Path) -> None:
-    with claimed(run / "a.nc.partial", []):
+    with lock_result(run / "a.nc.partial", []):
         pass
 
 
 def _store(run: Path) -> None:
-    with Partial(run / "a.partial", {"grid": 3}) as store:
+    with ResumeStore(run / "a.partial", {"grid": 3}) as store:
         store.add("1", 0.5)
 
 
@@ -239,7 +245,7 @@ def test_what_draws_pages_takes_a_links_place_with_a_word(tmp_path: Path, monkey
     """The one file that every folder has alike: what a page runs depends on no link."""
     from fedscope.cli.run_analysis import write_page
 
-    monkeypatch.setattr("fedscope.plotting.web_page.apart", lambda page: (page, "plotly.js", b"library"))
+    monkeypatch.setattr("fedscope.plotting.web_page.split_library", lambda page: (page, "plotly.js", b"library"))
     put(LINK, tmp_path / "plotly.js", tmp_path / "victim")
     with pytest.warns(
         FedscopeWarning, match=r"plotly\.js was a link; what it leads to is left alone, and a file takes"
@@ -339,7 +345,7 @@ def test_what_comes_in_between_is_not_opened_either(tmp_path: Path, monkeypatch:
         else:
             refuse_strange(path, "a log")
 
-    monkeypatch.setattr("fedscope.checkpoints.io.own_files.refuse_strange", too_late)
+    monkeypatch.setattr("fedscope.checkpoints.io.safe_write.refuse_strange", too_late)
     with pytest.raises(FedscopeError, match="is a link, not a log"):
         open_own(tmp_path / "log", "a log")
     assert not (tmp_path / "victim").exists()
@@ -347,7 +353,7 @@ def test_what_comes_in_between_is_not_opened_either(tmp_path: Path, monkeypatch:
     def late_pipe(path: Path, *_: Any, **__: Any) -> None:
         os.mkfifo(path)
 
-    monkeypatch.setattr("fedscope.checkpoints.io.own_files.refuse_strange", late_pipe)
+    monkeypatch.setattr("fedscope.checkpoints.io.safe_write.refuse_strange", late_pipe)
     with at_once(), pytest.raises(FedscopeError, match="is a named pipe, not a log; remove it"):
         open_own(tmp_path / "pipe", "a log")
 
@@ -365,7 +371,7 @@ def test_a_file_of_its_own_is_made_and_gone_on_with(tmp_path: Path) -> None:
 
 #: what opens files by itself, and why it may
 ALLOWED = {
-    "checkpoints/io/own_files.py": "it is the door",
+    "checkpoints/io/safe_write.py": "it is the door",
     "checkpoints/io/atomic.py": "new files of names that nobody can foresee; reading, to sync",
     "checkpoints/io/locks.py": "files that must not be there yet",
     "checkpoints/io/hdf5.py": "temporaries of write_durably",

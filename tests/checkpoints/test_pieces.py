@@ -12,25 +12,25 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import (
-    Entry,
     FedscopeError,
     Layout,
     Round,
     RoundRecord,
+    TensorEntry,
     Weights,
+    read_chunks,
     read_columns,
-    read_pieces,
     write_round,
 )
 from fedscope.checkpoints.rounds import columns as round_columns
 
 LAYOUT = Layout(
     (
-        Entry("fc.weight", (40, 9), "float32", "parameter"),
-        Entry("steps", (), "int64", "buffer"),
-        Entry("scale", (), "float32", "parameter"),
-        Entry("empty", (0, 4), "float32", "parameter"),
-        Entry("head.weight", (17,), "float32", "parameter"),
+        TensorEntry("fc.weight", (40, 9), "float32", "parameter"),
+        TensorEntry("steps", (), "int64", "buffer"),
+        TensorEntry("scale", (), "float32", "parameter"),
+        TensorEntry("empty", (0, 4), "float32", "parameter"),
+        TensorEntry("head.weight", (17,), "float32", "parameter"),
     )
 )
 CLIENTS = 9
@@ -76,7 +76,7 @@ def rewritten(round_: Round) -> None:
 def same(round_: Round, which: str, columns: int) -> None:
     """Every column of every model is in one piece, bit for bit, read in any order and by several threads."""
     expected, seen = whole(round_, which), np.zeros(LAYOUT.size, int)
-    found = list(read_pieces(round_, columns, which=which))
+    found = list(read_chunks(round_, columns, which=which))
     with ThreadPoolExecutor(3) as threads:
         values = list(threads.map(lambda piece: piece.read(), reversed(found)))
     for piece, read in zip(reversed(found), values, strict=True):
@@ -97,9 +97,9 @@ def test_pieces_are_the_columns_of_the_models(tmp_path: Path, which: str, compre
 
 def test_rows_are_read_as_they_lie_in_the_file_and_in_any_file(tmp_path: Path, monkeypatch: Any) -> None:
     round_ = recorded(tmp_path)
-    assert {piece.file.name for piece in read_pieces(round_, 50)} == {round_.path}
+    assert {piece.file.name for piece in read_chunks(round_, 50)} == {round_.path}
     rewritten(round_)
-    own = {piece.layer: piece.file.name == round_.path for piece in read_pieces(round_, 500)}
+    own = {piece.layer: piece.file.name == round_.path for piece in read_chunks(round_, 500)}
     assert own == {"fc.weight": False, "scale": True, "head.weight": False}
     same(round_, "clients", 50)
     monkeypatch.delattr(round_columns.os, "preadv")  # as on Windows
@@ -120,7 +120,7 @@ def test_the_system_may_read_less_than_it_is_asked_for(tmp_path: Path, monkeypat
 
 def test_a_buffer_is_filled_and_used(tmp_path: Path) -> None:
     round_, buffer = recorded(tmp_path), np.empty(CLIENTS * 50 + 3, np.float32)
-    piece = next(read_pieces(round_, 50))
+    piece = next(read_chunks(round_, 50))
     values = piece.read(buffer)
     assert np.shares_memory(values, buffer)
     np.testing.assert_array_equal(values, whole(round_, "clients")[:, :50])
@@ -128,7 +128,7 @@ def test_a_buffer_is_filled_and_used(tmp_path: Path) -> None:
 
 def test_a_file_that_ends_too_early_is_refused(tmp_path: Path) -> None:
     round_ = recorded(tmp_path)
-    piece = next(read_pieces(round_, 50))
+    piece = next(read_chunks(round_, 50))
     with round_.path.open("r+b") as file:
         file.truncate(piece.places[3] + 8)
     with pytest.raises(FedscopeError, match=r"00007\.h5 is truncated: it ends before byte \d+; restore it from a copy"):
@@ -147,11 +147,11 @@ def test_a_temporary_folder_without_room_is_named(tmp_path: Path, monkeypatch: p
     with pytest.raises(
         FedscopeError, match=r"has no room for clients/fc\.weight of runs/toy@7 \(No space.*another folder in TMPDIR"
     ):
-        list(read_pieces(recorded(tmp_path, "delta"), 50))
+        list(read_chunks(recorded(tmp_path, "delta"), 50))
 
 
 def test_files_are_closed_with_their_last_piece(tmp_path: Path) -> None:
-    found = list(read_pieces(recorded(tmp_path, "delta"), 50))
+    found = list(read_chunks(recorded(tmp_path, "delta"), 50))
     kept, raws = found[3], [piece.file.raw for piece in found]
     del found
     assert [raw.closed for raw in raws] == [raw is not kept.file.raw for raw in raws]
@@ -179,7 +179,7 @@ def test_only_the_layers_asked_for_are_read(tmp_path: Path) -> None:
 def test_models_that_are_not_there_are_refused(tmp_path: Path) -> None:
     round_ = recorded(tmp_path)
     with pytest.raises(FedscopeError, match=r"no parameter 'fc\.weigt'; did you mean \"fc\.weight\"\?"):
-        next(read_pieces(round_, 50, ["fc.weigt"]))
+        next(read_chunks(round_, 50, ["fc.weigt"]))
     with pytest.raises(FedscopeError, match=r"no parameter 'zzz'; it has fc\.weight, scale, empty, head\.weight"):
         next(read_columns(round_, ["zzz"]))
     with h5py.File(round_.path, "r+") as file:
@@ -187,6 +187,6 @@ def test_models_that_are_not_there_are_refused(tmp_path: Path) -> None:
         del file["clients"], file["averaged"]
     bare = Round(round_.path, LAYOUT, "runs/toy")
     with pytest.raises(FedscopeError, match=r"the clients of round 7 were not recorded"):
-        next(read_pieces(bare, 50))
+        next(read_chunks(bare, 50))
     with pytest.raises(FedscopeError, match=r"runs/toy@7/averaged: round 7 recorded start, global"):
-        next(read_pieces(bare, 50, which="averaged"))
+        next(read_chunks(bare, 50, which="averaged"))

@@ -33,7 +33,7 @@ from fedscope.checkpoints import (
 )
 from fedscope.checkpoints.models.expected import ExpectedModel
 from fedscope.checkpoints.models.files import _kind, file_and_key, read_model
-from fedscope.checkpoints.models.fitting import fit_names
+from fedscope.checkpoints.models.match_names import match_names
 from fedscope.checkpoints.runs.addresses import distinct_labels
 from fedscope.cli.main import run
 
@@ -120,9 +120,9 @@ def test_what_export_writes_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def load_entries(state: dict[str, np.ndarray]) -> tuple[Any, ...]:
-    from fedscope.checkpoints import Entry
+    from fedscope.checkpoints import TensorEntry
 
-    return tuple(Entry(name, value.shape, "float32", "parameter") for name, value in state.items())
+    return tuple(TensorEntry(name, value.shape, "float32", "parameter") for name, value in state.items())
 
 
 # --- counters and constants ---
@@ -348,14 +348,14 @@ NAMES = st.lists(st.sampled_from(["a", "b", "module", "model", "net", "0", "_ori
 )
 def test_a_prefix_never_mixes_tensors_up(names: list[str], prefix: list[str], before: bool) -> None:
     """Each tensor has a shape of its own, so that a fit which exchanges two is seen; one that finds none is refused."""
-    from fedscope.checkpoints import Entry
+    from fedscope.checkpoints import TensorEntry
 
     shapes = {name: (i + 1,) for i, name in enumerate(names)}
     put = "".join(f"{part}." for part in prefix)
     given = {f"{put}{name}" if before else name: np.ones(shape) for name, shape in shapes.items()}
     wanted = {name if before else f"{put}{name}": shape for name, shape in shapes.items()}
-    layout = Layout(tuple(Entry(name, shape, "float64", "parameter") for name, shape in wanted.items()))
-    found = fit_names("x", given, dict.fromkeys(given, "float64"), ExpectedModel(layout))
+    layout = Layout(tuple(TensorEntry(name, shape, "float64", "parameter") for name, shape in wanted.items()))
+    found = match_names("x", given, dict.fromkeys(given, "float64"), ExpectedModel(layout))
     assert found.whole
     right = dict(zip(wanted, given, strict=True))
     if found.names != right:  # names that say two things: all wanted ones are there as they are

@@ -22,7 +22,7 @@ from torch import nn
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, load_model
 from fedscope.checkpoints.recorder.identify_server import Rule, ServerStep
-from fedscope.checkpoints.recorder.recorder import described
+from fedscope.checkpoints.recorder.recorder import describe_server
 from fedscope.checkpoints.rounds.verify import check_round
 
 Arrays = dict[str, np.ndarray]
@@ -101,7 +101,7 @@ def test_a_loop_that_reuses_its_tensors_is_recorded_rightly(tmp_path: Path) -> N
         "norm.running_mean": "buffer",
         "norm.num_batches_tracked": "buffer",
     }
-    assert described({t: run.round(t).metrics for t in run.rounds}) == (
+    assert describe_server({t: run.round(t).metrics for t in run.rounds}) == (
         "global is the weighted mean of the clients (in all 3 rounds)"
     )
 
@@ -209,8 +209,8 @@ SERVERS: dict[str, tuple[Any, ServerStep]] = {
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
 def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, scale: float) -> None:
-    from fedscope.checkpoints.recorder.coerce_models import given_model
-    from fedscope.checkpoints.recorder.identify_server import ServerCheck
+    from fedscope.checkpoints.recorder.coerce_models import coerce_model
+    from fedscope.checkpoints.recorder.identify_server import ServerIdentifier
 
     server, expected = SERVERS[name]
     rng = np.random.default_rng(seed)
@@ -221,9 +221,9 @@ def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, 
     for _ in range(4):
         rows = (w + scale * (drift + rng.normal(size=(clients, 500)))).astype(np.float32)
         end = np.asarray(server(w.astype(float), rows.astype(float), p, kept)).astype(np.float32)
-        start = given_model({"w": w})
-        check = check or ServerCheck(start.layout())
-        step, _ = check.look(start, [given_model({"w": row}) for row in rows], p, given_model({"w": end}))
+        start = coerce_model({"w": w})
+        check = check or ServerIdentifier(start.layout())
+        step, _ = check.look(start, [coerce_model({"w": row}) for row in rows], p, coerce_model({"w": end}))
         w = end
     assert step.rule is expected.rule
     assert step.plain == expected.plain
@@ -240,8 +240,8 @@ def test_the_server_is_told_from_its_models(name: str, seed: int, clients: int, 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**16), clients=st.integers(3, 9), scale=st.sampled_from([1e-2, 1e-1, 1.0]))
 def test_without_start_what_depends_on_clients_alone_is_told(name: str, seed: int, clients: int, scale: float) -> None:
-    from fedscope.checkpoints.recorder.coerce_models import given_model
-    from fedscope.checkpoints.recorder.identify_server import ServerCheck
+    from fedscope.checkpoints.recorder.coerce_models import coerce_model
+    from fedscope.checkpoints.recorder.identify_server import ServerIdentifier
 
     server, expected = SERVERS[name]
     rng = np.random.default_rng(seed)
@@ -250,8 +250,8 @@ def test_without_start_what_depends_on_clients_alone_is_told(name: str, seed: in
     w = rng.normal(size=500).astype(np.float32)
     rows = (w + scale * (rng.normal(size=500) + rng.normal(size=(clients, 500)))).astype(np.float32)
     end = {"w": np.asarray(server(w.astype(float), rows.astype(float), p, {})).astype(np.float32)}
-    check = ServerCheck(given_model(end).layout())
-    step, _ = check.look(None, [given_model({"w": row}) for row in rows], p, given_model(end))
+    check = ServerIdentifier(coerce_model(end).layout())
+    step, _ = check.look(None, [coerce_model({"w": row}) for row in rows], p, coerce_model(end))
     told = (Rule.MEAN, Rule.MEDIAN, Rule.ONE_CLIENT)
     assert step.rule is (expected.rule if expected.rule in told else Rule.UNKNOWN_WITHOUT_START)
     assert step.plain == (expected.plain and expected.rule in told)
@@ -295,12 +295,12 @@ def test_rounds_of_one_server_are_one_sentence_whatever_is_left() -> None:
         return {t: step.metrics() for t, step in enumerate(steps, start=1)}
 
     unknown = [ServerStep(Rule.UNKNOWN, rate=0.1 * t, left=0.1 + t / 10) for t in range(3)]
-    assert described(rows(*unknown)).endswith("(in all 3 rounds)")
+    assert describe_server(rows(*unknown)).endswith("(in all 3 rounds)")
     turned = [ServerStep(Rule.RATE, rate=0.5), ServerStep(Rule.RATE, rate=0.501), ServerStep(Rule.RATE, rate=-0.5)]
-    assert described(rows(*turned)).endswith("the sign of the server is wrong (in round 3, unlike before)")
-    assert described(rows(*turned[:2])).endswith("(in all 2 rounds)")
+    assert describe_server(rows(*turned)).endswith("the sign of the server is wrong (in round 3, unlike before)")
+    assert describe_server(rows(*turned[:2])).endswith("(in all 2 rounds)")
     momentum = [ServerStep(Rule.MOMENTUM, 1.0, beta) for beta in (0.5, 0.9, 0.9)]
-    assert described(rows(*momentum)).endswith("(from round 2 on)")
+    assert describe_server(rows(*momentum)).endswith("(from round 2 on)")
 
 
 def test_a_users_numbers_do_not_number_the_round(tmp_path: Path) -> None:

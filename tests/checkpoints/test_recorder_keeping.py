@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import fedscope
 from fedscope import Recorder
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Run
-from fedscope.checkpoints.recorder.coerce_models import given_model
-from fedscope.checkpoints.recorder.retention import Keeping
+from fedscope.checkpoints import FedscopeError, Layout, Run, TensorEntry
+from fedscope.checkpoints.recorder.coerce_models import coerce_model
+from fedscope.checkpoints.recorder.retention import ClientRetention
 from fedscope.checkpoints.rounds import sketches as module
-from fedscope.checkpoints.rounds.sampled_clients import drawn
+from fedscope.checkpoints.rounds.retention import draw_kept_clients
 from fedscope.checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command
@@ -54,7 +54,7 @@ def test_sketches_are_those_of_the_parameters_alone_in_any_precision(
     path = tmp_path_factory.mktemp("recorded") / "run"
     with Recorder(path, sketch=k) as recorder:
         recorder.round(start=start, clients=clients)
-    own = Layout(tuple(Entry(name, SIZES[name], "float64", "parameter") for name in ("a.weight", "a.bias")))
+    own = Layout(tuple(TensorEntry(name, SIZES[name], "float64", "parameter") for name in ("a.weight", "a.bias")))
 
     def flat(arrays: Arrays) -> np.ndarray:
         return np.concatenate([arrays[name].reshape(-1).astype(np.float64) for name in own.names])
@@ -66,9 +66,9 @@ def test_sketches_are_those_of_the_parameters_alone_in_any_precision(
 def test_blocks_of_a_parameter_are_drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 16)
     start, client = model(0), model(1)
-    own = given_model(start).layout()
-    single = {"start": given_model(start), "global": None}
-    found = Keeping(sketch=32).sketches(own, single, [given_model(client)], "a run@1")
+    own = coerce_model(start).layout()
+    single = {"start": coerce_model(start), "global": None}
+    found = ClientRetention(sketch=32).sketches(own, single, [coerce_model(client)], "a run@1")
     assert found is not None
     vectors = [own.flatten(arrays).parameters for arrays in (start, client)]
     assert found[0].tobytes() == sketch(own, vectors[0], vectors[1][None], 32).tobytes()
@@ -141,7 +141,7 @@ def test_what_is_kept_of_clients(keep: str, tmp_path: Path) -> None:
         expected = {
             "all": range(5),
             "none": (),
-            "sample:2": drawn(5, 2, seed=0, round=t).tolist(),
+            "sample:2": draw_kept_clients(5, 2, seed=0, round=t).tolist(),
             "every:2": range(5) if t == 2 else (),
             "1,3": range(5) if t != 2 else (),
             "sample:9": range(5),
@@ -167,7 +167,7 @@ def test_bfloat16_is_kept_and_sketched_as_what_it_says(tmp_path: Path) -> None:
         recorder.round(start=models[0], clients=models[1:])
     round_ = Run.open(tmp_path / "run").round(1)
     vectors = np.stack([one["w"].float().numpy() for one in models])
-    own = Layout((Entry("w", (50,), "float32", "parameter"),))
+    own = Layout((TensorEntry("w", (50,), "float32", "parameter"),))
     assert round_.sketch().tobytes() == sketch(own, vectors[0], vectors[1:], 16).tobytes()
     (client,) = round_.sampled_ids.tolist()
     np.testing.assert_array_equal(round_.client(client).parameters, vectors[1 + client])

@@ -7,19 +7,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Policy, RoundRecord, Weights, size_on_disk, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    RetentionPolicy,
+    RoundRecord,
+    TensorEntry,
+    Weights,
+    size_on_disk,
+    write_round,
+)
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_every_and_last_keep_what_they_say(n, total):
     rounds = range(1, total + 1)
-    assert [t for t in rounds if Policy.parse(f"every:{n}").keeps(t, total)] == list(range(n, total + 1, n))
-    assert [t for t in rounds if Policy.parse(f"last:{n}").keeps(t, total)] == list(rounds)[-n:]
+    assert [t for t in rounds if RetentionPolicy.parse(f"every:{n}").keeps(t, total)] == list(range(n, total + 1, n))
+    assert [t for t in rounds if RetentionPolicy.parse(f"last:{n}").keeps(t, total)] == list(rounds)[-n:]
 
 
 def test_all_none_and_lists():
-    assert [Policy.parse(value).keeps(3, 9) for value in ("all", "none", [1, 3], [2])] == [True, False, True, False]
-    assert Policy.parse([3, 1, 3]) == Policy.parse((1, 3))
+    assert [RetentionPolicy.parse(value).keeps(3, 9) for value in ("all", "none", [1, 3], [2])] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert RetentionPolicy.parse([3, 1, 3]) == RetentionPolicy.parse((1, 3))
 
 
 @pytest.mark.parametrize(
@@ -37,23 +51,23 @@ def test_all_none_and_lists():
 )
 def test_other_policies_are_refused_by_name(value, sentence):
     with pytest.raises(FedscopeError, match=sentence):
-        Policy.parse(value, place="record.globals")
+        RetentionPolicy.parse(value, place="record.globals")
 
 
 def test_estimate_is_the_size_of_the_file(tmp_path):
-    layout = Layout(tuple(Entry(f"layer{i}.weight", (100, 10 + i), "float32", "parameter") for i in range(8)))
+    layout = Layout(tuple(TensorEntry(f"layer{i}.weight", (100, 10 + i), "float32", "parameter") for i in range(8)))
     w = Weights(layout, np.ones(layout.size, np.float32), {})
     clients = Weights(layout, np.ones((6, layout.size), np.float32), {})
     ids = np.arange(6)
     record = RoundRecord(1, w, clients, w, w, ids, ids, ids, ids / 1, ids / 15)
     write_round(tmp_path / "00001.h5", record)
-    estimate = size_on_disk(layout, 6, 1, Policy.parse("all"), Policy.parse("all"))
+    estimate = size_on_disk(layout, 6, 1, RetentionPolicy.parse("all"), RetentionPolicy.parse("all"))
     assert estimate == pytest.approx((tmp_path / "00001.h5").stat().st_size, rel=0.03)
 
 
 def test_estimate_of_the_large_example():
-    layout = Layout((Entry("w", (11_180_000,), "float32", "parameter"),))
-    size = size_on_disk(layout, 20, 1000, Policy.parse("all"), Policy.parse("none"))
+    layout = Layout((TensorEntry("w", (11_180_000,), "float32", "parameter"),))
+    size = size_on_disk(layout, 20, 1000, RetentionPolicy.parse("all"), RetentionPolicy.parse("none"))
     assert size / 1e12 == pytest.approx(0.9, abs=0.05)
-    less = size_on_disk(layout, 20, 1000, Policy.parse("every:10"), Policy.parse("none"))
+    less = size_on_disk(layout, 20, 1000, RetentionPolicy.parse("every:10"), RetentionPolicy.parse("none"))
     assert less == pytest.approx(size / 10, rel=0.01)

@@ -25,18 +25,18 @@ from fedscope.checkpoints import FedscopeError, FedscopeWarning, write_durably
 from fedscope.results import (
     ArrayResult,
     Collection,
-    Kept,
+    Serializable,
     Table,
     TableResult,
     along,
-    claimed,
+    lock_result,
     number,
     padded,
     plain,
     truth,
 )
 from fedscope.results.base import versions
-from fedscope.results.resume import Partial, sweep
+from fedscope.results.resume import ResumeStore, sweep
 from fedscope.results.tables import write_csv
 
 FLOATS = st.floats(allow_nan=False, width=64)
@@ -44,7 +44,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_s
 
 
 @dataclass(frozen=True)
-class Row(Kept):
+class Row(Serializable):
     name: str
     count: int
     whole: bool
@@ -268,7 +268,7 @@ def test_cohorts_of_different_size_are_padded() -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Nested(Kept):
+class Nested(Serializable):
     run: str
     rows: tuple[Row, ...]
     matrix: np.ndarray
@@ -291,7 +291,7 @@ QUESTION = {"grid": 51, "models": ["a", "b"], "limit": None}
 
 
 def fill(path: Path, keys: str) -> None:
-    with Partial(path, QUESTION) as store:
+    with ResumeStore(path, QUESTION) as store:
         for key in keys:
             store.add(key, {"loss": float(key), "nan": math.nan})
 
@@ -300,7 +300,7 @@ def test_the_same_question_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "figures/plane.partial"
     fill(path, "12")
     fill(path, "3")
-    store = Partial(path, dict(reversed(QUESTION.items())))
+    store = ResumeStore(path, dict(reversed(QUESTION.items())))
     assert list(store.done) == ["1", "2", "3"]
     assert store.done["3"]["loss"] == 3.0
     assert math.isnan(store.done["3"]["nan"])
@@ -311,32 +311,32 @@ def test_the_same_question_goes_on(tmp_path: Path) -> None:
 def test_another_question_starts_afresh(tmp_path: Path) -> None:
     fill(tmp_path / "p", "12")
     with pytest.warns(FedscopeWarning, match="p was left by an analysis with other settings, models or versions"):
-        other = Partial(tmp_path / "p", {**QUESTION, "grid": 21})
+        other = ResumeStore(tmp_path / "p", {**QUESTION, "grid": 21})
     assert other.done == {}
     with other:
         other.add("7", 1)
-    assert Partial(tmp_path / "p", {**QUESTION, "grid": 21}).done == {"7": 1}
+    assert ResumeStore(tmp_path / "p", {**QUESTION, "grid": 21}).done == {"7": 1}
 
 
 @pytest.mark.parametrize("torn", [1, 10, 40])
 def test_a_torn_last_line_is_left_out_and_written_over(tmp_path: Path, torn: int) -> None:
     fill(tmp_path / "p", "123")
     (tmp_path / "p").write_bytes((tmp_path / "p").read_bytes()[:-torn])
-    store = Partial(tmp_path / "p", QUESTION)
+    store = ResumeStore(tmp_path / "p", QUESTION)
     before = set(store.done)
     assert before < {"1", "2", "3"}
     with store:
         store.add("4", 4)
-    assert set(Partial(tmp_path / "p", QUESTION).done) == {*before, "4"}
+    assert set(ResumeStore(tmp_path / "p", QUESTION).done) == {*before, "4"}
 
 
 def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from fedscope.checkpoints import Partial; s = Partial(sys.argv[1], {'q': 1}); "
+        "import os, sys; from fedscope.results.resume import ResumeStore; s = ResumeStore(sys.argv[1], {'q': 1}); "
         "s.add('1', [0.1, 0.2]); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "p")], check=False)
-    assert Partial(tmp_path / "p", {"q": 1}).done == {"1": [0.1, 0.2]}
+    assert ResumeStore(tmp_path / "p", {"q": 1}).done == {"1": [0.1, 0.2]}
 
 
 def test_versions_are_said_without_importing_torch() -> None:
@@ -354,13 +354,13 @@ def test_versions_are_said_without_importing_torch() -> None:
 def test_a_result_that_another_command_writes_is_refused_by_name_and_free_afterwards(tmp_path: Path) -> None:
     partial = tmp_path / "s.subsets.json.partial"
     message = rf"another command is writing s\.subsets\.json in {re.escape(str(tmp_path))}; wait until it ends, or give"
-    with claimed(partial, []):
+    with lock_result(partial, []):
         # a lock belongs to an opened file, so a second one in this process is as foreign as another command's
-        with pytest.raises(FedscopeError, match=message), claimed(partial, []):
+        with pytest.raises(FedscopeError, match=message), lock_result(partial, []):
             pass
         assert partial.exists()
     assert list(tmp_path.iterdir()) == []
-    with claimed(partial, []):
+    with lock_result(partial, []):
         assert partial.exists()
 
 
@@ -368,7 +368,7 @@ def test_a_claim_stays_where_something_was_begun_and_only_there(tmp_path: Path) 
     partial = tmp_path / "a.nc.partial"
 
     def stop(*, saving: bool = False, text: str = "") -> bool:
-        with suppress(KeyboardInterrupt), claimed(partial, []) as claim:
+        with suppress(KeyboardInterrupt), lock_result(partial, []) as claim:
             claim.saving = saving
             if text:
                 partial.write_text(text)
@@ -385,7 +385,7 @@ def test_a_claim_stays_where_something_was_begun_and_only_there(tmp_path: Path) 
 def test_temporaries_of_its_own_names_are_swept_and_no_others(tmp_path: Path) -> None:
     for name in (".a.nc.0123abcd.tmp", ".a.pdf.0123abcd.tmp", ".b.nc.0123abcd.tmp", ".a.nc.x", "a.nc.tmp"):
         (tmp_path / name).touch()
-    with claimed(tmp_path / "a.nc.partial", [tmp_path / "a.nc", tmp_path / "a.pdf"]):
+    with lock_result(tmp_path / "a.nc.partial", [tmp_path / "a.nc", tmp_path / "a.pdf"]):
         pass
     assert sorted(os.listdir(tmp_path)) == [".a.nc.x", ".b.nc.0123abcd.tmp", "a.nc.tmp"]  # noqa: PTH208
 
@@ -406,7 +406,7 @@ def test_a_link_in_the_place_of_a_claim_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.nc.partial").symlink_to(tmp_path / "victim")
     with (
         pytest.raises(FedscopeError, match=r"a\.nc\.partial is a link, not the store"),
-        claimed(tmp_path / "a.nc.partial", []),
+        lock_result(tmp_path / "a.nc.partial", []),
     ):
         pass
     assert (tmp_path / "victim").read_text() == "mine"

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
+from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, TensorEntry, Weights, write_round
 
 LAYOUT = Layout(
     (
-        Entry("conv.weight", (4, 2, 3, 3), "float32", "parameter"),
-        Entry("norm.running_mean", (4,), "float32", "buffer"),
-        Entry("norm.num_batches_tracked", (), "int64", "buffer"),
-        Entry("scale", (), "float32", "parameter"),
-        Entry("none", (0, 3), "float32", "parameter"),
-        Entry("fc.bias", (5,), "float32", "parameter"),
+        TensorEntry("conv.weight", (4, 2, 3, 3), "float32", "parameter"),
+        TensorEntry("norm.running_mean", (4,), "float32", "buffer"),
+        TensorEntry("norm.num_batches_tracked", (), "int64", "buffer"),
+        TensorEntry("scale", (), "float32", "parameter"),
+        TensorEntry("none", (0, 3), "float32", "parameter"),
+        TensorEntry("fc.bias", (5,), "float32", "parameter"),
     )
 )
 IDS = np.array([3, 8, 11, 20])
@@ -115,7 +115,7 @@ def test_file_is_laid_out_as_the_format_says(tmp_path):
 
 
 def test_delta_is_read_by_stock_h5py_and_smaller(tmp_path):
-    layout = Layout((Entry("w", (200, 300), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (200, 300), "float32", "parameter"),))
     random = np.random.default_rng(0)
     start = Weights(layout, random.standard_normal(layout.size).astype(np.float32), {})
     rows = (start.parameters + 1e-4 * random.standard_normal((4, layout.size))).astype(np.float32)
@@ -139,7 +139,7 @@ def test_delta_is_read_by_stock_h5py_and_smaller(tmp_path):
 def test_delta_without_a_start_and_in_float64_is_stored_as_it_is(tmp_path):
     write_round(tmp_path / "00040.h5", record(start=None), "delta")
     assert same(Round(tmp_path / "00040.h5", LAYOUT, "r").clients(), weights(1, 4))
-    layout = Layout((Entry("w", (5,), "float64", "parameter"), Entry("v", (2,), "float32", "parameter")))
+    layout = Layout((TensorEntry("w", (5,), "float64", "parameter"), TensorEntry("v", (2,), "float32", "parameter")))
     start = Weights(layout, np.arange(7.0), {})
     clients = Weights(layout, np.arange(28.0).reshape(4, 7), {})
     made = record(start=start, clients=clients, global_=None, averaged=None, client_state={})

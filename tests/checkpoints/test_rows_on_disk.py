@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import (
-    Entry,
+    DiskMatrix,
     FedscopeError,
     Layout,
     Round,
     RoundRecord,
-    RowsOnDisk,
-    ScratchRows,
+    TemporaryMatrix,
+    TensorEntry,
     Weights,
     as_array,
+    as_disk_matrix,
     mean,
-    on_disk,
-    recorded_rows,
+    recorded_matrix,
     weighted_mean,
     write_round,
 )
@@ -30,12 +30,12 @@ from fedscope.checkpoints.rounds import disk_matrix as rows_on_disk
 
 LAYOUT = Layout(
     (
-        Entry("a.weight", (5, 3), "float32", "parameter"),
-        Entry("a.mean", (5,), "float32", "buffer"),
-        Entry("a.none", (0, 2), "float32", "parameter"),
-        Entry("b.scale", (), "float32", "parameter"),
-        Entry("b.count", (), "int64", "buffer"),
-        Entry("b.weight", (11,), "float32", "parameter"),
+        TensorEntry("a.weight", (5, 3), "float32", "parameter"),
+        TensorEntry("a.mean", (5,), "float32", "buffer"),
+        TensorEntry("a.none", (0, 2), "float32", "parameter"),
+        TensorEntry("b.scale", (), "float32", "parameter"),
+        TensorEntry("b.count", (), "int64", "buffer"),
+        TensorEntry("b.weight", (11,), "float32", "parameter"),
     )
 )
 IDS = np.array([2, 3, 5, 8])
@@ -55,24 +55,24 @@ def record(clients: Weights) -> RoundRecord:
     return RoundRecord(1, start, clients, start, None, IDS, number, number, number * 1.0, np.full(4, 0.25))
 
 
-def aside(values: np.ndarray, folder: Path) -> ScratchRows:
-    rows = ScratchRows(folder, values.shape, values.dtype)
+def aside(values: np.ndarray, folder: Path) -> TemporaryMatrix:
+    rows = TemporaryMatrix(folder, values.shape, values.dtype)
     for k in (2, 0, 3, 1):
         rows[k] = values[k]
     return rows
 
 
 @pytest.fixture(params=["scratch", "recorded", "packed"])
-def rows(request: pytest.FixtureRequest, tmp_path: Path) -> RowsOnDisk:
+def rows(request: pytest.FixtureRequest, tmp_path: Path) -> DiskMatrix:
     if request.param == "scratch":
         return aside(models().parameters, tmp_path)
     write_round(tmp_path / "1.h5", record(models()), "delta" if request.param == "packed" else "none")
-    found = on_disk(recorded_rows(Round(tmp_path / "1.h5", LAYOUT, "run")).parameters)
+    found = as_disk_matrix(recorded_matrix(Round(tmp_path / "1.h5", LAYOUT, "run")).parameters)
     assert found is not None
     return found
 
 
-def test_they_answer_as_an_array(rows: RowsOnDisk) -> None:
+def test_they_answer_as_an_array(rows: DiskMatrix) -> None:
     values = models().parameters
     assert (len(rows), rows.shape, rows.dtype, rows.ndim, rows.nbytes) == (
         4,
@@ -98,7 +98,7 @@ def test_they_answer_as_an_array(rows: RowsOnDisk) -> None:
 
 
 @pytest.mark.parametrize("numbers", [1, 12, 40, 10**6])
-def test_blocks_are_all_columns_in_order(rows: RowsOnDisk, numbers: int) -> None:
+def test_blocks_are_all_columns_in_order(rows: DiskMatrix, numbers: int) -> None:
     values, at = models().parameters, 0
     for where, block in rows.blocks(numbers):
         assert where.start == at
@@ -108,7 +108,7 @@ def test_blocks_are_all_columns_in_order(rows: RowsOnDisk, numbers: int) -> None
     assert at == LAYOUT.size
 
 
-def test_means_of_them_are_those_of_arrays(rows: RowsOnDisk) -> None:
+def test_means_of_them_are_those_of_arrays(rows: DiskMatrix) -> None:
     known = models()
     clients = Weights(LAYOUT, as_array(rows), known.buffers)
     p = np.array([0.1, 0.0, 0.6, 0.3])
@@ -132,7 +132,7 @@ def test_a_round_written_from_the_disk_is_the_same_file(compression: str, tmp_pa
 
 def test_buffers_of_a_recorded_round_are_read(tmp_path: Path) -> None:
     write_round(tmp_path / "1.h5", record(models()))
-    found = recorded_rows(Round(tmp_path / "1.h5", LAYOUT, "run")).buffers
+    found = recorded_matrix(Round(tmp_path / "1.h5", LAYOUT, "run")).buffers
     assert {name: value.tobytes() for name, value in found.items()} == {
         name: value.tobytes() for name, value in models().buffers.items()
     }
@@ -151,7 +151,7 @@ def test_damage_is_found_whichever_way_rows_are_read(tmp_path: Path) -> None:
         )  # each read by itself: right rows are remembered
         damaged.parent.mkdir()
         damaged.write_bytes(content)
-        rows = recorded_rows(Round(damaged, LAYOUT, "run")).parameters
+        rows = recorded_matrix(Round(damaged, LAYOUT, "run")).parameters
         with pytest.raises(FedscopeError, match=r"client 5's b\.weight is not what was written"):
             ask(rows)
 
@@ -176,7 +176,7 @@ def test_scratch_reads_nothing_else_and_any_thread_may(tmp_path: Path, monkeypat
 
 
 def test_what_is_no_row_or_was_not_written_is_refused(tmp_path: Path) -> None:
-    rows = ScratchRows(tmp_path, (3, 4), np.dtype("float32"))
+    rows = TemporaryMatrix(tmp_path, (3, 4), np.dtype("float32"))
     rows[0] = np.zeros(4)
     with pytest.raises(FedscopeError, match=r"row 2 .* was never written"):
         rows[2]

@@ -12,20 +12,20 @@ import pytest
 
 from fedscope.checkpoints import (
     COLUMNS,
-    Entry,
     FedscopeError,
     Layout,
     Partition,
     RoundRecord,
     Run,
     RunWriter,
+    TensorEntry,
     Weights,
     find_runs,
     size_of,
 )
 from fedscope.checkpoints.io.atomic import LOCK_NAME
 
-LAYOUT = Layout((Entry("w", (3,), "float32", "parameter"), Entry("n", (), "int64", "buffer")))
+LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"), TensorEntry("n", (), "int64", "buffer")))
 INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 3, "classes": 2}
 CONFIG = {"run": {"rounds": 9}, "average": {"start": None}, "record": {"compression": "none"}}
 PARTITION = Partition(
@@ -154,7 +154,7 @@ def test_rounds_are_written_in_order_and_of_the_run(tmp_path):
             writer.write(record(3))
         with pytest.raises(FedscopeError, match=r"round 1 cannot follow round 1"):
             writer.write(record(1))
-        other = Layout((Entry("v", (3,), "float32", "parameter"),))
+        other = Layout((TensorEntry("v", (3,), "float32", "parameter"),))
         misfit = replace(record(2), global_=Weights(other, np.zeros(3, np.float32), {}))
         with pytest.raises(FedscopeError, match=r"global of round 2 misfits: w stands where the other has v"):
             writer.write(misfit)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, write_round
+from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, TensorEntry, write_round
 from fedscope.checkpoints.rounds import sketches as module
 from fedscope.checkpoints.rounds.sketches import sketch
 from fedscope.checkpoints.rounds.verify import check_round
 
 
 def layout(*sizes: int) -> Layout:
-    return Layout(tuple(Entry(f"w{i}", (size,), "float32", "parameter") for i, size in enumerate(sizes)))
+    return Layout(tuple(TensorEntry(f"w{i}", (size,), "float32", "parameter") for i, size in enumerate(sizes)))
 
 
 def by_hand(own: Layout, update: np.ndarray, k: int) -> np.ndarray:

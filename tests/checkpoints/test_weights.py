@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, mean, stack, weighted_mean
+from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights, mean, stack, weighted_mean
 from fedscope.checkpoints.rounds.writer import decode, encode
 
 LAYOUT = Layout(
     (
-        Entry("conv.weight", (2, 1, 3), "float32", "parameter"),
-        Entry("norm.running_mean", (2,), "float32", "buffer"),
-        Entry("norm.num_batches_tracked", (), "int64", "buffer"),
-        Entry("scale", (), "float32", "parameter"),
+        TensorEntry("conv.weight", (2, 1, 3), "float32", "parameter"),
+        TensorEntry("norm.running_mean", (2,), "float32", "buffer"),
+        TensorEntry("norm.num_batches_tracked", (), "int64", "buffer"),
+        TensorEntry("scale", (), "float32", "parameter"),
     )
 )
 
@@ -91,7 +91,7 @@ def test_flatten_names_what_does_not_fit(change, sentence):
 def test_difference_names_the_first_one():
     entries = LAYOUT.entries
     assert LAYOUT.difference(Layout(entries)) is None
-    wider = Layout((Entry("conv.weight", (2, 1, 5), "float32", "parameter"), *entries[1:]))
+    wider = Layout((TensorEntry("conv.weight", (2, 1, 5), "float32", "parameter"), *entries[1:]))
     assert LAYOUT.difference(wider) == "conv.weight has shape (2, 1, 3), the other's (2, 1, 5)"
     assert LAYOUT.difference(Layout(entries[:-1])) == "the other lacks scale"
     assert Layout(entries[:-1]).difference(LAYOUT) == "the other also has scale"
@@ -109,7 +109,7 @@ def test_stack_and_row_are_inverse():
 
 
 def test_stack_refuses_other_layouts_by_name():
-    other = Layout((Entry("scale", (7,), "float32", "parameter"),))
+    other = Layout((TensorEntry("scale", (7,), "float32", "parameter"),))
     with pytest.raises(FedscopeError, match=r"models 0 and 1 have different layouts: conv.weight stands where"):
         stack([model(0), Weights(other, np.zeros(7, np.float32), {})])
 
@@ -138,7 +138,7 @@ FLOATS = arrays(np.float32, (3, 4), elements=st.floats(-(2.0**99), 2.0**99, widt
 
 @given(FLOATS)
 def test_mean_is_the_exact_mean_rounded(rows):
-    layout = Layout((Entry("w", (4,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (4,), "float32", "parameter"),))
     result = mean(Weights(layout, rows, {})).parameters
     for j in range(4):
         exact = sum(Fraction(float(x)) for x in rows[:, j]) / 3
@@ -150,7 +150,7 @@ def test_mean_is_the_exact_mean_rounded(rows):
 @given(arrays(np.uint32, 6))
 def test_mean_of_one_row_is_that_row_bit_for_bit(bits):
     row = bits.view(np.float32)
-    layout = Layout((Entry("w", (6,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (6,), "float32", "parameter"),))
     result = mean(Weights(layout, row[None], {})).parameters
     whole = ~np.isnan(row)
     assert result[whole].tobytes() == row[whole].tobytes()

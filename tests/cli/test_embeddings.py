@@ -95,7 +95,7 @@ def test_an_interrupted_map_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(pca_and_tsne, "embed", stop)
+        patched.setattr(pca_and_tsne, "project", stop)
         with pytest.raises(click.Abort):
             said(capsys, "iid", "all", "tsne", "--out", "m")
     assert Path("m.embedding.json.partial").exists()

@@ -15,8 +15,8 @@ from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.cka.result import ClientCKA
-from fedscope.decomposition.explanation.claims import explain
-from fedscope.decomposition.explanation.context_measures import Comparison, compare_models
+from fedscope.decomposition.explanation.context_measures import ModelComparison, compare_models
+from fedscope.decomposition.explanation.explain import explain
 from fedscope.decomposition.explanation.result import Explanation
 from fedscope.training import data_of, module_of
 
@@ -43,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Pa
     return folder
 
 
-def by_hand(run: Run, number: int) -> list[Comparison]:
+def by_hand(run: Run, number: int) -> list[ModelComparison]:
     """The models of a round on the test data, as `fedscope explain` compares them."""
     round_, samples = run.round(number), data_of(run).samples("test")
     module, clients = module_of(run), round_.clients()

@@ -22,7 +22,7 @@ from hostile import TEXTS, Page, steers
 import fedscope.cli
 from fedscope.checkpoints import FedscopeWarning, Run, write_file
 from fedscope.checkpoints.io.visible_text import visible
-from fedscope.checkpoints.runs.info import sealed
+from fedscope.checkpoints.runs.info import seal
 from fedscope.cli.main import run
 from fedscope.training.curves.result import Curves
 
@@ -64,7 +64,7 @@ def change_info(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change a run's ``run.json``, and seal it anew."""
     info = json.loads((path / "run.json").read_text())
     change(info)
-    (path / "run.json").write_text(json.dumps(sealed(path, {**info, "files": {}})))
+    (path / "run.json").write_text(json.dumps(seal(path, {**info, "files": {}})))
 
 
 @pytest.mark.parametrize("name", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in ASKED])

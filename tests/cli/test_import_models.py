@@ -887,11 +887,11 @@ def test_memory_is_two_rounds_of_files(tmp_path: Path) -> None:
 
 def test_run_json_names_a_thousand_files_at_most(here: Path) -> None:
     from fedscope.checkpoints.recorder.match_files import CheckpointFiles, RoundFiles
-    from fedscope.checkpoints.recorder.record_files import imported
+    from fedscope.checkpoints.recorder.record_files import provenance_of_files
 
     clients = {k: Path(f"{k}.pt") for k in range(700)}
     rounds = tuple(RoundFiles(t, clients, Path("s.pt"), None) for t in (4, 5))
-    found = imported(CheckpointFiles(rounds, {"clients": "{client}.pt"}, []))
+    found = provenance_of_files(CheckpointFiles(rounds, {"clients": "{client}.pt"}, []))
     assert (found["clients"], found["2/client-297"], found["..."]) == ("{client}.pt", "297.pt", "and 402 more")
     assert len(found) == 1002
     assert "2/client-298" not in found

@@ -29,7 +29,7 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
         ("explain runs/fma --draws local:2 --split test", ".cka.pairs", "round_similarity"),
         ("forgetting runs/fma", ".forgetting.accuracy", "round_answers"),
         ("subsets runs/fma", ".subsets.averages", "round_subsets"),
-        ("wima runs/fma --windows 2", "fedscope.decomposition.windows.measure", "round_means"),
+        ("wima runs/fma --windows 2", "fedscope.decomposition.windows.sliding_mean", "round_means"),
         ("updates runs/fma", ".updates.angles", "geometry"),
         ("cka runs/fma", ".cka.pairs", "round_similarity"),
         ("disperse runs/fma", ".dispersion.dispersion", "disperse_round"),

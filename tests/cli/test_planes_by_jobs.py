@@ -13,7 +13,7 @@ from fedscope.checkpoints import WriterLock
 from fedscope.cli.main import run
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.landscape import Plane
-from fedscope.results.resume import Partial, kept_fingerprint, sum_of
+from fedscope.results.resume import ResumeStore, stored_fingerprint, sum_of
 from fedscope.training.jobs.blocks import PartBlock
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -38,7 +38,7 @@ def blocks(count: int, folder: str = "blocks") -> list[PartBlock]:
 @pytest.mark.parametrize("count", [2, 5, 60])
 def test_the_points_of_all_blocks_are_those_of_the_plane(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """4 models and 49 points: each in one block, with the same numbers; some of sixty blocks have none."""
-    made = [Partial(block.points, kept_fingerprint(block.points) or {}).done for block in blocks(count)]
+    made = [ResumeStore(block.points, stored_fingerprint(block.points) or {}).done for block in blocks(count)]
     assert sorted(int(key) for done in made for key in done) == list(range(4 + 49))
     assert max(map(len, made)) - min(map(len, made)) <= 1
     assert run([*WORDS, "--out", "one"]) == 0

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedscope import Line
-from fedscope.analysis.settings import Source
+from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeWarning, read_file
 from fedscope.cli.main import run
 from fedscope.training.inputs.models import ResolvedModels, resolve_models
@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def asked(*addresses: str, **changes: Any) -> ResolvedModels:
     """What the command line makes of models and data, without the drawing that follows."""
-    source = Source("test", None, 0, "cpu", "float32", "code_of_mine:net(5)", "code_of_mine:data")
+    source = EvaluationConfig("test", None, 0, "cpu", "float32", "code_of_mine:net(5)", "code_of_mine:data")
     return resolve_models(addresses, replace(source, **changes))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from legible import assert_inside
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Run, Weights
+from fedscope.checkpoints import FedscopeError, Layout, Run, TensorEntry, Weights
 from fedscope.cli.main import run
 from fedscope.decomposition import Synergy
 from fedscope.decomposition.synergy.diagnosis import synergy
@@ -336,7 +336,7 @@ def test_mistakes_end_in_one_sentence(runs: Path, said: Any, words: list[str], m
 
 def example(count: int = 7, layers: int = 3, scope: Any = "model") -> Synergy:
     rng = np.random.default_rng(4)
-    layout = Layout(tuple(Entry(f"l{j}", (200,), "float32", "parameter") for j in range(layers)))
+    layout = Layout(tuple(TensorEntry(f"l{j}", (200,), "float32", "parameter") for j in range(layers)))
     kinds = rng.normal(size=(2, layout.size))[np.arange(count) % 2]
     rows = rng.normal(size=layout.size) + 0.5 * kinds + 0.2 * rng.normal(size=(count, layout.size))
     weights = Weights(layout, rows.astype(np.float32), {})

@@ -88,7 +88,7 @@ def test_the_evaluator_and_servers_that_compare_models_go_by_names(here: Path) -
     from nets_ordered import Net  # type: ignore[import-not-found]
 
     from fedscope.checkpoints import Run
-    from fedscope.decomposition.reaggregation.aggregate import Measuring, reaggregate, reaggregating_config
+    from fedscope.decomposition.reaggregation.aggregate import EvaluationData, reaggregate, reaggregating_config
     from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import load_data
 
@@ -97,7 +97,7 @@ def test_the_evaluator_and_servers_that_compare_models_go_by_names(here: Path) -
         recorded = Run.open(f"{folder}/r")
         found.append(Evaluator(Net(), data.samples("test")).models(recorded.round(2).clients()))
         (made,) = reaggregate(
-            recorded, 2, [reaggregating_config(recorded, 2, "greedy")], measuring=Measuring(Net(), data)
+            recorded, 2, [reaggregating_config(recorded, 2, "greedy")], measuring=EvaluationData(Net(), data)
         )
         members.append(made.members)
     for one, other in zip(*found, strict=True):

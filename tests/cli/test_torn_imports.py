@@ -20,7 +20,7 @@ import pytest
 from fedscope import import_models
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.checkpoints.recorder.read_files import FileReader
-from fedscope.checkpoints.runs.run import tell_of_gaps
+from fedscope.checkpoints.runs.run import warn_of_gaps
 from fedscope.cli.main import run
 
 ROUNDS = "ck/round-{round}/client-{client}.npz"
@@ -225,4 +225,4 @@ def test_a_round_that_has_gone_is_no_end_of_an_import(files: Path) -> None:
     with pytest.raises(FedscopeError, match="torn exists and holds a run with 2 rounds; give --force"):
         import_models(ROUNDS, "torn")
     with pytest.warns(FedscopeWarning, match="torn lacks round 2, which was recorded"):
-        tell_of_gaps(Run.open("torn"))
+        warn_of_gaps(Run.open("torn"))

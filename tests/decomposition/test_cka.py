@@ -24,7 +24,7 @@ from fedscope.decomposition.cka.pairs import model_similarity, round_similarity
 from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
 from fedscope.evaluation.compute import Compute
 from fedscope.evaluation.samples import Samples
-from fedscope.plotting.layout import Sheet
+from fedscope.plotting.layout import FigureLayout
 from fedscope.plotting.style import paper_style, save_figure
 from fedscope.plotting.ticks import label_points
 
@@ -620,7 +620,7 @@ def test_many_rounds_are_numbered_at_their_ends() -> None:
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12))
 def test_labels_of_points_hide_neither_points_nor_each_other(places: list[tuple[float, float]]) -> None:
     with paper_style(3.5):
-        sheet = Sheet(3.5, 2.0)
+        sheet = FigureLayout(3.5, 2.0)
         panel = sheet.axes(0.5, 0.2, 2.5, 1.5)
         panel.set(xlim=(0, 1), ylim=(0, 1))
         label_points(panel, [(x, y, str(10 * i), "black") for i, (x, y) in enumerate(places)], 2.5, 1.5)

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from legible import assert_apart, assert_inside
 from scipy import stats
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
+from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, TensorEntry, Weights, write_round
 from fedscope.decomposition.dispersion.dispersion import disperse_round
 from fedscope.decomposition.dispersion.layer_maps import map_layer
 from fedscope.decomposition.dispersion.result import WHOLE, Dispersion, LayerDispersion, RoundDispersion
@@ -30,11 +30,11 @@ from fedscope.evaluation.compute import Compute
 
 LAYOUT = Layout(
     (
-        Entry("fc.weight", (40, 9), "float32", "parameter"),
-        Entry("steps", (), "int64", "buffer"),
-        Entry("fc.bias", (), "float32", "parameter"),
-        Entry("empty", (0, 4), "float32", "parameter"),
-        Entry("head.weight", (17,), "float32", "parameter"),
+        TensorEntry("fc.weight", (40, 9), "float32", "parameter"),
+        TensorEntry("steps", (), "int64", "buffer"),
+        TensorEntry("fc.bias", (), "float32", "parameter"),
+        TensorEntry("empty", (0, 4), "float32", "parameter"),
+        TensorEntry("head.weight", (17,), "float32", "parameter"),
     )
 )
 
@@ -62,7 +62,7 @@ def recorded(folder: Path, values: np.ndarray, layout: Layout = LAYOUT, compress
 
 
 def flat(size: int) -> Layout:
-    return Layout((Entry("w", (size,), "float32", "parameter"),))
+    return Layout((TensorEntry("w", (size,), "float32", "parameter"),))
 
 
 # --- moments ---
@@ -425,7 +425,7 @@ def test_skewness_at_its_bound_is_in_the_histogram(tmp_path: Path) -> None:
     one = np.random.default_rng(0).normal(size=(1, 2_000))
     values = np.repeat(one, 3, axis=0)
     values[0] = np.nextafter(one[0], np.inf)
-    layout = Layout((Entry("w", (2_000,), "float64", "parameter"),))
+    layout = Layout((TensorEntry("w", (2_000,), "float64", "parameter"),))
     made = map_layer(recorded(tmp_path, values, layout), "w", run="toy")
     assert made.histogram.counts.sum() == 2_000 == made.cells.count.sum()
 

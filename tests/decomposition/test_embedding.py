@@ -20,14 +20,14 @@ from legible import assert_inside
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, write_round
+from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, TensorEntry, Weights, write_round
 from fedscope.decomposition.embedding import gram as grams
 from fedscope.decomposition.embedding import pca_and_tsne as embedding
 from fedscope.decomposition.embedding.gram import Gram, distances, gram, spreads
 from fedscope.decomposition.embedding.pca_and_tsne import (
     divergence,
-    embed,
     principal,
+    project,
     settled_perplexity,
     t_sne,
     trustworthiness,
@@ -35,15 +35,15 @@ from fedscope.decomposition.embedding.pca_and_tsne import (
 from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
 from fedscope.evaluation.compute import Compute
-from fedscope.results.resume import Partial
+from fedscope.results.resume import ResumeStore
 
 LAYOUT = Layout(
     (
-        Entry("conv.weight", (7, 3, 2), "float32", "parameter"),
-        Entry("running_mean", (3,), "float32", "buffer"),
-        Entry("scale", (), "float32", "parameter"),
-        Entry("empty", (0, 4), "float32", "parameter"),
-        Entry("head.weight", (5, 9), "float32", "parameter"),
+        TensorEntry("conv.weight", (7, 3, 2), "float32", "parameter"),
+        TensorEntry("running_mean", (3,), "float32", "buffer"),
+        TensorEntry("scale", (), "float32", "parameter"),
+        TensorEntry("empty", (0, 4), "float32", "parameter"),
+        TensorEntry("head.weight", (5, 9), "float32", "parameter"),
     )
 )
 
@@ -268,11 +268,11 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(grams, "block_products", counted)
-    with Partial(tmp_path / "store", {}) as store, pytest.raises(KeyboardInterrupt):
+    with ResumeStore(tmp_path / "store", {}) as store, pytest.raises(KeyboardInterrupt):
         gram(asked, numbers=1, partial=store, progress=stop)
     read.clear()
     told: list[tuple[int, int]] = []
-    with Partial(tmp_path / "store", {}) as store:
+    with ResumeStore(tmp_path / "store", {}) as store:
         made = gram(asked, numbers=1, partial=store, progress=lambda *at: told.append(at))
         assert read == ["empty", "head.weight"]
         read.clear()
@@ -284,7 +284,7 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypa
 
 
 def test_models_in_float64_are_compared_in_float64(tmp_path: Path) -> None:
-    layout = Layout((Entry("w", (30,), "float64", "parameter"),))
+    layout = Layout((TensorEntry("w", (30,), "float64", "parameter"),))
     run = record(tmp_path / "a", 1, layout=layout, apart=1e-9)
     assert relative_error(distances(gram([(run, 1)])), between(whole([(run, 1)]))) < 1e-6
 
@@ -331,19 +331,19 @@ def test_a_model_that_is_not_finite_is_named(
 def test_what_is_no_map_is_refused() -> None:
     rows = clustered()
     with pytest.raises(FedscopeError, match=r"needs three models at least, not 2 \(toy@1/client-0, toy@1/client-1\)"):
-        embed(gram_of(rows[:2]))
+        project(gram_of(rows[:2]))
     with pytest.raises(FedscopeError, match=r"all 20 models are the same in what is compared: every distance is 0"):
-        embed(gram_of(rows[[4] * 20]), "pca")
+        project(gram_of(rows[[4] * 20]), "pca")
     with pytest.raises(FedscopeError, match=r"needs three different models at least, not 2 \(toy@1/client-0, toy@1/cl"):
-        embed(gram_of(rows[[4, 5] * 10]))
+        project(gram_of(rows[[4, 5] * 10]))
     with pytest.raises(FedscopeError, match=r"a map by 'umap' is not known; take one of tsne, pca"):
-        embed(gram_of(rows), "umap")
+        project(gram_of(rows), "umap")
     for perplexity in (60, 0.5, float("nan")):
         words = (
             rf"perplexity {perplexity:g} is about how many neighbours each of 60 different models has, .* less than 60"
         )
         with pytest.raises(FedscopeError, match=words):
-            embed(gram_of(rows), perplexity=perplexity)
+            project(gram_of(rows), perplexity=perplexity)
     assert (settled_perplexity(3, None), settled_perplexity(1000, None), settled_perplexity(60, 59)) == (
         1.0,
         30.0,
@@ -450,23 +450,23 @@ def test_trustworthiness_is_its_formula() -> None:
 
 def test_models_that_are_the_same_are_one_place_of_the_map() -> None:
     rows = clustered(40)
-    alone = embed(gram_of(rows), perplexity=8)
+    alone = project(gram_of(rows), perplexity=8)
     order = np.concatenate([[7, 7], np.arange(40), [30]])
-    twice = embed(gram_of(rows[order]), perplexity=8)
+    twice = project(gram_of(rows[order]), perplexity=8)
     assert np.array_equal(twice.places[[0, 1, 42]], twice.places[[9, 9, 32]])
     assert len(np.unique(twice.places, axis=0)) == 40
     assert twice.kl_divergence == pytest.approx(alone.kl_divergence, rel=0.05)
     assert twice.trustworthiness == pytest.approx(alone.trustworthiness, abs=0.01)
-    assert embed(gram_of(rows[order])).perplexity == 13.0  # (40 − 1) / 3
+    assert project(gram_of(rows[order])).perplexity == 13.0  # (40 − 1) / 3
     with pytest.raises(FedscopeError, match=r"perplexity 41 .* each of 40 different models"):
-        embed(gram_of(rows[order]), perplexity=41)
+        project(gram_of(rows[order]), perplexity=41)
     # to PCA they are as many as they are
-    weighted = embed(gram_of(rows[order]), "pca").explained
+    weighted = project(gram_of(rows[order]), "pca").explained
     np.testing.assert_allclose(weighted, PCA(2).fit(rows[order]).explained_variance_ratio_, rtol=1e-10)
 
 
 def test_clusters_stay_apart_on_the_map() -> None:
-    made = embed(gram_of(clustered()), perplexity=8)
+    made = project(gram_of(clustered()), perplexity=8)
     places = made.places.reshape(6, 10, 2)
     within = np.linalg.norm(places - places.mean(axis=1, keepdims=True), axis=2).max()
     centres = between(places.mean(axis=1))
@@ -480,7 +480,7 @@ def test_clusters_stay_apart_on_the_map() -> None:
 @pytest.fixture
 def result(tmp_path: Path) -> Embedding:
     runs = [record(tmp_path / "iid", 4, far=0.3), record(tmp_path / "shards", 4, 6, seed=1, far=0.3)]
-    made = embed(gram([(run, t) for run in runs for t in (4, 1, 2)]), "pca", provenance={"device": "cpu"})
+    made = project(gram([(run, t) for run in runs for t in (4, 1, 2)]), "pca", provenance={"device": "cpu"})
     labels = tuple(replace(p, labels=(3, 8)) if p.which == "client-4" else p for p in made.points)
     return replace(made, points=labels)
 
@@ -579,7 +579,7 @@ def test_colours_are_rounds(result: Embedding) -> None:
 
 def test_one_round_of_one_run_has_no_bar(result: Embedding, tmp_path: Path) -> None:
     run = record(tmp_path / "other" / "x", 1, 8)
-    one = embed(gram([(run, 1)]))
+    one = project(gram([(run, 1)]))
     figure = one.figure(2)
     assert len(figure.axes) == 1
     assert "round 1" in " ".join(text.get_text() for text in figure.texts)
@@ -624,7 +624,7 @@ def test_the_page_tells_who_is_who_and_picks_rounds_out(result: Embedding) -> No
 
 def test_many_panels_stand_in_rows(tmp_path: Path) -> None:
     runs = [record(tmp_path / f"run-{i}", 2, 4, seed=i) for i in range(5)]
-    made = embed(gram([(run, t) for run in runs for t in (1, 2)]), "pca")
+    made = project(gram([(run, t) for run in runs for t in (1, 2)]), "pca")
     for width in (2, 3.5, 7):
         panels = made.figure(width).axes[:5]
         tops = sorted({round(panel.get_position().y1, 6) for panel in panels})
@@ -654,13 +654,13 @@ def test_a_round_with_one_client_has_no_spread_and_says_so(tmp_path: Path) -> No
     one, more = record(tmp_path / "one", 3, clients=1), record(tmp_path / "more", 1, clients=4)
     made = gram([(one, 1), (one, 2), (one, 3), (more, 1)])
     assert [(run, number) for run, number, _ in spreads(made)] == [("more", 1)]
-    words = embed(made, "pca").summary().splitlines()
+    words = project(made, "pca").summary().splitlines()
     assert words[1] == "one: one client per round, so there is no distance to a mean"
     assert words[2].startswith("more: mean L2 distance of clients to their round's mean ")
 
 
 def test_distances_that_overflow_are_not_called_broken_models(tmp_path: Path) -> None:
-    layout = Layout((Entry("w", (5,), "float64", "parameter"),))
+    layout = Layout((TensorEntry("w", (5,), "float64", "parameter"),))
     run = record(tmp_path / "a", 1, apart=1e200, layout=layout)
     with pytest.raises(FedscopeError, match=r"squared distances between the models of .*a are greater than the"):
         gram([(run, 1)])
@@ -668,7 +668,7 @@ def test_distances_that_overflow_are_not_called_broken_models(tmp_path: Path) ->
 
 def test_every_seed_draws_the_same_map(tmp_path: Path) -> None:
     made = gram([(record(tmp_path / "a", 2, clients=6), t) for t in (1,)])
-    first, other = (embed(made, "tsne", seed=seed) for seed in (0, 5_000_000_000))
+    first, other = (project(made, "tsne", seed=seed) for seed in (0, 5_000_000_000))
     np.testing.assert_array_equal(first.places, other.places)
 
 
@@ -688,7 +688,7 @@ def test_memory_does_not_grow_with_compressed_rounds(tmp_path: Path) -> None:
     """A layer of 4 x 200,000 float32, 3.2 MB a round: at most a model's layer and the blocks are there at a time."""
     import tracemalloc
 
-    layout = Layout((Entry("w", (200_000,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (200_000,), "float32", "parameter"),))
     run = record(tmp_path / "a", 8, compression="delta", layout=layout)
     gram([(run, 1)], compute=Compute(workers=1))
     peaks = []

@@ -18,17 +18,17 @@ from scipy.stats import kendalltau, norm, t
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.explanation.claims import explain
-from fedscope.decomposition.explanation.context_measures import Against, Comparison, compare_models
+from fedscope.decomposition.explanation.context_measures import Against, ModelComparison, compare_models
 from fedscope.decomposition.explanation.dominant_factor import greatest_part
 from fedscope.decomposition.explanation.error_against_bias import relate
-from fedscope.decomposition.explanation.intervals import Reading, above, difference, magnitude, mean_of_clients, read
+from fedscope.decomposition.explanation.explain import explain
+from fedscope.decomposition.explanation.intervals import Reading, above, magnitude, mean_of_clients, read, subtract
 from fedscope.decomposition.explanation.phases import Phase, last_early, phases, spread_rounds
 from fedscope.decomposition.explanation.recorded_models import gap
 from fedscope.decomposition.explanation.result import Explanation
 from fedscope.decomposition.explanation.single_factors import variance_of
 from fedscope.decomposition.explanation.statements import Evidence
-from fedscope.decomposition.explanation.wording import shown
+from fedscope.decomposition.explanation.wording import spell
 from fedscope.evaluation.compute import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training.curves.run_curve import ErrorCurve
@@ -104,14 +104,14 @@ def made(
 
 def compared(
     loss_gap: float = -0.5, error_gap: float = -0.1, *, stderr: float = 0.01, clients: int = 3, model: str = "average"
-) -> list[Comparison]:
+) -> list[ModelComparison]:
     """A model against others in rounds 1 and 60, the first of them better than the rest."""
     others = "global" if model == "averaged" else "client-{}"
     against = [
         Against(others.format(k), 0.8 + k - loss_gap, 0.3 - error_gap, loss_gap - k, stderr, error_gap, stderr)
         for k in range(1 if model == "averaged" else clients)
     ]
-    return [Comparison(number, model, 400, 0.8, 0.3, tuple(against)) for number in (1, 60)]
+    return [ModelComparison(number, model, 400, 0.8, 0.3, tuple(against)) for number in (1, 60)]
 
 
 TESTED = {"ima": compared() + compared(model="averaged")}
@@ -250,7 +250,7 @@ def test_nothing_is_decided_where_intervals_overlap(values, other, error):
 @given(a=st.tuples(NUMBERS, ERRORS), b=st.tuples(NUMBERS, ERRORS))
 def test_a_difference_holds_0_exactly_where_intervals_meet(a, b):
     one, two = (Reading("x", 1, value, value - half, value + half) for value, half in (a, b))
-    gap = difference(one, two)
+    gap = subtract(one, two)
     assert (gap.low > 0) == (one.low > two.high)
     assert gap.value == one.value - two.value
     assert above(one, two) == (one.low > two.high)
@@ -463,7 +463,7 @@ def test_models_are_compared_sample_by_sample():
     assert (same.loss_gap, same.loss_stderr, same.error_gap, same.error_stderr) == (0, 0, 0, 0)
     assert lost.error == 1.0, "NaN is a wrong answer"
     assert np.isnan(lost.loss)
-    assert Comparison.from_json(json.loads(json.dumps(found.to_json()))).others[0] == other
+    assert ModelComparison.from_json(json.loads(json.dumps(found.to_json()))).others[0] == other
     wrong = Weights(Layout.of(torch.nn.Linear(3, 5)), np.zeros(20, np.float32), {})
     with pytest.raises(FedscopeError, match="other of round 7 does not fit the module: "):
         compare_models(module, samples, models[0], {"other": wrong}, name="average", number=7)
@@ -835,7 +835,7 @@ def test_text_is_wrapped_and_numbers_stay_whole():
 
 @given(st.floats(-10, 10), st.floats(1e-9, 10))
 def test_shown_numbers_round_to_their_interval(value, half):
-    text = shown(Reading("x", 1, value, value - half, value + half))
+    text = spell(Reading("x", 1, value, value - half, value + half))
     number, _, bar = text.partition(" ± ")
     if bar:
         assert float(bar) == pytest.approx(half, rel=0.35)
@@ -930,7 +930,7 @@ def test_replays_that_are_all_alike_have_no_interval(error):
     ],
 )
 def test_not_more_than_four_digits_are_shown(value, half, text):
-    assert shown(Reading("x", 1, value, value - half, value + half)) == text
+    assert spell(Reading("x", 1, value, value - half, value + half)) == text
 
 
 NAN = float("nan")

@@ -18,7 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, weighted_mean, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    Round,
+    RoundRecord,
+    TensorEntry,
+    Weights,
+    weighted_mean,
+    write_round,
+)
 from fedscope.decomposition.parameters import parameter_names as places_module
 from fedscope.decomposition.parameters import selection as choosing_module
 from fedscope.decomposition.parameters import summaries as summaries_module
@@ -34,17 +43,17 @@ from fedscope.decomposition.parameters.parameter_names import (
 )
 from fedscope.decomposition.parameters.result import ParameterMap, Parameters
 from fedscope.decomposition.parameters.selection import most_skewed, resolved_skewness, sample_columns, sample_counts
-from fedscope.decomposition.parameters.summaries import Reference, refer, summarise
-from fedscope.decomposition.parameters.tsne import embed, layer_scales, map_parameters
+from fedscope.decomposition.parameters.summaries import Reference, reference, summarise
+from fedscope.decomposition.parameters.tsne import fit_map, layer_scales, map_parameters
 from fedscope.training.methods.shared.micro_classes import high_entries, is_high, mean_and_cv
 
 LAYOUT = Layout(
     (
-        Entry("a.weight", (30, 4, 2), "float32", "parameter"),
-        Entry("steps", (), "int64", "buffer"),
-        Entry("scale", (), "float32", "parameter"),
-        Entry("empty", (0, 4), "float32", "parameter"),
-        Entry("b.bias", (50,), "float32", "parameter"),
+        TensorEntry("a.weight", (30, 4, 2), "float32", "parameter"),
+        TensorEntry("steps", (), "int64", "buffer"),
+        TensorEntry("scale", (), "float32", "parameter"),
+        TensorEntry("empty", (0, 4), "float32", "parameter"),
+        TensorEntry("b.bias", (50,), "float32", "parameter"),
     )
 )
 CLIENTS = 10
@@ -334,8 +343,8 @@ def test_all_but_one_alike_miss_the_mode_by_the_outliers_share() -> None:
 
 def test_the_reference_is_a_median_over_a_sample_and_over_gaussian_values(tmp_path: Path) -> None:
     round_ = written(tmp_path, change=lambda parameters: parameters.__setitem__((slice(None), slice(0, 40)), 1.0))
-    made = refer(round_)
-    assert made == refer(round_)
+    made = reference(round_)
+    assert made == reference(round_)
     assert made.sampled == LAYOUT.size - 40  # of fewer than 500 parameters all those with a density
     whole = round_.clients()
     fma = weighted_mean(whole, round_.weights).parameters.astype(np.float64)
@@ -356,7 +365,7 @@ def test_the_reference_is_a_median_over_a_sample_and_over_gaussian_values(tmp_pa
         found.append(abs(column @ round_.weights - mode_of(column)) / column.std())  # type: ignore[operator]
     assert made.gaussian is not None
     assert made.gaussian == pytest.approx(np.quantile(found, [0.25, 0.5, 0.75]), abs=0.1)
-    assert refer(round_, seed=1).gaussian != made.gaussian
+    assert reference(round_, seed=1).gaussian != made.gaussian
 
 
 def test_the_references_sample_is_in_proportion_to_the_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +375,7 @@ def test_the_references_sample_is_in_proportion_to_the_layers(tmp_path: Path, mo
     monkeypatch.setattr(
         summaries_module, "client_values", lambda one, columns: seen.append(columns) or real(one, columns)
     )
-    refer(written(tmp_path), seed=3)
+    reference(written(tmp_path), seed=3)
     assert len(seen[0]) == 100
     assert np.count_nonzero(seen[0] < 240) == 83  # 240 · 100/291 = 82.5, of 50 it is 17.2
     np.testing.assert_array_equal(seen[0], sample_columns(LAYOUT, 100, 3, least=0))
@@ -554,7 +563,7 @@ def test_samples_are_in_proportion_with_at_least_some_a_layer(sizes: list[int], 
 
 def test_a_sample_is_of_every_layer_without_repeats_and_the_same_again() -> None:
     layout = Layout(
-        tuple(Entry(f"l{i}", (size,), "float32", "parameter") for i, size in enumerate((8192, 128, 640, 10)))
+        tuple(TensorEntry(f"l{i}", (size,), "float32", "parameter") for i, size in enumerate((8192, 128, 640, 10)))
     )
     columns = sample_columns(layout, 500, seed=4)
     counts = [436, 20, 34, 10]  # 470 among 8832, beside the two that have 20 or all: 435.9 and 34.1
@@ -611,7 +620,7 @@ def test_points_are_the_clients_updates_in_units_of_the_layers(tmp_path: Path, m
         seen.update(points=points, **kwargs)
         return np.arange(2.0 * len(points)).reshape(-1, 2)
 
-    monkeypatch.setattr(module, "embed", spying)
+    monkeypatch.setattr(module, "fit_map", spying)
     round_ = written(tmp_path)
     made = map_parameters(round_, "toy", sample=280, perplexity=7, seed=2)
     columns = sample_columns(LAYOUT, 280, 2)
@@ -641,7 +650,7 @@ def test_a_layer_that_no_client_moved_is_at_the_origin(tmp_path: Path, monkeypat
     rng = np.random.default_rng(3)
     start = rng.normal(size=LAYOUT.size).astype(np.float32)
     round_ = written(tmp_path, change=lambda parameters: parameters.__setitem__(slice(None), start))
-    monkeypatch.setattr(module, "embed", lambda points, **_: points[:, :2])
+    monkeypatch.setattr(module, "fit_map", lambda points, **_: points[:, :2])
     np.testing.assert_array_equal(map_parameters(round_, "toy", sample=40, perplexity=5).at, 0)
 
 
@@ -745,8 +754,8 @@ def groups() -> np.ndarray:
 
 def test_groups_stay_groups_and_numbers_stay_the_same() -> None:
     points = groups()
-    made = embed(points, perplexity=10, seed=1)
-    np.testing.assert_array_equal(made, embed(points, perplexity=10, seed=1))
+    made = fit_map(points, perplexity=10, seed=1)
+    np.testing.assert_array_equal(made, fit_map(points, perplexity=10, seed=1))
     between = np.linalg.norm(made[:, None] - made, axis=2)
     nearest = between.argsort(1)[:, 1:6] // 40
     assert (nearest == np.arange(120)[:, None] // 40).all()
@@ -770,7 +779,7 @@ def test_groups_stay_groups_and_numbers_stay_the_same() -> None:
 )
 def test_what_cannot_be_embedded_is_refused(points: np.ndarray, options: dict[str, Any], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        embed(points, **options)
+        fit_map(points, **options)
 
 
 def test_the_gpu_backend_is_asked_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -787,7 +796,7 @@ def test_the_gpu_backend_is_asked_for_the_same(monkeypatch: pytest.MonkeyPatch) 
     fake = ModuleType("torchdr")
     fake.TSNE = TSNE  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torchdr", fake)
-    made = embed(groups(), perplexity=12, seed=5, backend="torchdr", device="cuda")
+    made = fit_map(groups(), perplexity=12, seed=5, backend="torchdr", device="cuda")
     assert made.dtype == np.float64
     np.testing.assert_array_equal(seen.pop("points"), groups().astype(np.float32))
     assert seen == {"perplexity": 12, "init": "pca", "random_state": 5, "max_iter": 1000, "device": "cuda"}
@@ -798,7 +807,7 @@ def test_a_gpu_backend_that_is_not_installed_says_how_to_install_it(monkeypatch:
     with pytest.raises(
         FedscopeError, match=r"torchdr is not installed; pip install 'fedscope\[gpu\]' .*or use backend"
     ):
-        embed(groups(), backend="torchdr")
+        fit_map(groups(), backend="torchdr")
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])

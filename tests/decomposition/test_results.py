@@ -17,7 +17,7 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS, MEASURED
-from fedscope.plotting.ticks import spread
+from fedscope.plotting.ticks import spread_apart
 from fedscope.training.curves.run_curve import ErrorCurve
 
 # As a prototype on the embedded digits measured them, in rounds 1, 10, 20, 40 and 60.
@@ -438,7 +438,7 @@ def test_a_result_without_rounds_draws_nothing():
 def test_labels_neither_overlap_nor_move_without_need(places):
     places.sort(key=lambda place: place[0])
     at, sizes = [place for place, _ in places], [size for _, size in places]
-    centres = spread(at, sizes)
+    centres = spread_apart(at, sizes)
     gaps = [b - a - (s + t) / 2 for a, b, s, t in zip(centres, centres[1:], sizes, sizes[1:], strict=False)]
     assert all(gap >= -1e-9 for gap in gaps)
     if all(b - a >= (s + t) / 2 for a, b, s, t in zip(at, at[1:], sizes, sizes[1:], strict=False)):

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights
+from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights
 from fedscope.decomposition.synergy.diagnosis import synergy
 from fedscope.decomposition.synergy.result import LayerSynergy, Synergy
 from fedscope.training.methods.shared import micro_classes as synergy_classes
@@ -28,7 +28,7 @@ Matrix = list[list[float]]
 
 def clients_of(layers: Sequence[np.ndarray], dtype: str = "float64") -> Weights:
     """Layers [K, M_j] as the rows of one matrix."""
-    layout = Layout(tuple(Entry(f"l{j}", (rows.shape[1],), dtype, "parameter") for j, rows in enumerate(layers)))
+    layout = Layout(tuple(TensorEntry(f"l{j}", (rows.shape[1],), dtype, "parameter") for j, rows in enumerate(layers)))
     return Weights(layout, np.concatenate(layers, axis=1).astype(dtype), {})
 
 

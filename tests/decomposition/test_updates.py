@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Round, RoundRecord, Weights, write_round
+from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, TensorEntry, Weights, write_round
 from fedscope.decomposition.updates.angles import RoundUpdates, geometry, update_products
 from fedscope.decomposition.updates.figure import draw_updates
 from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates
@@ -28,7 +28,7 @@ def round_of(
     size = len(start)
     first = size // 2
     layout = Layout(
-        (Entry("a", (first, 1), dtype, "parameter"), Entry("b", (size - first,), dtype, "parameter")),
+        (TensorEntry("a", (first, 1), dtype, "parameter"), TensorEntry("b", (size - first,), dtype, "parameter")),
     )
     rows = Weights(layout, clients.astype(dtype), {})
     model = Weights(layout, start.astype(dtype), {})

@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.distributed import engines as named
 from fedscope.distributed import ray_workers as ray_pool
-from fedscope.distributed.engines import cluster_named
-from fedscope.distributed.ray_workers import RayPool
-from fedscope.distributed.scheduler import LOSSES, Lost, Team
-from fedscope.distributed.serialization import LARGE, Packing, Parcel, opened
+from fedscope.distributed.engines import open_cluster
+from fedscope.distributed.ray_workers import RayBackend
+from fedscope.distributed.scheduler import MAX_LOSSES, WorkerLost, WorkerPool
+from fedscope.distributed.serialization import LARGE, Parcel, Serializer, unpack
 from fedscope.distributed.torchvision_import import torchvision_part
-from fedscope.distributed.worker import Desk, Facts, Job
+from fedscope.distributed.worker import ClusterWorker, MapJob, WorkerInfo
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Pool:
     size: int = 2
     fate: Any = lambda n, batch: False
     there: Any = lambda n: True
-    facts_of: Any = lambda n: Facts.here()
+    info_of: Any = lambda n: WorkerInfo.here()
     hired: int = 0
     batches: int = 0
     stored: dict[int, Any] = field(default_factory=dict)
@@ -49,58 +49,58 @@ class Pool:
     about: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._desks: dict[int, Desk] = {}
+        self._workers: dict[int, ClusterWorker] = {}
 
     @cached_property
-    def packing(self) -> Packing:
-        return Packing(self._store)
+    def serializer(self) -> Serializer:
+        return Serializer(self._store)
 
     def _store(self, array: Any) -> int:
         self.stored[len(self.stored)] = array
         return len(self.stored) - 1
 
-    def hire(self) -> int:
+    def start(self) -> int:
         self.hired += 1
         self.alive.add(self.hired)
-        self._desks[self.hired] = Desk()
+        self._workers[self.hired] = ClusterWorker()
         return self.hired
 
-    def facts(self, worker: int) -> Any:
-        return (worker, "facts", None)
+    def info(self, worker: int) -> Any:
+        return (worker, "info", None)
 
-    def learn(self, worker: int, context: str, make: Parcel) -> Any:
+    def set_context(self, worker: int, context: str, make: Parcel) -> Any:
         if worker not in self.alive:
-            return (worker, "learn", None)
+            return (worker, "set_context", None)
         # at once, as a worker does whether or not its answer is asked for
-        arrays = [self.stored[number] for number in make.beside]
-        return (worker, "learn", self._desks[worker].learn(context, make.content, arrays))
+        arrays = [self.stored[number] for number in make.arrays]
+        return (worker, "set_context", self._workers[worker].set_context(context, make.content, arrays))
 
     def work(self, worker: int, context: str, batch: Parcel) -> Any:
         self.given.append(worker)
-        return (worker, "work", (context, batch.content, batch.beside))
+        return (worker, "work", (context, batch.content, batch.arrays))
 
     def done(self, tickets: Sequence[Any], timeout: float) -> list[Any]:
-        found = [ticket for ticket in tickets if ticket[1] != "facts" or self.there(ticket[0])]
+        found = [ticket for ticket in tickets if ticket[1] != "info" or self.there(ticket[0])]
         random.shuffle(found)  # whoever is first
         return found[:1]
 
     def answer(self, ticket: Any) -> Any:
         worker, kind, what = ticket
         if worker not in self.alive:
-            raise Lost("gone")
-        if kind == "facts":
-            return self.facts_of(worker)
-        if kind == "learn":
+            raise WorkerLost("gone")
+        if kind == "info":
+            return self.info_of(worker)
+        if kind == "set_context":
             return what
         context, content, beside = what
         arrays = [self.stored[number] for number in beside]
         self.batches += 1
-        if self.fate(self.batches, opened(content, arrays)[1]):
+        if self.fate(self.batches, unpack(content, arrays)[1]):
             self.alive.discard(worker)
-            raise Lost("killed")
-        return self._desks[worker].work(context, content, arrays)
+            raise WorkerLost("killed")
+        return self._workers[worker].work(context, content, arrays)
 
-    def dismiss(self, worker: int) -> None:
+    def stop(self, worker: int) -> None:
         self.alive.discard(worker)
 
 
@@ -142,8 +142,8 @@ def test_results_are_those_of_the_items_in_their_order_whoever_is_lost(
 ) -> None:
     random.seed(seed)
     pool = Pool(size, fate=lambda n, batch: n in lost)
-    team = Team(pool)
-    job = Job(Shift(), made)
+    team = WorkerPool(pool)
+    job = MapJob(Shift(), made)
     for _ in range(2):  # and the second job meets workers that know its context, and others that do not
         assert list(team.run(job, range(count))) == [item + 1100 for item in range(count)]
     assert pool.hired <= size + len(lost)
@@ -154,42 +154,42 @@ def test_results_are_those_of_the_items_in_their_order_whoever_is_lost(
 def test_a_lost_worker_is_replaced_by_one_that_gets_work_once_it_is_there() -> None:
     late: set[int] = {3}
     pool = Pool(2, fate=lambda n, batch: n == 1, there=lambda worker: worker not in late)
-    assert list(Team(pool).run(Job(Shift(), made), range(10))) == list(range(1100, 1110))
+    assert list(WorkerPool(pool).run(MapJob(Shift(), made), range(10))) == list(range(1100, 1110))
     assert pool.hired == 3
     assert 3 not in pool.given
 
 
 def test_an_item_that_ends_its_workers_is_named_and_no_other_is() -> None:
     pool = Pool(2, fate=lambda n, batch: 7 in batch)
-    team = Team(pool)
+    team = WorkerPool(pool)
     team._seconds[""] = 1e-3  # so that it starts in a batch with others
     with pytest.raises(
-        FedscopeError, match=rf"^client 7 has ended its worker {LOSSES + 1} times, and no other work has"
+        FedscopeError, match=rf"^client 7 has ended its worker {MAX_LOSSES + 1} times, and no other work has"
     ):
-        list(team.run(Job(Shift(), made, name=lambda item: f"client {item}"), range(20)))
+        list(team.run(MapJob(Shift(), made, name=lambda item: f"client {item}"), range(20)))
     # others are done by the same team
-    assert list(team.run(Job(Shift(), made), range(7))) == list(range(1100, 1107))
+    assert list(team.run(MapJob(Shift(), made), range(7))) == list(range(1100, 1107))
 
 
 def test_errors_are_the_tasks_own_and_warnings_are_told_once() -> None:
-    team = Team(Pool())
+    team = WorkerPool(Pool())
     got: list[int] = []
     with pytest.raises(FedscopeError, match=r"^three is not a number here$"):
-        got.extend(team.run(Job(failing), range(10)))
+        got.extend(team.run(MapJob(failing), range(10)))
     assert got == list(range(len(got)))
     assert len(got) <= 3
-    assert not team.pool.packing._under_way
+    assert not team.backend.serializer._under_way
     with pytest.warns(FedscopeWarning, match=r"^halved the batches$") as told:
-        assert list(team.run(Job(warning), range(4))) == [0, 1, 2, 3]
+        assert list(team.run(MapJob(warning), range(4))) == [0, 1, 2, 3]
     assert len(told) == 1
 
 
 def test_what_cannot_be_made_is_said_each_time_that_it_is_asked_for() -> None:
-    team = Team(Pool())
+    team = WorkerPool(Pool())
     for _ in range(2):
         with pytest.raises(FedscopeError, match=r"^no bench here$"):
-            list(team.run(Job(Shift(), unmade), range(10)))
-    assert list(team.run(Job(Shift(), made), range(4))) == list(range(1100, 1104))
+            list(team.run(MapJob(Shift(), unmade), range(10)))
+    assert list(team.run(MapJob(Shift(), made), range(4))) == list(range(1100, 1104))
 
 
 def unmade() -> None:
@@ -199,27 +199,27 @@ def unmade() -> None:
 def test_networks_of_torchvision_arrive_where_its_compiled_part_does_not_load() -> None:
     """A worker begins without torchvision, whose import fails beside a torch of another build."""
     module = torchvision_part("models.resnet").resnet18(num_classes=3)
-    with Packing(lambda array: array).held("net", module) as parcel:
-        said = pickle.dumps((parcel.content, parcel.beside))
+    with Serializer(lambda array: array).held("net", module) as parcel:
+        said = pickle.dumps((parcel.content, parcel.arrays))
     code = (
-        "import pickle, sys; from fedscope.distributed.serialization import opened; "
-        "print(type(opened(*pickle.load(sys.stdin.buffer))).__module__)"
+        "import pickle, sys; from fedscope.distributed.serialization import unpack; "
+        "print(type(unpack(*pickle.load(sys.stdin.buffer))).__module__)"
     )
     opened_there = subprocess.run([sys.executable, "-P", "-c", code], input=said, capture_output=True)
     assert opened_there.stdout.strip() == b"torchvision.models.resnet", opened_there.stderr.decode()
 
 
 def test_workers_of_another_version_are_refused_and_of_another_processor_told() -> None:
-    here = Facts.here()
+    here = WorkerInfo.here()
     fedscope, torch_, python = here.versions
     other = replace(here, versions=(fedscope, "2.0", python), place="node7")
     with pytest.raises(
         FedscopeError, match=rf"^a worker on node7 has torch 2\.0, not {torch_.replace('+', '.')} as here; i"
     ):
-        Team(Pool(facts_of=lambda n: other)).describe()
-    mixed = Pool(facts_of=lambda n: replace(here, capability="ABACUS", place="node7") if n == 2 else here)
+        WorkerPool(Pool(info_of=lambda n: other)).describe()
+    mixed = Pool(info_of=lambda n: replace(here, capability="ABACUS", place="node7") if n == 2 else here)
     with pytest.warns(FedscopeWarning, match=r"^the cluster is mixed: node7 computes with ABACUS, this machine with"):
-        said = Team(mixed).describe()
+        said = WorkerPool(mixed).describe()
     assert said["workers"] == "2 on 2 machines"
     assert said["capability"] == ", ".join(sorted({"ABACUS", here.capability}))
 
@@ -228,32 +228,32 @@ def test_without_any_worker_the_work_ends_with_a_sentence() -> None:
     with pytest.raises(
         FedscopeError, match=r"^the cluster has given no worker for 0 s: it has left, or others use all"
     ):
-        list(Team(Pool(there=lambda n: False), patience=0.05).run(Job(Shift(), made), range(3)))
+        list(WorkerPool(Pool(there=lambda n: False), patience=0.05).run(MapJob(Shift(), made), range(3)))
 
 
 def test_workers_that_cannot_begin_are_not_asked_for_for_ever() -> None:
     class Barren(Pool):
         def answer(self, ticket: Any) -> Any:
-            raise Lost("ModuleNotFoundError: No module named 'fedscope'")
+            raise WorkerLost("ModuleNotFoundError: No module named 'fedscope'")
 
     pool = Barren(2)
     with pytest.raises(
         FedscopeError, match=r"end as they begin \(ModuleNotFoundError: No module named 'fedscope'\); i"
     ):
-        Team(pool).describe()
+        WorkerPool(pool).describe()
     assert pool.hired < 10
 
 
 def test_a_job_that_is_left_early_leaves_nothing_behind() -> None:
     pool = Pool(2)
-    team = Team(pool)
+    team = WorkerPool(pool)
     big = np.zeros(LARGE, np.uint8)
-    results = team.run(Job(len_of), [[big, k] for k in range(50)])
+    results = team.run(MapJob(len_of), [[big, k] for k in range(50)])
     assert next(results) == LARGE
     results.close()
     assert len(pool.stored) == 1
-    assert not pool.packing._stored
-    assert list(team.run(Job(Shift(), made), range(5))) == list(range(1100, 1105))
+    assert not pool.serializer._stored
+    assert list(team.run(MapJob(Shift(), made), range(5))) == list(range(1100, 1105))
 
 
 def len_of(item: list[Any], context: Any, stop: Event) -> int:
@@ -268,24 +268,24 @@ _MAKES = [partial(int, 1000 * context) for context in range(7)]
 @given(contexts=st.lists(st.integers(0, 6), max_size=25), lost=st.sets(st.integers(1, 25), max_size=2))
 @example(contexts=[0, 1, 2, 3, 0, 4, 0], lost=set())
 def test_a_worker_knows_the_context_of_what_it_is_given(contexts: list[int], lost: set[int]) -> None:
-    team = Team(Pool(2, fate=lambda n, batch: n in lost))
+    team = WorkerPool(Pool(2, fate=lambda n, batch: n in lost))
     for number, context in enumerate(contexts):  # of some jobs a worker gets nothing
         items = range(1 + number % 3)
-        assert list(team.run(Job(Shift(0), _MAKES[context]), items)) == [item + 1000 * context for item in items]
+        assert list(team.run(MapJob(Shift(0), _MAKES[context]), items)) == [item + 1000 * context for item in items]
 
 
 def test_constants_are_stored_once_and_other_arrays_as_long_as_they_are_under_way() -> None:
     pool = Pool(2)
-    team = Team(pool)
+    team = WorkerPool(pool)
     data = torch.zeros(LARGE)
     for round_ in range(3):
         start = np.full(LARGE, round_, np.uint8)
-        list(team.run(Job(len_of, constants=[data]), [[start, data, k] for k in range(6)]))
+        list(team.run(MapJob(len_of, constants=[data]), [[start, data, k] for k in range(6)]))
     assert [type(array).__name__ for array in pool.stored.values()].count("ndarray") == len(pool.stored)
     assert sum(array.nbytes == 4 * LARGE for array in pool.stored.values()) == 1
-    assert len(pool.packing._stored) == 1  # the constant
+    assert len(pool.serializer._stored) == 1  # the constant
     del data
-    assert not pool.packing._stored  # nor are those of one training kept beside those of the next
+    assert not pool.serializer._stored  # nor are those of one training kept beside those of the next
 
 
 @settings(max_examples=60, deadline=None)
@@ -303,9 +303,9 @@ def test_tensors_arrive_as_they_lay_in_memory(
     lying = (whole[::2] if gaps else whole).reshape([shape[axis] for axis in axes])
     tensor = lying.permute([axes.index(axis) for axis in range(len(shape))])
     stored: list[Any] = []
-    packing = Packing(lambda array: stored.append(array) or len(stored) - 1)
-    with packing.held("one", {"x": [tensor, tensor]}) as parcel:
-        found = opened(parcel.content, [stored[number] for number in parcel.beside])["x"]
+    serializer = Serializer(lambda array: stored.append(array) or len(stored) - 1)
+    with serializer.held("one", {"x": [tensor, tensor]}) as parcel:
+        found = unpack(parcel.content, [stored[number] for number in parcel.arrays])["x"]
     assert found[0] is found[1] or torch.equal(found[0], found[1])
     assert torch.equal(found[0], tensor)
     assert found[0].dtype == dtype
@@ -320,26 +320,26 @@ def test_engines_that_are_no_cluster_are_refused() -> None:
         with pytest.raises(
             FedscopeError, match=r"is not a cluster; give ray, ray:2 \(so many workers on this machine\) or"
         ):
-            cluster_named(engine)
+            open_cluster(engine)
 
 
 def test_an_address_of_the_environment_is_named_where_it_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "http://node1:8265")
     with pytest.raises(FedscopeError, match=r"^RAY_ADDRESS = 'http://node1:8265' is not a cluster; give ray, ray:2"):
-        cluster_named("ray")
+        open_cluster("ray")
 
 
 def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(FedscopeError, match=r'pip install "fedscope\[ray\]", or leave --engine out$'):
-        cluster_named("ray:2")
+        open_cluster("ray:2")
 
 
 def test_a_ray_that_can_have_no_token_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
     with pytest.raises(FedscopeError, match=r"^Ray was imported before .* set RAY_AUTH_MODE=token in the en"):
-        RayPool("local", 2)
+        RayBackend("local", 2)
     assert "RAY_AUTH_MODE" not in os.environ
 
 
@@ -353,25 +353,25 @@ def test_a_cluster_that_has_ended_and_one_that_lets_nobody_in_are_told_apart(mon
         listening.listen()
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(FedscopeError, match=r"does not let this command in .* RAY_AUTH_TOKEN here too"):
-            RayPool(address)
+            RayBackend(address)
     with pytest.raises(FedscopeError, match=rf"^there is no Ray cluster at {address} "):
-        RayPool(address)
+        RayBackend(address)
 
 
 def test_one_process_has_one_team_and_one_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named, "_TEAMS", {})
-    monkeypatch.setattr(named, "_team", lambda engine: Team(Pool(2)))
-    first = cluster_named("ray:2")
-    assert list(first.run(Job(Shift(), made), range(3))) == [1100, 1101, 1102]
-    assert cluster_named("ray:2") is first
-    assert first.pool.alive  # type: ignore[attr-defined]
-    other = cluster_named("ray")
-    assert not first.pool.alive  # type: ignore[attr-defined]
-    assert list(other.run(Job(Shift(), made), range(3))) == [1100, 1101, 1102]
-    assert list(cluster_named("ray:2").run(Job(Shift(), made), range(3))) == [1100, 1101, 1102]
+    monkeypatch.setattr(named, "_POOLS", {})
+    monkeypatch.setattr(named, "_pool_of", lambda engine: WorkerPool(Pool(2)))
+    first = open_cluster("ray:2")
+    assert list(first.run(MapJob(Shift(), made), range(3))) == [1100, 1101, 1102]
+    assert open_cluster("ray:2") is first
+    assert first.backend.alive  # type: ignore[attr-defined]
+    other = open_cluster("ray")
+    assert not first.backend.alive  # type: ignore[attr-defined]
+    assert list(other.run(MapJob(Shift(), made), range(3))) == [1100, 1101, 1102]
+    assert list(open_cluster("ray:2").run(MapJob(Shift(), made), range(3))) == [1100, 1101, 1102]
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     monkeypatch.setattr(ray_pool, "_joined", ["local"])
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    RayPool("local", 3)
+    RayBackend("local", 3)
     with pytest.raises(FedscopeError, match=r"^this process works with Ray at local already, and takes no other; use"):
-        RayPool("n:1")
+        RayBackend("n:1")

@@ -18,9 +18,9 @@ from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
 from fedscope.evaluation.compute import Compute
-from fedscope.evaluation.copies import copied
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.model_replica import Replica
+from fedscope.evaluation.module_copy import copy_module
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape.curvature.derivatives import Derivatives
 
@@ -193,7 +193,7 @@ def test_gradients_and_hessians_are_in_the_parameters_that_there_are(name: str) 
 def test_the_original_is_left_alone_and_shares_no_weights(name: str) -> None:
     (module,) = made(name, 1)
     before = {key: value.clone() for key, value in module.state_dict().items()}
-    copy = copied(module)
+    copy = copy_module(module)
     assert type(copy).__name__ == type(module).__name__
     with torch.no_grad():
         for parameter in copy.parameters():
@@ -376,7 +376,7 @@ def test_modules_in_half_precision_are_taken_in_float32_and_it_is_said(dtype: to
     modules = [Base().to(dtype) for _ in range(2)]
     with pytest.warns(FedscopeWarning, match=r"a Base is in \w+, which is taken in float32"):
         loss = np.ravel(fedscope.line(modules, data=(part.x, part.y), points=3).loss)
-    expected = [float(torchs_loss(copied(module).float(), part)) for module in modules]
+    expected = [float(torchs_loss(copy_module(module).float(), part)) for module in modules]
     assert all(np.isclose(loss, value, rtol=2e-6).any() for value in expected)
     assert all(parameter.dtype == dtype for module in modules for parameter in module.parameters())
 
@@ -392,4 +392,4 @@ def test_questions_on_modules_answer_as_torch(name: str) -> None:
     loss = sharp.models[0].measure("loss")
     assert loss is not None
     assert loss.value == pytest.approx(expected[0], rel=2e-6)
-    assert fedscope.cka([modules[0], copied(modules[0])], data=given).cka[0, 1] == pytest.approx(1.0)
+    assert fedscope.cka([modules[0], copy_module(modules[0])], data=given).cka[0, 1] == pytest.approx(1.0)

@@ -269,11 +269,11 @@ def test_no_memory_to_form_a_model_is_one_sentence(monkeypatch: pytest.MonkeyPat
     models = weights_of(module, 2)
     points = Points(models, lambda i: (0.5, 0.5), Normalization("re-estimate", samples.x))
     evaluator = Evaluator(module, samples)
-    assert len(list(evaluator.evaluate(1, points.form))) == 1
+    assert len(list(evaluator.evaluate(1, points.interpolate_into))) == 1
     monkeypatch.setattr(Replica, "re_estimate", full)
     sentence = r"cpu has no memory left to form a model, .*--normalization re-estimate.*; free some of it, or give"
     with pytest.raises(FedscopeError, match=sentence) as refusal:
-        list(evaluator.evaluate(1, points.form))
+        list(evaluator.evaluate(1, points.interpolate_into))
     assert "\n" not in str(refusal.value)
 
 

@@ -21,13 +21,12 @@ from matplotlib.figure import Figure
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Line, Plane, PlaneModel, barrier_of, draw_panels
 from fedscope.landscape.planes.basins import basin_of
-from fedscope.landscape.planes.drawing.color_scales import bar_labels, distinct, scale_of
-from fedscope.landscape.planes.drawing.colors import Colours
+from fedscope.landscape.planes.drawing.color_scales import SurfaceColours, distinct, scale_of
 from fedscope.landscape.planes.drawing.fill import remarks
 from fedscope.landscape.planes.page import page_figure
 from fedscope.plotting.heatmaps import name_cells, signed_heat_map
-from fedscope.plotting.layout import Sheet, wrapped
-from fedscope.plotting.levels import even_depth, even_levels, levels, rounded, within
+from fedscope.plotting.layout import FigureLayout, wrap_words
+from fedscope.plotting.levels import even_depth, even_levels, levels, round_edges, within
 from fedscope.plotting.style import CHARACTER, save_figure
 
 
@@ -234,8 +233,8 @@ def test_numbers_on_the_colour_bar_differ() -> None:
 
 @pytest.mark.parametrize("height", [0.5, 1.2, 2.0, 3.0])
 def test_both_ends_of_a_colour_bar_have_their_number(height: float) -> None:
-    scale = scale_of([surface()], "loss", Colours(loss_limits=(0.5, 2.0)))
-    at, texts = bar_labels(scale, height)
+    scale = scale_of([surface()], "loss", SurfaceColours(loss_limits=(0.5, 2.0)))
+    at, texts = scale.numbers_within(height)
     assert (at[0], at[-1], texts[0], texts[-1]) == (0.5, 2.0, "0.5", "2")
     places = np.searchsorted(scale.edges, at) / (len(scale.edges) - 1) * height
     assert len(at) == 2 or np.diff(places).min() > 0.115, "inches, a line of small type"
@@ -290,7 +289,7 @@ def test_diverged_losses_are_drawn_too(scale: float) -> None:
 )
 def test_round_edges_stay_in_order_and_lose_no_value(gaps: np.ndarray, least: float, power: int) -> None:
     edges = least + np.concatenate([[0.0], np.cumsum(gaps)]) * 10.0**power
-    moved = rounded(edges)
+    moved = round_edges(edges)
     assert moved[0] == edges[0]
     assert moved[-1] >= edges[-1], "the highest value is within the last band"
     assert (np.diff(moved) > 0).all()
@@ -300,7 +299,7 @@ def test_round_edges_stay_in_order_and_lose_no_value(gaps: np.ndarray, least: fl
 
 def test_equal_limits_are_equal_scales_whatever_is_drawn() -> None:
     """So that two figures can be compared; what is beyond them has an arrow at its end of the colour bar."""
-    ends = Colours(loss_limits=(0.5, 2.0), error_limits=(0.0, 100.0))
+    ends = SurfaceColours(loss_limits=(0.5, 2.0), error_limits=(0.0, 100.0))
     low, high = (scale_of([surface(seed, floor=floor)], "loss", ends) for seed, floor in ((0, 0.1), (1, 1.0)))
     np.testing.assert_array_equal(low.edges, high.edges)
     assert (low.edges[0], low.edges[-1]) == (0.5, 2.0)
@@ -330,8 +329,8 @@ def test_every_colour_bar_says_its_scale(scale: str, width: float) -> None:
     figures = {
         "plane": surface().figure(width, colour_scale=scale),
         "limits": surface().figure(width, colour_scale=scale, loss_limits=(0.5, 2.0)),
-        "panels": draw_panels(four(), TITLES, width, colours=Colours(colour_scale=scale)),
-        "each": draw_panels(four(), TITLES, width, colours=Colours(colour_scale=scale), scale="panel"),
+        "panels": draw_panels(four(), TITLES, width, colours=SurfaceColours(colour_scale=scale)),
+        "each": draw_panels(four(), TITLES, width, colours=SurfaceColours(colour_scale=scale), scale="panel"),
     }
     for name, figure in figures.items():
         assert_apart(assert_inside(figure, width))
@@ -374,7 +373,7 @@ def test_a_ridge_on_top_is_seen_on_a_linear_scale_alone() -> None:
     high = plane.loss > 0.0067 + 0.5 * 0.0084  # the upper half of the range
     shades = {}
     for name in ("log", "linear"):
-        scale = scale_of([plane], "loss", Colours(colour_scale=name))
+        scale = scale_of([plane], "loss", SurfaceColours(colour_scale=name))
         shades[name] = len(set(np.digitize(plane.loss[high], scale.edges)))
     assert shades["log"] <= 3, "one flat patch"
     assert shades["linear"] >= 7
@@ -383,7 +382,7 @@ def test_a_ridge_on_top_is_seen_on_a_linear_scale_alone() -> None:
 def test_pages_have_the_scale_as_their_height_and_say_it() -> None:
     plane = surface()
     for name in ("log", "linear"):
-        figure = page_figure(plane, colours=Colours(colour_scale=name))
+        figure = page_figure(plane, colours=SurfaceColours(colour_scale=name))
         z = figure["data"][0]["z"]
         heights = np.frombuffer(b64decode(z["bdata"]), z["dtype"]).reshape(plane.loss.shape)
         correlation = np.corrcoef(heights.ravel(), plane.loss.ravel())[0, 1]
@@ -392,7 +391,7 @@ def test_pages_have_the_scale_as_their_height_and_say_it() -> None:
         assert figure["data"][0]["colorbar"]["title"]["text"].partition("<br>")[2].startswith(name)
         # the numbers at the axis stand where their losses are
         axis = figure["layout"]["scene"]["zaxis"]
-        edges = scale_of([plane], "loss", Colours(colour_scale=name)).edges
+        edges = scale_of([plane], "loss", SurfaceColours(colour_scale=name)).edges
         for at, text in zip(axis["tickvals"], axis["ticktext"], strict=True):
             assert float(text) == pytest.approx(edges[at], rel=0.06)
 
@@ -475,7 +474,7 @@ def test_maps_of_few_colours_and_reversed_ones_colour_surfaces(cmap: str) -> Non
 
 @pytest.mark.parametrize("limits", [(100.0, 200.0), (-5.0, -1.0), (0.0, 1e-3), (1e29, 1e30), (1e-12, 2e-12)])
 def test_limits_that_no_value_is_within_are_drawn(limits: tuple[float, float]) -> None:
-    scale = scale_of([surface()], "loss", Colours(loss_limits=limits))
+    scale = scale_of([surface()], "loss", SurfaceColours(loss_limits=limits))
     assert (scale.below, scale.above) == (limits[0] > 50, limits[1] < 1)
     assert_apart(assert_inside(surface().figure(7.0, loss_limits=limits), 7.0))
 
@@ -483,21 +482,21 @@ def test_limits_that_no_value_is_within_are_drawn(limits: tuple[float, float]) -
 def test_an_infinite_loss_is_a_hole_of_the_page_whatever_its_sign() -> None:
     plane = surface()
     plane.loss[0, :3] = [-np.inf, np.inf, np.nan]
-    for colours in (None, Colours(loss_limits=(0.5, 2.0))):
+    for colours in (None, SurfaceColours(loss_limits=(0.5, 2.0))):
         z = page_figure(plane, None, colours)["data"][0]["z"]
         heights = np.frombuffer(b64decode(z["bdata"]), z["dtype"]).reshape(plane.loss.shape)
         np.testing.assert_array_equal(np.isnan(heights), ~np.isfinite(plane.loss))
 
 
 def test_a_round_edge_is_zero_where_it_can_be() -> None:
-    assert rounded(within(-1.0, 1.0))[-3] == 0.0
+    assert round_edges(within(-1.0, 1.0))[-3] == 0.0
 
 
 @pytest.mark.parametrize("count", [3, 12, 40, 200])
 @pytest.mark.parametrize("side", [0.6, 1.0, 2.2])
 def test_names_of_cells_are_legible_and_apart(count: int, side: float) -> None:
     names = [str(7 * i) for i in range(count)]
-    sheet = Sheet(side + 1.0, side + 1.0)
+    sheet = FigureLayout(side + 1.0, side + 1.0)
     axes = sheet.axes(0.5, 0.2, side, side)
     signed_heat_map(axes, np.eye(count))
     name_cells(axes, names, side)
@@ -509,7 +508,7 @@ def test_names_of_cells_are_legible_and_apart(count: int, side: float) -> None:
 
 def test_a_number_of_samples_stays_with_its_word() -> None:
     for letters in range(15, 60):
-        lines = wrapped("means over subsets; digits test, 1,360 samples; others", letters * CHARACTER + 0.001)
+        lines = wrap_words("means over subsets; digits test, 1,360 samples; others", letters * CHARACTER + 0.001)
         assert not any(line.startswith("samples") for line in lines)
         assert " ".join(lines) == "means over subsets; digits test, 1,360 samples; others"
 

@@ -21,7 +21,7 @@ from fedscope.cli.main import run
 from fedscope.landscape import Plane, PlaneModel, draw_panels, write_surface
 from fedscope.landscape.interchange.garipov import read_plane
 from fedscope.landscape.interchange.goldstein import read_surface
-from fedscope.landscape.interchange.imported_surface import imported
+from fedscope.landscape.interchange.import_models import import_surface
 from fedscope.landscape.planes.drawing.color_scales import scale_of
 from fedscope.landscape.planes.drawing.fill import axis_labels, remarks
 from fedscope.landscape.planes.drawing.markers import rows_of
@@ -534,7 +534,7 @@ def test_the_function_reads_what_the_command_does(stands: Path, capsys: pytest.C
     assert run(["import", "s.h5", "--out", "q", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.pop("files") == ["q.nc", "q.pdf", "q.png", "q.html"]
-    found = imported("s.h5")
+    found = import_surface("s.h5")
     assert found.numbers() == told == {
         "grid": [4, 7], "program": "loss-landscape", "split": "train", "units": "direction lengths", "holes": 1
     }  # fmt: skip

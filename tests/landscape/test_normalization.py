@@ -34,8 +34,8 @@ from fedscope.evaluation.samples import Samples
 from fedscope.landscape import (
     Line,
     Plane,
+    PlaneBasis,
     Planes,
-    Span,
     along_trajectory,
     barrier_of,
     basin_of,
@@ -170,7 +170,7 @@ def test_models_mean_and_surface_of_a_plane_are_of_one_policy(policy: str, model
     said_of_one_policy(made)
 
 
-def along(kind: str, models: Sequence[Model]) -> tuple[Span, Weights]:
+def along(kind: str, models: Sequence[Model]) -> tuple[PlaneBasis, Weights]:
     """A plane along directions, and the model whose statistics ``keep`` takes: its origin."""
     if kind == "clients":
         return near_clients(models), mean(stack([one.weights for one in models]))

@@ -25,7 +25,7 @@ from fedscope.evaluation.samples import Samples
 from fedscope.landscape import Curvature, Sharpness, sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.landscape.curvature.flatness import Ball, mean_rise
-from fedscope.landscape.curvature.result import Measure, Spectrum
+from fedscope.landscape.curvature.result import CurvatureMeasure, Spectrum
 from fedscope.plotting.style import COLOURS, save_figure
 
 NAMES = ["loss", "error", "gradient_norm", "sam", "worst_case", "ball_mean", "filter_mean", "filter_worst_case"]
@@ -42,7 +42,7 @@ def asked(small: Any) -> tuple[nn.Module, Samples, list[Model]]:
     return small.module, samples, models
 
 
-def numbers(result: Sharpness) -> list[tuple[str, Measure]]:
+def numbers(result: Sharpness) -> list[tuple[str, CurvatureMeasure]]:
     return [(model.label, one) for model, one in result.measures()]
 
 
@@ -124,8 +124,8 @@ def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     kept = len(partial.read_text().splitlines()) - 1
     assert 2 <= kept < 18
     computed: list[str] = []
-    inner = asking.measured
-    monkeypatch.setattr(asking, "measured", lambda part, about: computed.append(part.name) or inner(part, about))
+    inner = asking.measure_part
+    monkeypatch.setattr(asking, "measure_part", lambda part, about: computed.append(part.name) or inner(part, about))
     told.clear()
     again = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)), partial=partial)
     assert numbers(again) == numbers(whole)
@@ -232,7 +232,10 @@ def test_files_say_everything_and_read_back_the_same(asked: Any, tmp_path: Path)
 
 
 def test_what_does_not_exist_is_empty_and_never_0(tmp_path: Path) -> None:
-    made = Sharpness((Curvature("", None, "best", (Measure("eigenvalue_min", None), Measure("sam", 0.0, 0.05))),), {})
+    made = Sharpness(
+        (Curvature("", None, "best", (CurvatureMeasure("eigenvalue_min", None), CurvatureMeasure("sam", 0.0, 0.05))),),
+        {},
+    )
     made.save(tmp_path / "x")
     assert (tmp_path / "x.sharpness.csv").read_text().splitlines()[1:] == [
         ",,best,,,eigenvalue_min,,,",
@@ -254,7 +257,7 @@ def curvature(
         run,
         round_,
         model,
-        tuple(Measure(name, value, 0.05, abs(value) / 10) for name, value in values.items()),
+        tuple(CurvatureMeasure(name, value, 0.05, abs(value) / 10) for name, value in values.items()),
         Spectrum(grid, np.exp(-8 * grid**2)) if spectrum else None,
     )
 

@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.checkpoints.models.weights import Entry
+from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape import along_trajectory, basin_of, near_clients, random_directions, survey
 from fedscope.landscape.planes.basis import orthonormal_axes as axes
@@ -140,7 +140,7 @@ def test_random_directions_are_filter_normalised_and_orthogonal() -> None:
 def test_both_random_directions_have_the_models_filters_and_are_orthogonal_in_each(
     shapes: list[tuple[int, int]], seed: int, scale: float
 ) -> None:
-    layout = Layout(tuple(Entry(f"{i}.weight", shape, "float64", "parameter") for i, shape in enumerate(shapes)))
+    layout = Layout(tuple(TensorEntry(f"{i}.weight", shape, "float64", "parameter") for i, shape in enumerate(shapes)))
     w = Weights(layout, np.random.default_rng(seed).normal(size=layout.size) * scale, {})
     span = random_directions(Model("m", "m.pt", w), seed)
     reach = span.reach

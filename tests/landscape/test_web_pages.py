@@ -22,7 +22,7 @@ from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
 from fedscope.landscape.planes.result import Plane, PlaneModel
 from fedscope.plotting import web_page as pages
-from fedscope.plotting.web_page import apart, escaped, label_text, markup, unbroken, web_page
+from fedscope.plotting.web_page import escaped, label_text, markup, split_library, unbroken, web_page
 
 NONE = float("nan")
 
@@ -159,8 +159,8 @@ def test_plotly_reads_any_text_as_it_is(text: str) -> None:
 
 def test_a_page_takes_its_library_from_beside_it_and_nothing_else() -> None:
     whole = plane().page()
-    page, name, library = apart(whole)
-    assert apart(whole) == (page, name, library)
+    page, name, library = split_library(whole)
+    assert split_library(whole) == (page, name, library)
     assert len(page) < 40_000
     assert re.fullmatch(r"plotly-[\d.]+\.min\.js", name)
     assert library.decode() in whole
@@ -175,7 +175,7 @@ def test_no_label_can_know_the_nonce() -> None:
     """It is another one wherever anything in the page is, so that a text that holds one holds a wrong one."""
 
     def nonce(label: str) -> str:
-        scripts = [attrs for tag, attrs in Page(apart(plane(label).page())[0]).elements if tag == "script"]
+        scripts = [attrs for tag, attrs in Page(split_library(plane(label).page())[0]).elements if tag == "script"]
         return scripts[0]["nonce"]
 
     first = nonce("a")
@@ -185,7 +185,7 @@ def test_no_label_can_know_the_nonce() -> None:
 
 def test_a_page_without_a_drawing_stays_as_it_is() -> None:
     page = web_page("a", "<p>Plotly.newPlot</p>")
-    assert apart(page) == (page, "", b"")
+    assert split_library(page) == (page, "", b"")
     assert Page(page).policy["script-src"] == ["'none'"]
 
 
@@ -194,7 +194,7 @@ def test_a_page_without_a_drawing_stays_as_it_is() -> None:
 def test_a_browser_draws_the_page_from_a_disk_and_runs_nothing_else(tmp_path: Path) -> None:
     import subprocess
 
-    page, name, library = apart(plane("</title><script src=x.js></script>").page())
+    page, name, library = split_library(plane("</title><script src=x.js></script>").page())
     (tmp_path / name).write_bytes(library)
     (tmp_path / "x.js").write_text("document.documentElement.id = 'ran'")
     (tmp_path / "sound.html").write_text(page, encoding="utf-8")

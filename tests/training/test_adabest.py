@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_loops import followed
 
-from fedscope.checkpoints import Entry, Layout, Weights
+from fedscope.checkpoints import Layout, TensorEntry, Weights
 from fedscope.training.build import ModelInfo
 from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.adabest import AdaBest
@@ -61,7 +61,7 @@ def test_a_client_with_more_samples_is_corrected_less(small: Any, close: Any) ->
 
 @given(st.lists(st.lists(st.floats(0.5, 500), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_what_is_sent_is_the_mean_over_all_participations_so_far(rounds: list[list[float]]) -> None:
-    layout = Layout((Entry("w", (2,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (2,), "float32", "parameter"),))
     w, facts, method = Weights(layout, np.zeros(2, np.float32), {}), ModelInfo(layout, clients=5), AdaBest()
     sent = method.begin(w, facts)
     assert method.message_weighting == "uniform"

@@ -18,7 +18,7 @@ import torch
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.cli.main import run
 from fedscope.evaluation import uint8_images as pixels
-from fedscope.evaluation.uint8_images import Pixels, in_batches
+from fedscope.evaluation.uint8_images import Uint8Images, in_batches
 from fedscope.landscape import Plane
 from fedscope.training.build import load_data
 from fedscope.training.data import standardize as making
@@ -52,7 +52,7 @@ def test_bytes_read_in_any_order_are_the_same_bits(shape: tuple[int, ...]) -> No
     arrays = raw(shape)
     data = standardize("toy", "", arrays)
     for split, x in (("train", data.x_train), ("test", data.x_test)):
-        assert isinstance(x, Pixels)
+        assert isinstance(x, Uint8Images)
         expected = at_once(data, arrays[f"x_{split}"])
         assert x.shape == expected.shape
         assert x.dim() == expected.ndim

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.runs.info import sealed
+from fedscope.checkpoints.runs.info import seal
 from fedscope.cli.main import run
 from fedscope.training import Config, merge, preset
 
@@ -69,7 +69,7 @@ def test_a_run_with_such_a_configuration_is_read_or_refused(
     tables = json.loads(json.dumps(Run.open(path).config))
     (tables if len(place) == 1 else tables[place[0]])[place[-1]] = value
     (path / "config.toml").write_text(tomli_w.dumps(tables))
-    (path / "run.json").write_text(json.dumps(sealed(path, json.loads((path / "run.json").read_text()))))
+    (path / "run.json").write_text(json.dumps(seal(path, json.loads((path / "run.json").read_text()))))
     for words in (
         ["ls", str(path)],
         ["ls", "--check", str(path)],
@@ -91,6 +91,6 @@ def test_the_refusal_names_the_file_and_the_key(recorded: Any, tmp_path: Path, c
     ):
         assert old in text
         (path / "config.toml").write_text(text.replace(old, new))
-        (path / "run.json").write_text(json.dumps(sealed(path, json.loads((path / "run.json").read_text()))))
+        (path / "run.json").write_text(json.dumps(seal(path, json.loads((path / "run.json").read_text()))))
         assert run(["train", "--resume", str(path)]) == 2
         assert says in capsys.readouterr().err

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_loops import carried, followed
 
-from fedscope.checkpoints import Entry, Layout, Weights, stack
+from fedscope.checkpoints import Layout, TensorEntry, Weights, stack
 from fedscope.training.build import ModelInfo
 from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.fedcm import FedCM
@@ -51,7 +51,7 @@ def test_the_first_round_steps_by_a_times_the_gradient(small: Any, close: Any) -
 def test_clients_that_follow_one_direction_give_it_back_however_far_they_go(
     parts: list[tuple[int, float]], close: Any
 ) -> None:
-    layout = Layout((Entry("w", (3,), "float64", "parameter"),))
+    layout = Layout((TensorEntry("w", (3,), "float64", "parameter"),))
     samples, reach = np.array([n for n, _ in parts]), np.array([r for _, r in parts])
     w, direction = np.array([1.0, -2.0, 0.5]), np.array([0.3, -4.0, 0.0])
     clients = Weights(layout, w - reach[:, None] * direction, {})

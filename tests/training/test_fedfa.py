@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout
-from fedscope.checkpoints.models.weights import Entry
+from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.training.build import ModelInfo
 from fedscope.training.methods.base import Exchange, LocalSchedule
 from fedscope.training.methods.clients.fedfa import FedFA
@@ -119,7 +119,7 @@ def test_the_server_averages_anchors_by_samples(small: Any, close: Any) -> None:
 
 
 def layout(classes: int, width: int) -> Layout:
-    return Layout((Entry("head.weight", (classes, width), "float32", "parameter"),))
+    return Layout((TensorEntry("head.weight", (classes, width), "float32", "parameter"),))
 
 
 def test_anchors_begin_as_unit_vectors_of_the_feature_space(small: Any) -> None:

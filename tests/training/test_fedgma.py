@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, Layout, Weights
+from fedscope.checkpoints import Layout, TensorEntry, Weights
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.fedgma import FedGMA
 
 
 def step(method: FedGMA, updates: np.ndarray, p: Any) -> np.ndarray:
     """One step from 0 with given updates [C, P]."""
-    layout = Layout((Entry("w", updates.shape[1:], "float64", "parameter"),))
+    layout = Layout((TensorEntry("w", updates.shape[1:], "float64", "parameter"),))
     n = np.ones(len(p), dtype=int)
     cohort = Cohort(1, np.arange(len(p)), n, n, np.asarray(p))
     return method.step({}, Weights(layout, np.zeros(layout.size), {}), Weights(layout, updates, {}), cohort).parameters

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, Layout, Weights, mean
+from fedscope.checkpoints import Layout, TensorEntry, Weights, mean
 from fedscope.decomposition.synergy.diagnosis import synergy
 from fedscope.training.methods.base import Cohort, Served
 from fedscope.training.methods.servers.fedsa import FedSA
@@ -20,7 +20,7 @@ from fedscope.training.methods.servers.fedsa import FedSA
 def clients_of(*layers: Any, dtype: str = "float64") -> Weights:
     """Layers [K, M_j] as the rows of one matrix."""
     arrays = [np.asarray(rows, dtype=dtype) for rows in layers]
-    layout = Layout(tuple(Entry(f"l{j}", (rows.shape[1],), dtype, "parameter") for j, rows in enumerate(arrays)))
+    layout = Layout(tuple(TensorEntry(f"l{j}", (rows.shape[1],), dtype, "parameter") for j, rows in enumerate(arrays)))
     return Weights(layout, np.concatenate(arrays, axis=1), {})
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.evaluation.standard_tasks import CLASSIFICATION
-from fedscope.evaluation.uint8_images import Pixels
+from fedscope.evaluation.uint8_images import Uint8Images
 from fedscope.training.data.custom import taken_data
 from fedscope.training.data.standardize import standardize
 from fedscope.training.inputs.given_scale import as_given, data_in_scale, standardised_as_given
@@ -44,7 +44,7 @@ def test_what_was_standardised_comes_back(shape: tuple[int, ...], dtype: type, s
         # of floats up to the rounding of what was standardised
         np.testing.assert_allclose(found, moved, rtol=1e-5, atol=1e-5 * np.abs(moved).max())
         if dtype is np.uint8:
-            assert isinstance(getattr(back, split), Pixels)
+            assert isinstance(getattr(back, split), Uint8Images)
             np.testing.assert_array_equal(found, kept)
 
 

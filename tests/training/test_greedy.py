@@ -12,13 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, Weights, weighted_mean
+from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights, weighted_mean
 from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggregating_config
 from fedscope.training import Config, module_of, train
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.greedy import Greedy
 
-LAYOUT = Layout((Entry("w", (2,), "float64", "parameter"), Entry("running_mean", (1,), "float64", "buffer")))
+LAYOUT = Layout(
+    (TensorEntry("w", (2,), "float64", "parameter"), TensorEntry("running_mean", (1,), "float64", "buffer"))
+)
 
 
 def models(rows: Any) -> Weights:

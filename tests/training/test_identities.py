@@ -18,7 +18,7 @@ from few import few
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.runs.info import sealed
+from fedscope.checkpoints.runs.info import seal
 from fedscope.cli.main import run
 from fedscope.training import branch, resume, train
 from fedscope.training.config.config import Config, merge
@@ -53,7 +53,7 @@ def older(path: str) -> None:
                 opened.create_dataset(NAME, data=table).attrs[KIND] = np.uint64(own_checksum(table))
     info = json.loads(Path(path, "run.json").read_text())
     del info["identity"]
-    Path(path, "run.json").write_text(json.dumps(sealed(Path(path), info)))
+    Path(path, "run.json").write_text(json.dumps(seal(Path(path), info)))
     Path(path, "metrics.csv").unlink()
     from fedscope.checkpoints.rounds.metrics import write_table
 
@@ -264,7 +264,7 @@ def test_a_check_names_it_once(here: Path) -> None:
 
 def test_a_partition_of_a_sibling_is_refused_with_its_seal_made_right(here: Path) -> None:
     copied("partition.h5")
-    Path("ima/run.json").write_text(json.dumps(sealed(Path("ima"), json.loads(Path("ima/run.json").read_text()))))
+    Path("ima/run.json").write_text(json.dumps(seal(Path("ima"), json.loads(Path("ima/run.json").read_text()))))
     with pytest.raises(FedscopeError, match=r"ima/partition.h5 is of another run"):
         _ = Run.open("ima").partition
 
@@ -406,7 +406,7 @@ def test_rounds_that_were_never_recorded_are_no_gap(here: Path) -> None:
     assert train(Config.read(tables), "few").lacking == ()
     older("ima")
     info = json.loads(Path("ima/run.json").read_text())
-    Path("ima/run.json").write_text(json.dumps(sealed(Path("ima"), {**info, "source": "another program"})))
+    Path("ima/run.json").write_text(json.dumps(seal(Path("ima"), {**info, "source": "another program"})))
     with Path("ima/metrics.csv").open(newline="") as file:
         rows = list(csv.reader(file))
     Path("ima/metrics.csv").write_text("\n".join(",".join(row[:-1]) for row in rows) + "\n")  # it has no sums

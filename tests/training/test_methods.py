@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.checkpoints.models.weights import Entry
+from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.training import Config
 from fedscope.training.build import ModelInfo
 from fedscope.training.methods.averages.ima import IMA
@@ -19,7 +19,7 @@ from fedscope.training.methods.base import Cohort, History
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.methods.servers.fma import FMA
 
-LAYOUT = Layout((Entry("w", (4,), "float32", "parameter"),))
+LAYOUT = Layout((TensorEntry("w", (4,), "float32", "parameter"),))
 
 
 def model(*values: float) -> Weights:

@@ -13,7 +13,7 @@ from in_memory import contents
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.evaluation.uint8_images import Pixels
+from fedscope.evaluation.uint8_images import Uint8Images
 from fedscope.training import Config, branch, data_of, load_data, merge, module_of, partition, preset, resume, train
 from fedscope.training.build import split_dataset
 from fedscope.training.data import split as pooling
@@ -49,7 +49,7 @@ def images(count: int = 60) -> Dataset:
 @pytest.mark.parametrize("kind", ["floats", "bytes"])
 def test_the_training_split_is_both_splits_one_behind_the_other(kind: str) -> None:
     data = load_data("digits") if kind == "floats" else images()
-    assert isinstance(data.x_train, Pixels) == (kind == "bytes")
+    assert isinstance(data.x_train, Uint8Images) == (kind == "bytes")
     whole = pooling.pool_splits(data)
     n = len(data.y_train)
     x = np.asarray(whole.x_train)
@@ -57,7 +57,7 @@ def test_the_training_split_is_both_splits_one_behind_the_other(kind: str) -> No
     assert x[n:].tobytes() == np.asarray(data.x_test).tobytes()
     assert whole.y_train.tolist() == [*data.y_train.tolist(), *data.y_test.tolist()]
     assert len(whole.y_test) == len(data.y_test)
-    assert isinstance(whole.x_train, Pixels) == (kind == "bytes")
+    assert isinstance(whole.x_train, Uint8Images) == (kind == "bytes")
     for name, groups in whole.groups.items():
         before = data.groups[name]
         assert groups.train.tolist() == [*before.train.tolist(), *before.test.tolist()]

@@ -12,11 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import Entry, FedscopeError, Layout, RoundRecord, Run, Weights, weighted_mean, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    RoundRecord,
+    Run,
+    TensorEntry,
+    Weights,
+    weighted_mean,
+    write_round,
+)
 from fedscope.decomposition.reaggregation.aggregate import (
-    Measuring,
+    EvaluationData,
     Reaggregated,
-    compared,
+    compare,
     reaggregate,
     reaggregating_config,
     recorded_cohort,
@@ -70,7 +79,7 @@ def test_the_run_s_own_server_makes_its_global_again_bit_for_bit(runs: Any, serv
         made = again(run, number, server, from_state=True)
         recorded = run.round(number).read("global")
         assert same(made.weights, recorded), number
-        assert compared(made.weights, recorded) == (0.0, True)
+        assert compare(made.weights, recorded) == (0.0, True)
         keeps = bool(find("servers", server)().init(recorded.parameters))
         # in its first round a method begins as it always does
         assert made.state == ("none" if not keeps else "fresh" if number == 1 else "recorded")
@@ -185,7 +194,7 @@ def with_buffers(source: Run, path: Path, parameters: np.ndarray, held: dict[str
     """A run whose second round has other clients, of a model with buffers [C, ...], and the model that it was sent."""
     shutil.copytree(source.path, path)
     before = source.round(2)
-    more = (Entry(name, rows.shape[1:], str(rows.dtype), "buffer") for name, rows in held.items())
+    more = (TensorEntry(name, rows.shape[1:], str(rows.dtype), "buffer") for name, rows in held.items())
     layout = Layout((*source.layout.entries, *more))
     info = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
@@ -213,21 +222,21 @@ def test_buffers_are_averaged_as_in_training(runs: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(made.buffers["mean"], total.astype(np.float32))
     assert made.buffers["seen"] == held["seen"][before.client_samples.argmax()]
     # a model that differs in a buffer alone is another one
-    assert compared(made, made) == (0.0, True)
-    assert compared(made, replace(made, buffers={**made.buffers, "seen": np.array(0)})) == (0.0, False)
+    assert compare(made, made) == (0.0, True)
+    assert compare(made, replace(made, buffers={**made.buffers, "seen": np.array(0)})) == (0.0, False)
 
 
 @pytest.mark.filterwarnings("error")
 def test_distances_are_measured_in_float64() -> None:
     """Of weights far apart: their differences are no numbers of float32."""
     rng = np.random.default_rng(0)
-    layout = Layout((Entry("w", (9,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (9,), "float32", "parameter"),))
     near, far = 1 + rng.random(9), 1e-3 * rng.random(9)
     one, other = (Weights(layout, values.astype(np.float32), {}) for values in (near, far))
     exact = [float(a) - float(b) for a, b in zip(one.parameters, other.parameters, strict=True)]
-    assert compared(one, other)[0] == pytest.approx(math.hypot(*exact), rel=1e-14, abs=0)
+    assert compare(one, other)[0] == pytest.approx(math.hypot(*exact), rel=1e-14, abs=0)
     lost = Weights(layout, np.full(9, np.inf, np.float32), {})
-    distance, same_ = compared(lost, lost)
+    distance, same_ = compare(lost, lost)
     assert distance is not None
     assert math.isnan(distance)
     assert same_ is True
@@ -241,7 +250,7 @@ def test_clients_that_diverged_are_told_by_parameters_and_by_buffers(runs: Any, 
     run, start = with_buffers(runs("fma"), tmp_path / "lost", parameters, {"mean": mean})
     made = again(run, 2, "fedadam")
     assert made.diverged == (before.client_ids[0], before.client_ids[2])
-    assert compared(made.weights, start)[1] is False
+    assert compare(made.weights, start)[1] is False
     assert again(runs("fma"), 2, "fedadam").diverged == ()
 
 
@@ -328,7 +337,7 @@ def test_a_run_of_another_program_says_all_that_most_servers_need(runs: Any, tmp
         again(foreign, 2, "fedadam", from_state=True)
     module, data = module_of(runs("fma")), data_of(runs("fma"))
     (ours,) = reaggregate(runs("fma"), 2, [reaggregating_config(runs("fma"), 2, "greedy")])
-    measuring = Measuring(module, data)
+    measuring = EvaluationData(module, data)
     (theirs,) = reaggregate(foreign, 2, [reaggregating_config(foreign, 2, "greedy")], measuring=measuring)
     assert ours.members == theirs.members
     assert same(ours.weights, theirs.weights)

@@ -11,8 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fedscope.checkpoints import FedscopeError, Policy, parse_address
-from fedscope.cli.main import COMMANDS
+from fedscope.checkpoints import FedscopeError, RetentionPolicy, parse_address
+from fedscope.cli.main import commands
 from fedscope.cli.main import fedscope as tour
 from fedscope.training import Config, Setup, measure_of, merge, presets, read_assignments
 from fedscope.training.config.recipes import _ours, cells_of, recipe, recipe_names, recipes, settings_of, tables_of
@@ -335,7 +335,7 @@ def test_the_commands_that_follow_can_be_parsed_and_measure_what_there_is(name: 
     for text in recipe(name).then:
         program, command, *words = shlex.split(text)
         assert program == "fedscope"
-        assert command in COMMANDS
+        assert command in commands()
         # as a child of the group, whose names of the help option a command keeps from its first context on
         parent = click.Context(tour, **tour.context_settings)
         found = tour.get_command(parent, command)
@@ -355,7 +355,7 @@ def test_what_follows_finds_the_rounds_that_it_asks_for(name: str) -> None:
     for text in found.then:
         command, words = shlex.split(text)[1], shlex.split(text)
         if "--rounds" in words:
-            asked = Policy.parse(words[words.index("--rounds") + 1])
+            asked = RetentionPolicy.parse(words[words.index("--rounds") + 1])
             which = 1 if command == "wima" else 0  # globals, or clients
             kept = [
                 one.record.policies()[which].keeps(t, one.run.rounds)

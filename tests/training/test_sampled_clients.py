@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_memory import contents
 
-from fedscope.checkpoints import FedscopeError, Policy, Run, load_model, mean
-from fedscope.checkpoints.rounds.retention import size_on_disk
-from fedscope.checkpoints.rounds.sampled_clients import drawn
+from fedscope.checkpoints import FedscopeError, RetentionPolicy, Run, load_model, mean
+from fedscope.checkpoints.rounds.retention import draw_kept_clients, size_on_disk
 from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, merge, preset, resume, train
@@ -59,20 +58,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 def test_a_draw_is_of_so_many_places_and_keeps_those_of_a_smaller_one(
     clients: int, count: int, seed: int, round: int
 ) -> None:
-    places = drawn(clients, count, seed=seed, round=round)
+    places = draw_kept_clients(clients, count, seed=seed, round=round)
     assert len(places) == min(count, clients)
     assert (np.diff(places) > 0).all()
     assert not len(places) or 0 <= places[0] <= places[-1] < clients
-    assert set(drawn(clients, count - 1, seed=seed, round=round)) < set(places) or count > clients
+    assert set(draw_kept_clients(clients, count - 1, seed=seed, round=round)) < set(places) or count > clients
 
 
 def test_every_subset_is_drawn_as_often_over_rounds_and_seeds_differ() -> None:
     """χ² over the 10 pairs of 5, 2,000 rounds: 9 degrees of freedom, 27.9 is its 99.9 % quantile."""
-    pairs = [tuple(drawn(5, 2, seed=0, round=t).tolist()) for t in range(1, 2001)]
+    pairs = [tuple(draw_kept_clients(5, 2, seed=0, round=t).tolist()) for t in range(1, 2001)]
     expected = len(pairs) / 10
     assert sum((pairs.count(pair) - expected) ** 2 / expected for pair in combinations(range(5), 2)) < 27.9
-    assert [drawn(100, 5, seed=1, round=t).tolist() for t in (1, 2)] != [
-        drawn(100, 5, seed=0, round=t).tolist() for t in (1, 2)
+    assert [draw_kept_clients(100, 5, seed=1, round=t).tolist() for t in (1, 2)] != [
+        draw_kept_clients(100, 5, seed=0, round=t).tolist() for t in (1, 2)
     ]
 
 
@@ -87,7 +86,7 @@ def test_the_models_kept_are_those_of_the_run_that_keeps_all(
     few = runs[1] if compression == "none" else train(config(compression=compression, **SAMPLED), tmp_path / "few")
     for t in whole.rounds:
         one, other = whole.round(t), few.round(t)
-        ids = one.client_ids[drawn(6, 3, seed=0, round=t)]
+        ids = one.client_ids[draw_kept_clients(6, 3, seed=0, round=t)]
         assert (other.has_clients, other.has_sample, one.has_sample) == (False, True, False)
         assert other.sampled_ids.tolist() == ids.tolist()
         assert other.sampled().parameters.tobytes() == one.clients(ids).parameters.tobytes()
@@ -113,7 +112,7 @@ def test_the_start_is_kept_with_the_few_and_all_runs_of_one_data_seed_keep_the_s
         assert other.round(t).is_packed
     elsewhere = train(Config.read(merge(tables, {"data": {"seed": 1}})), tmp_path / "elsewhere")
     places = [np.searchsorted(elsewhere.round(t).client_ids, elsewhere.round(t).sampled_ids).tolist() for t in (1, 2)]
-    assert places == [drawn(6, 3, seed=1, round=t).tolist() for t in (1, 2)]
+    assert places == [draw_kept_clients(6, 3, seed=1, round=t).tolist() for t in (1, 2)]
 
 
 def test_the_file_has_no_clients_under_their_old_name(runs: tuple[Run, Run]) -> None:
@@ -345,9 +344,9 @@ def test_only_clients_are_sampled() -> None:
 
 
 def test_the_room_that_is_said_to_be_needed_is_about_what_is_taken(runs: tuple[Run, Run]) -> None:
-    every = Policy.parse("all")
+    every = RetentionPolicy.parse("all")
     for run, policy in zip(runs, ("all", "sample:3"), strict=True):
         sketch = 64 if policy != "all" else 0
-        said = size_on_disk(run.layout, 6, 4, Policy.parse(policy), every, sketch=sketch)
+        said = size_on_disk(run.layout, 6, 4, RetentionPolicy.parse(policy), every, sketch=sketch)
         taken = sum(path.stat().st_size for path in (run.path / "rounds").iterdir())
         assert said == pytest.approx(taken, rel=0.2)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedscope.checkpoints import Entry, Layout, Round, RoundRecord, Weights, stack, weighted_mean, write_round
+from fedscope.checkpoints import Layout, Round, RoundRecord, TensorEntry, Weights, stack, weighted_mean, write_round
 from fedscope.training.methods.base import Cohort, Served, ServerMethod
 from fedscope.training.methods.shared.server_steps import mean_update, weighted_update
 from fedscope.training.settings.registry import find, names
@@ -26,7 +26,10 @@ SUMS = [name for name in SERVERS if name != "fedsa"]
 
 def layout(dtype: str = "float32", size: int = 12) -> Layout:
     return Layout(
-        (Entry("a.weight", (size // 4, 3), dtype, "parameter"), Entry("a.bias", (size // 4,), dtype, "parameter"))
+        (
+            TensorEntry("a.weight", (size // 4, 3), dtype, "parameter"),
+            TensorEntry("a.bias", (size // 4,), dtype, "parameter"),
+        )
     )
 
 

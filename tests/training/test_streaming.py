@@ -19,16 +19,16 @@ import pytest
 from in_memory import contents
 
 from fedscope.checkpoints import (
-    Entry,
     FedscopeError,
     FedscopeWarning,
     Layout,
     Round,
     Run,
-    ScratchRows,
+    TemporaryMatrix,
+    TensorEntry,
     Weights,
     as_array,
-    on_disk,
+    as_disk_matrix,
     weighted_mean,
 )
 from fedscope.decomposition.reaggregation import aggregate as reaggregation
@@ -66,19 +66,19 @@ def config(client: str = "sgd", server: str = "fma", average: str = "none", /, *
 
 
 @contextmanager
-def streamed(columns: int = 700) -> Iterator[list[ScratchRows]]:
+def streamed(columns: int = 700) -> Iterator[list[TemporaryMatrix]]:
     """Every cohort on the disk, in several blocks of columns; gives what was made there."""
-    made: list[ScratchRows] = []
-    real = ScratchRows.__init__
+    made: list[TemporaryMatrix] = []
+    real = TemporaryMatrix.__init__
 
-    def watched(self: ScratchRows, *arguments: Any) -> None:
+    def watched(self: TemporaryMatrix, *arguments: Any) -> None:
         made.append(self)
         real(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cohort_room, "HELD", 0)
         patch.setattr(server_stepping, "NUMBERS", columns)
-        patch.setattr(ScratchRows, "__init__", watched)
+        patch.setattr(TemporaryMatrix, "__init__", watched)
         yield made
 
 
@@ -199,14 +199,14 @@ def test_buffers_are_averaged_as_in_memory(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     layout = Layout(
         (
-            Entry("a.weight", (4, 3), "float32", "parameter"),
-            Entry("a.mean", (4,), "float32", "buffer"),
-            Entry("a.count", (), "int64", "buffer"),
+            TensorEntry("a.weight", (4, 3), "float32", "parameter"),
+            TensorEntry("a.mean", (4,), "float32", "buffer"),
+            TensorEntry("a.count", (), "int64", "buffer"),
         )
     )
     values = draw.normal(size=(3, 12)).astype(np.float32)
     buffers = {"a.mean": draw.normal(size=(3, 4)).astype(np.float32), "a.count": np.array([1, 2, 3])}
-    aside = ScratchRows(tmp_path, values.shape, values.dtype)
+    aside = TemporaryMatrix(tmp_path, values.shape, values.dtype)
     for k, row in enumerate(values):
         aside[k] = row
     p = np.array([0.2, 0.3, 0.5])
@@ -265,7 +265,7 @@ def test_a_round_is_aggregated_again_from_its_file(
     real = reaggregation.step_server
 
     def watching(server: Any, state: Any, start: Any, clients: Any, cohort: Any) -> Any:
-        seen.append(on_disk(clients.parameters))
+        seen.append(as_disk_matrix(clients.parameters))
         return real(server, state, start, clients, cohort)
 
     monkeypatch.setattr(reaggregation, "step_server", watching)
@@ -283,7 +283,10 @@ def test_a_round_is_aggregated_again_from_its_file(
 
 def test_a_server_that_holds_a_layer_says_how_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     layout = Layout(
-        (Entry("conv.weight", (512, 512, 3, 3), "float32", "parameter"), Entry("fc", (100,), "float32", "parameter"))
+        (
+            TensorEntry("conv.weight", (512, 512, 3, 3), "float32", "parameter"),
+            TensorEntry("fc", (100,), "float32", "parameter"),
+        )
     )
     fedsa, fma, greedy = (find("servers", name)() for name in ("fedsa", "fma", "greedy"))
     monkeypatch.setattr(memory, "free_memory", lambda: 10**10)
@@ -386,7 +389,7 @@ def test_a_killed_run_leaves_nothing_but_whole_rounds(tmp_path: Path) -> None:
     """SIGKILL while the third round's clients are put aside."""
     code = f"""
 import os, signal
-from fedscope.checkpoints import ScratchRows
+from fedscope.checkpoints import TemporaryMatrix
 from fedscope.training import Config, cohort_room, train
 from fedscope.training.loop.federation import Unwatched
 
@@ -438,11 +441,11 @@ def test_small_cohorts_stay_in_memory(tmp_path: Path) -> None:
     """The rule is on the bytes of the matrix alone: 2^29 of them are held, one more row is not."""
     room = CohortStorage(tmp_path)
     kind = np.dtype("float32")
-    assert on_disk(room.rows(2**9, 2**18, kind)) is None
-    aside = on_disk(room.rows(2**9 + 1, 2**18, kind))
-    assert isinstance(aside, ScratchRows)
+    assert as_disk_matrix(room.rows(2**9, 2**18, kind)) is None
+    aside = as_disk_matrix(room.rows(2**9 + 1, 2**18, kind))
+    assert isinstance(aside, TemporaryMatrix)
     assert aside.shape == (513, 2**18)
-    assert on_disk(cohort_room.MEMORY.rows(2**9 + 1, 2**10, kind)) is None
+    assert as_disk_matrix(cohort_room.MEMORY.rows(2**9 + 1, 2**10, kind)) is None
     assert not list(tmp_path.iterdir())
 
 
@@ -459,10 +462,10 @@ def test_room_on_the_disk_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
 def test_memory_does_not_grow_with_the_cohort(tmp_path: Path) -> None:
     """numpy's own account of a step over 40 and over 10 clients of 2 M parameters: less than two rows more."""
     size = 2_000_000
-    layout = Layout((Entry("w", (size,), "float32", "parameter"),))
+    layout = Layout((TensorEntry("w", (size,), "float32", "parameter"),))
     start, server, peaks = Weights(layout, np.zeros(size, np.float32), {}), find("servers", "fedadam")(), []
     for count in (10, 40):
-        rows = ScratchRows(tmp_path, (count, size), np.dtype("float32"))
+        rows = TemporaryMatrix(tmp_path, (count, size), np.dtype("float32"))
         row = np.ones(size, np.float32)
         for k in range(count):
             rows[k] = row

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
-from fedscope.checkpoints.models.weights import Entry
+from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.training import Config, merge, preset, train
 from fedscope.training.build import ModelInfo
 from fedscope.training.loop.federation import Unwatched
@@ -20,11 +20,11 @@ from fedscope.training.methods.base import History
 
 LAYOUT = Layout(
     (
-        Entry("body.weight", (3, 2), "float32", "parameter"),
-        Entry("norm.running_mean", (2,), "float32", "buffer"),
-        Entry("norm.num_batches_tracked", (), "int64", "buffer"),
-        Entry("head.weight", (2, 3), "float32", "parameter"),
-        Entry("head.bias", (2,), "float32", "parameter"),
+        TensorEntry("body.weight", (3, 2), "float32", "parameter"),
+        TensorEntry("norm.running_mean", (2,), "float32", "buffer"),
+        TensorEntry("norm.num_batches_tracked", (), "int64", "buffer"),
+        TensorEntry("head.weight", (2, 3), "float32", "parameter"),
+        TensorEntry("head.bias", (2,), "float32", "parameter"),
     )
 )
 FACTS = ModelInfo(LAYOUT, head="head")

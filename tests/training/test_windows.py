@@ -15,24 +15,25 @@ from legible import assert_apart, assert_inside
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, RunWriter, Weights, stack
-from fedscope.checkpoints.models.weights import Entry
+from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.decomposition.windows import sliding_mean as sliding
 from fedscope.decomposition.windows.decayed_steps import decayed_steps
-from fedscope.decomposition.windows.recorded_globals import refuse_missing
 from fedscope.decomposition.windows.result import Decayed, RoundMeans, WindowMean, WindowMeans, said_of_steps
-from fedscope.decomposition.windows.sliding_mean import SlidingMeans
+from fedscope.decomposition.windows.sliding_mean import SlidingMeans, refuse_missing
 from fedscope.training import Config, branch, merge, preset, train
 from fedscope.training.build import ModelInfo
+from fedscope.training.loop.state import RunMemory
 from fedscope.training.methods.averages.wima import WIMA
+from fedscope.training.methods.base import History
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 LAYOUT = Layout(
     (
-        Entry("body.weight", (3, 2), "float32", "parameter"),
-        Entry("norm.running_mean", (2,), "float32", "buffer"),
-        Entry("norm.num_batches_tracked", (), "int64", "buffer"),
-        Entry("head.weight", (2, 3), "float32", "parameter"),
+        TensorEntry("body.weight", (3, 2), "float32", "parameter"),
+        TensorEntry("norm.running_mean", (2,), "float32", "buffer"),
+        TensorEntry("norm.num_batches_tracked", (), "int64", "buffer"),
+        TensorEntry("head.weight", (2, 3), "float32", "parameter"),
     )
 )
 SMALL: dict[str, Any] = {
@@ -110,7 +111,7 @@ def test_buffers_and_any_rounds_are_wimas_however_little_is_held(
         for window, model in zip(WINDOWS, found[1:], strict=True):
             state: Any = {}
             for s in range(1, t + 1):
-                averaged = WIMA(window=window).average(state, s, row(s), sliding.History(row, ModelInfo(LAYOUT)))
+                averaged = WIMA(window=window).average(state, s, row(s), History(row, ModelInfo(LAYOUT)))
                 state = averaged.state
             assert averaged.weights is not None
             assert_same(model, averaged.weights)
@@ -138,7 +139,7 @@ def test_every_global_is_read_once_and_those_before_the_windows_not_at_all(
 ) -> None:
     run = recorded_rows(tmp_path / "run", 15, without=(1,))
     means, read, real = sliding_of(run, [10, 12, 15], [3]), [], means_row
-    monkeypatch.setattr(sliding.RunMemory, "row", lambda self, t: read.append(t) or real(self, t))
+    monkeypatch.setattr(RunMemory, "row", lambda self, t: read.append(t) or real(self, t))
     told: list[int] = []
     for t in (10, 12, 15):
         means.at(t, told.append)
@@ -146,7 +147,7 @@ def test_every_global_is_read_once_and_those_before_the_windows_not_at_all(
     assert told == [1, 2, 3, 1, 2, 1, 2, 3]
 
 
-means_row: Callable[..., Weights] = sliding.RunMemory.row
+means_row: Callable[..., Weights] = RunMemory.row
 
 
 @pytest.mark.parametrize(

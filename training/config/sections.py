@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from ...checkpoints import FedscopeError, Policy
+from ...checkpoints import FedscopeError, RetentionPolicy
 from ...checkpoints.rounds.sketches import refuse_size
 from ..data.split import parse_partition
 from ..settings.settings import Settings, setting
@@ -83,8 +83,8 @@ class RunConfig(Settings):
                 '"last" for the last one, or more --rounds'
             )
 
-    def _all(self) -> Policy:
-        return Policy.parse(self.evaluate_all, place="run.evaluate_all")
+    def _all(self) -> RetentionPolicy:
+        return RetentionPolicy.parse(self.evaluate_all, place="run.evaluate_all")
 
     def evaluates_all(self, round: int | None = None) -> bool:
         """Check whether all clients are tested after a round; without one, after any."""
@@ -118,6 +118,8 @@ class RecordConfig(Settings):
         self.policies()
         refuse_size(self.sketch, "record.sketch")
 
-    def policies(self) -> tuple[Policy, Policy]:
+    def policies(self) -> tuple[RetentionPolicy, RetentionPolicy]:
         """Parse which rounds' clients and which rounds' globals are kept."""
-        return Policy.parse(self.clients, place="record.clients"), Policy.parse(self.globals, place="record.globals")
+        return RetentionPolicy.parse(self.clients, place="record.clients"), RetentionPolicy.parse(
+            self.globals, place="record.globals"
+        )

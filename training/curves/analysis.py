@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...analysis.analysis import Part, Question, Ready, question
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
 from ...analysis.runs import RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
@@ -21,7 +21,7 @@ from .measures import USUAL, measure_of
 from .result import Curves
 
 
-@question
+@analysis
 def curves(
     runs: RunLike | Sweep | Sequence[RunLike | Sweep],
     *,
@@ -30,7 +30,7 @@ def curves(
     smooth: int = 0,
     target: float | None = None,
     bands: bool = False,
-) -> Question[Curves]:
+) -> PreparedAnalysis[Curves]:
     """Loss, error and client spread over rounds, as they were measured while training.
 
     ``test_loss`` and ``test_error`` are those of the model that a user would deploy: the averaged one where there is
@@ -72,13 +72,13 @@ def curves(
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
     runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
     settings: dict[str, Any] = {"run": runs_now, **measured.attrs}
-    part = Part(Curves, lambda: Ready([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
+    part = Step(Curves, lambda: PreparedStep([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files
         return replace(results[0], **asked)
 
     name = "-".join(["curves", *(called for called, _, _ in named), *names, *(["bands"] if bands else [])])
-    return Question(named[0][1] / "figures", name, (part,), join)
+    return PreparedAnalysis(named[0][1] / "figures", name, (part,), join)
 
 
 def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.spread import mean_band
 from ...plotting.style import CHARACTER, look_of, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
@@ -29,6 +30,16 @@ BESIDE = {
     "client_test_error_mean": ("client_error_mean", False),
     "all_client_test_error_mean": ("client_error_mean", False),
 }
+
+
+def draw(curves: Curves, width: float = 3.5, title: str | None = None) -> Figure:
+    """A panel a measure over rounds, see :func:`draw_curves`; ``width`` in inches.
+
+    Raises:
+        FedscopeError: a measure that does not exist or has no numbers, a run without any of them; a window that is too
+            short or longer than what was measured; a target, and no measure that leaves an accuracy.
+    """
+    return draw_curves(curves, curves.drawable(), width, title, curves.smooth)
 
 
 def draw_curves(
@@ -165,7 +176,7 @@ def _band(
     around = (100 if measure.is_share else 1) * deviation[np.isin(curve.round, x)]
     if smoothing and len(x) >= smoothing:
         around = smooth(around, smoothing)
-    axes.fill_between(x, y - around, y + around, color=colour, alpha=0.15, linewidth=0, zorder=1)
+    mean_band(axes, x, y, around, colour, 0.15)
 
 
 def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:

@@ -24,7 +24,7 @@ from .run_curve import Curve, curve_of
 from .summary import describe_missing, describe_reached, tails
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 _NAMED = ("run", "round")
 
@@ -188,17 +188,6 @@ class Curves(TableResult):
         """
         frame = of_installed("pandas", "frames").DataFrame(self.rows()[0], columns=[*_NAMED, *self.columns])
         return frame.astype(dict.fromkeys(self.columns, "float64"))
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """A panel a measure over rounds; see :mod:`fedscope.training.curves.figure`.
-
-        Raises:
-            FedscopeError: a measure that does not exist or has no numbers, a run without any of them; a window that is
-                too short or longer than what was measured; a target, and no measure that leaves an accuracy.
-        """
-        from .figure import draw_curves
-
-        return draw_curves(self, self.drawable(), width, title, self.smooth)
 
     def summary(self) -> str:
         """Every measure's mean and deviation over the last rounds of every run, and where a target is reached."""

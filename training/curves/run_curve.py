@@ -8,8 +8,8 @@ import numpy as np
 
 from ...checkpoints import Run
 from ...checkpoints.rounds.metrics import further
-from ...checkpoints.runs.run import tell_of_gaps
-from ...results import Kept
+from ...checkpoints.runs.run import warn_of_gaps
+from ...results import Serializable
 from .measures import MEASURES, TOTALS, CurveMeasure, measure_of
 
 #: of an accuracy, which is 1 less a share: 1 - 0.2 may be 0.8 less a last bit
@@ -34,7 +34,7 @@ def window_of(measured: int) -> int:
 
 
 @dataclass(frozen=True)
-class ErrorCurve(Kept):
+class ErrorCurve(Serializable):
     """A measured error (share misclassified, 0..1) over rounds: `label` names the model, "global" or "averaged"."""
 
     label: str
@@ -147,7 +147,7 @@ class Curve:
 def metrics_of(run: Run) -> dict[str, np.ndarray]:
     """The columns of a run's table; see :meth:`fedscope.checkpoints.Run.all_metrics`. Rounds that are gone are a
     :class:`~fedscope.checkpoints.FedscopeWarning`."""
-    tell_of_gaps(run)
+    warn_of_gaps(run)
     return run.all_metrics()
 
 

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.array_sums import blocks as blocks
-from ...checkpoints.io.array_sums import digest as digest
+from ...checkpoints.io.array_digest import blocks as blocks
+from ...checkpoints.io.array_digest import digest as digest
 from ...evaluation.criteria import LabelCriterion
 from ...evaluation.standard_tasks import PADDED
 from ...evaluation.tasks import Task

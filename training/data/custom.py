@@ -19,7 +19,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.errors import listed
-from ...checkpoints.recorder.coerce_arrays import given_arrays
+from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
 from ..import_string import ImportString, describe_error
@@ -68,7 +68,7 @@ def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
             known = replace(given, task=task, y_train=task.taken(given.y_train)[1], y_test=y_test)
         return replace(known, name=name, path="") if ":" in name else known
     try:
-        arrays = given_arrays(place, given)
+        arrays = coerce_arrays(place, given)
     except (FedscopeError, MemoryError):
         raise
     except Exception as error:  # the user's own Dataset, as it is read

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.array_sums import ARRAYS as ARRAYS
+from ...checkpoints.io.array_digest import ARRAYS as ARRAYS
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
-from ...evaluation.uint8_images import Inputs, Pixels
+from ...evaluation.uint8_images import Inputs, Uint8Images
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
@@ -67,7 +67,7 @@ class Dataset:
         name: as given to ``--data``; ``path`` is the absolute path of its file or folder ("" for embedded data).
         x_train, x_test: float32, standardised, ``[n, c, h, w]`` or ``[n, d]``, or tokens, int64 ``[n, L]``; x_train
             [0, ...] where there are test samples only. Images that are stored as bytes stay so, as
-            :class:`~fedscope.evaluation.uint8_images.Pixels`, of which ``np.asarray`` makes the same numbers.
+            :class:`~fedscope.evaluation.uint8_images.Uint8Images`, of which ``np.asarray`` makes the same numbers.
         y_train, y_test: int64, 0 <= y < ``classes``; of other tasks than classification int64 or float32 ``[n, ...]``.
         classes: how many outputs a model needs, at least where they are ``classes_seen``: counted by the labels there
             are, which nobody says are all.
@@ -81,9 +81,9 @@ class Dataset:
 
     name: str
     path: str
-    x_train: np.ndarray | Pixels
+    x_train: np.ndarray | Uint8Images
     y_train: np.ndarray
-    x_test: np.ndarray | Pixels
+    x_test: np.ndarray | Uint8Images
     y_test: np.ndarray
     classes: int
     sha256: str
@@ -133,7 +133,7 @@ class Dataset:
                 "needs them: give --split test, and no --normalization re-estimate"
             )
         x, y = (self.x_train, self.y_train) if split == "train" else (self.x_test, self.y_test)
-        inputs: Inputs = x if isinstance(x, Pixels) else torch.from_numpy(x)
+        inputs: Inputs = x if isinstance(x, Uint8Images) else torch.from_numpy(x)
         if isinstance(inputs, torch.Tensor) and inputs.ndim == 4:
             inputs = channels_last(inputs)
         self._samples[split] = Samples(

@@ -245,13 +245,13 @@ def pool_splits(data: Dataset) -> Dataset:
     """
     import torch
 
-    from ...evaluation.uint8_images import Pixels
+    from ...evaluation.uint8_images import Uint8Images
     from .dataset import Groups
 
-    x: np.ndarray | Pixels
-    if isinstance(data.x_train, Pixels) and isinstance(data.x_test, Pixels):
+    x: np.ndarray | Uint8Images
+    if isinstance(data.x_train, Uint8Images) and isinstance(data.x_test, Uint8Images):
         stored = torch.cat([data.x_train.stored, data.x_test.stored])
-        x = Pixels(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
+        x = Uint8Images(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
     else:
         x = np.concatenate([np.asarray(data.x_train), np.asarray(data.x_test)])
     groups = {
@@ -271,13 +271,13 @@ def with_client_test_parts(data: Dataset, split: Partition) -> Dataset:
     rows = np.sort(np.concatenate(split.test or [np.array([], np.int64)]))
     import torch
 
-    from ...evaluation.uint8_images import Pixels
+    from ...evaluation.uint8_images import Uint8Images
     from .dataset import Groups
 
-    x: np.ndarray | Pixels
-    if isinstance(data.x_train, Pixels):
+    x: np.ndarray | Uint8Images
+    if isinstance(data.x_train, Uint8Images):
         stored = data.x_train.stored[torch.from_numpy(rows)]
-        x = Pixels(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
+        x = Uint8Images(stored, data.x_train.means, data.x_train.deviations, data.x_train.dtype)
     else:
         x = data.x_train[rows]
     groups = {kind: Groups(of.names, of.train, of.train[rows]) for kind, of in data.groups.items()}

@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning
 from ...checkpoints.errors import listed
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ...evaluation.tasks import Task
-from ...evaluation.uint8_images import Pixels
+from ...evaluation.uint8_images import Uint8Images
 from .arrays import (
     GREATEST,
     SMALLEST,
@@ -35,7 +35,7 @@ from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 #: standard deviations of the training split beyond which a test sample is said to be far
 FAR = 1e4
 
-_Standardised = tuple[np.ndarray | Pixels, np.ndarray | Pixels, tuple[float, ...], tuple[float, ...]]
+_Standardised = tuple[np.ndarray | Uint8Images, np.ndarray | Uint8Images, tuple[float, ...], tuple[float, ...]]
 
 
 def standardize(
@@ -121,7 +121,7 @@ def _as_given(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
         return *_in_float(name, stored), (), ()
     train, test = _in_bytes(name, stored)
     nothing, one = (np.full(train.shape[3] if train.ndim == 4 else 1, value, np.float32) for value in (0, 1))
-    return Pixels(torch.from_numpy(train), nothing, one), Pixels(torch.from_numpy(test), nothing, one), (), ()
+    return Uint8Images(torch.from_numpy(train), nothing, one), Uint8Images(torch.from_numpy(test), nothing, one), (), ()
 
 
 def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
@@ -173,7 +173,7 @@ def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _
     else:
         means, deviations = known.means, known.deviations
     in_float = np.asarray(means, np.float32), np.asarray(deviations, np.float32)
-    x_train, x_test = (Pixels(torch.from_numpy(x), *in_float) for x in (train, test))
+    x_train, x_test = (Uint8Images(torch.from_numpy(x), *in_float) for x in (train, test))
     return x_train, x_test, means, deviations
 
 

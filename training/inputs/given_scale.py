@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...evaluation.tasks import Task
-from ...evaluation.uint8_images import Pixels
+from ...evaluation.uint8_images import Uint8Images
 from ..build import load_data
 from ..data.arrays import blocks
 from ..data.custom import as_they_are, taken_data
@@ -108,10 +108,10 @@ def _is_tokens(dataset: Dataset) -> bool:
     return isinstance(dataset.x_test, np.ndarray) and dataset.x_test.dtype.kind in "iu"
 
 
-def _unscaled(x: np.ndarray | Pixels, dataset: Dataset) -> np.ndarray | Pixels:
-    if isinstance(x, Pixels):
+def _unscaled(x: np.ndarray | Uint8Images, dataset: Dataset) -> np.ndarray | Uint8Images:
+    if isinstance(x, Uint8Images):
         ones = np.ones(len(dataset.means), np.float32)
-        return Pixels(x.stored, 0 * ones, ones)
+        return Uint8Images(x.stored, 0 * ones, ones)
     shape = [1] * x.ndim
     if len(dataset.means) > 1:
         shape[1] = len(dataset.means)

@@ -36,8 +36,8 @@ def refuse_other_functions(
     """
     import torch
 
-    from ...evaluation.copies import refuse_borrowed
     from ...evaluation.model_replica import Replica
+    from ...evaluation.module_copy import refuse_borrowed
 
     replica: Replica | None = None
     for model, own in zip(models, given, strict=True):
@@ -79,12 +79,12 @@ def _own_outputs(own: nn.Module, samples: Samples, layout: Layout) -> Tensor | N
     not."""
     import torch
 
-    from ...evaluation.copies import copied
+    from ...evaluation.module_copy import copy_module
 
     try:
         if Layout.of(own).names != layout.names:
             return None
-        copy = copied(own).cpu().eval()
+        copy = copy_module(own).cpu().eval()
         x = samples.x[:ASKED]
         x = x.to(next(copy.parameters()).dtype) if x.is_floating_point() else x
         with torch.no_grad():

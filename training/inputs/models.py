@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import identity, open_run, parse_rounds, recorded_pair
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
-from ...checkpoints.models.files import file_and_key, flattened, is_file_name, model_path
-from ...checkpoints.models.fitting import fit_names, refuse_untied
+from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
+from ...checkpoints.models.match_names import match_names, refuse_untied
 from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
 from ...checkpoints.models.weights import tensors_of
-from ...checkpoints.models.wrappers import unwrapped
+from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
 from .behaviour import behaviour, task_settings
 from .recorded_data import data_named, dataset_asked
@@ -64,7 +64,7 @@ class ResolvedModels:
 
 
 def resolve_models(
-    models: Sequence[ModelLike], source: Source, *, any_split: bool = False, together: bool = True
+    models: Sequence[ModelLike], source: EvaluationConfig, *, any_split: bool = False, together: bool = True
 ) -> ResolvedModels:
     """Load the models, and find the architecture and the data in their run, or in --model and --data.
 
@@ -132,7 +132,7 @@ def resolve_models(
     return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs))
 
 
-def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: Source) -> None:
+def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: EvaluationConfig) -> None:
     """Refuse models that do not say their data or their architecture, where nobody else does.
 
     Raises:
@@ -164,12 +164,12 @@ def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
 
 def _module_for(first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset) -> nn.Module:
     """The module that all models are read into."""
-    from ...evaluation.recorded_names import named_as_recorded
+    from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
 
     shapes = _shapes(first, runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
-    return named_as_recorded(module, runs[0].layout) if runs else module
+    return rename_as_recorded(module, runs[0].layout) if runs else module
 
 
 def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) -> tuple[Model, ...]:
@@ -221,14 +221,14 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
             f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
             f"state_dict"
         )
-    tensors = tensors_of(unwrapped(model)) if _is_module(model) else model
+    tensors = tensors_of(unwrap(model)) if _is_module(model) else model
     if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
     found, place = find_state_dict(name, tensors, expected)
     try:
         arrays, stored = as_arrays(name, found)
         arrays, changes = fit(name, arrays, stored, expected)
-        weights = flattened(name, arrays, expected)
+        weights = flatten_arrays(name, arrays, expected)
     except FedscopeError as error:
         reason = str(error).removeprefix(f"{name}: ")
         raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None
@@ -238,7 +238,7 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
 def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
     """A model that was read before, by the names of the expected one; as it is where these are not in it."""
     arrays = model.weights.arrays()
-    found = fit_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
+    found = match_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
     if not found.whole:
         return model
     named = {want: arrays[given] for want, given in found.names.items()} | found.supplied
@@ -404,14 +404,14 @@ def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[Mode
     return [model for some in each for model in some]
 
 
-def calibration_of(posed: ResolvedModels, source: Source, normalization: str) -> Samples | None:
+def calibration_of(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> Samples | None:
     """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
     if normalization != "re-estimate":
         return None
     return limit_samples(posed.dataset, replace(source, split="train"))
 
 
-def calibration_settings(posed: ResolvedModels, source: Source, normalization: str) -> dict[str, Any]:
+def calibration_settings(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> dict[str, Any]:
     """Describe the samples that statistics are re-estimated on, for a result's provenance."""
     samples = calibration_of(posed, source, normalization)
     if samples is None:

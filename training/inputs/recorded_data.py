@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.named_code import refuse_named_code
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError
-from ...checkpoints.recorder.kept_data import NAME, read_kept
+from ...checkpoints.recorder.stored_data import NAME, read_kept
 
 if TYPE_CHECKING:
     from ...checkpoints import Run
@@ -24,7 +24,7 @@ def is_recorded(run: Run) -> bool:
     return run.is_foreign and run.config is None
 
 
-def data_named(runs: Sequence[Run], source: Source) -> Any:
+def data_named(runs: Sequence[Run], source: EvaluationConfig) -> Any:
     """The data that were given, else those that a recorded run names without more; None of a run that was trained, or
     that says a sum of its arrays.
 
@@ -38,19 +38,19 @@ def data_named(runs: Sequence[Run], source: Source) -> Any:
     return source.data
 
 
-def refuse_changed_data(runs: Sequence[Run], source: Source) -> None:
+def refuse_changed_data(runs: Sequence[Run], source: EvaluationConfig) -> None:
     """Refuse the file that a recorded run names where it has changed; what is given with --data may be anything.
 
     Raises:
         FedscopeError: says how to measure on it all the same.
     """
     if source.data is None and runs and runs[0].is_foreign:
-        from ...checkpoints.recorder.named_data import refuse_changed
+        from ...checkpoints.recorder.inputs import refuse_changed
 
         refuse_changed(runs[0].path, runs[0].info.get("data", {}))
 
 
-def dataset_asked(runs: Sequence[Run], source: Source, task: Task) -> Dataset:
+def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> Dataset:
     """The data of --data, else those of the first run, in the scale that its models were trained in.
 
     Raises:
@@ -79,7 +79,7 @@ def dataset_asked(runs: Sequence[Run], source: Source, task: Task) -> Dataset:
     return _of_training(first, task, scale)
 
 
-def scale_of(runs: Sequence[Run], source: Source, data: Any) -> bool | None:
+def scale_of(runs: Sequence[Run], source: EvaluationConfig, data: Any) -> bool | None:
     """Decide whether samples are standardised: as was asked for, else as recorded runs say, else recorded runs' own
     data are not; None for what the name of the data means.
 
@@ -116,7 +116,7 @@ def scale_of(runs: Sequence[Run], source: Source, data: Any) -> bool | None:
     return False if isinstance(data, str) and data.partition(":")[0] in _OWN else None
 
 
-def refuse_unlike(runs: Sequence[Run], source: Source, dataset: Dataset) -> str:
+def refuse_unlike(runs: Sequence[Run], source: EvaluationConfig, dataset: Dataset) -> str:
     """Refuse data that are others than a run says.
 
     Returns:
@@ -148,7 +148,7 @@ def refuse_unlike(runs: Sequence[Run], source: Source, dataset: Dataset) -> str:
     return next(filter(None, unlike), "")
 
 
-def _partitions_unlike(run: Run, source: Source, dataset: Dataset, refuse_outside: Any) -> str:
+def _partitions_unlike(run: Run, source: EvaluationConfig, dataset: Dataset, refuse_outside: Any) -> str:
     """Check whether the labels of the samples that clients hold are those that the run has counted."""
     import numpy as np
 

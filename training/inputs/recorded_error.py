@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
-from ...checkpoints.runs.recorded_error import Outcome, far, keep_outcome, kept_outcomes, spoken
+from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
 from .behaviour import behaviour
 from .recorded_data import dataset_asked, refuse_unlike
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .. import Dataset
 
 #: outcomes of this process, for folders that cannot be written: by the run's folder and the outcome's key
-_SEEN: dict[tuple[str, str], Outcome] = {}
+_SEEN: dict[tuple[str, str], ErrorCheck] = {}
 #: losses differ where they do by this share, and by this much
 _SHARE, _LEAST = 0.02, 1e-3
 #: sizes of batches whose means a loop may have averaged
@@ -55,7 +55,7 @@ class RecordedNumbers:
 
 
 def compare_recorded(
-    runs: Sequence[Run], source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]
+    runs: Sequence[Run], source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]
 ) -> dict[str, Any]:
     """Make sure that recorded runs are measured on what their loops had.
 
@@ -110,7 +110,9 @@ def recorded_numbers(run: Run) -> Iterator[RecordedNumbers]:
                     yield RecordedNumbers(t, model, *values)
 
 
-def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Run], nn.Module]) -> Outcome | None:
+def _outcome(
+    run: Run, source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]
+) -> ErrorCheck | None:
     """Measured once, and kept in the run; None where nothing was recorded."""
     first = next(recorded_numbers(run), None)
     if first is None:
@@ -121,14 +123,14 @@ def _outcome(run: Run, source: Source, dataset: Dataset, module_of: Callable[[Ru
         return None
     key = _key(first, weights, module, dataset)
     place = str(real_path(run.path))
-    kept = kept_outcomes(run.path).get(key)
+    kept = stored_checks(run.path).get(key)
     outcome = kept or _SEEN.get((place, key))
     if outcome is None:
         outcome = _measured(run, source, dataset, module, first)
         if not outcome.differs and (note := _note(outcome)):
             warnings.warn(f"{run.path}: {note}", FedscopeWarning, stacklevel=2)
     if kept is None:
-        keep_outcome(run.path, key, outcome)
+        store_check(run.path, key, outcome)
     _SEEN[place, key] = outcome
     return outcome
 
@@ -167,7 +169,7 @@ class RecordedModels:
     run: Run
     module: nn.Module
     dataset: Dataset
-    source: Source
+    source: EvaluationConfig
     done: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
 
     @cached_property
@@ -247,11 +249,13 @@ class RecordedModels:
         return None
 
 
-def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, first: RecordedNumbers) -> Outcome:
+def _measured(
+    run: Run, source: EvaluationConfig, dataset: Dataset, module: nn.Module, first: RecordedNumbers
+) -> ErrorCheck:
     """One model on the whole test split, and what explains that its error is another."""
     measuring = RecordedModels(run, module, dataset, source)
     loss, error = measuring.of(first.round, first.model)
-    outcome = Outcome(
+    outcome = ErrorCheck(
         first.round,
         first.model,
         first.error,
@@ -269,11 +273,11 @@ def _measured(run: Run, source: Source, dataset: Dataset, module: nn.Module, fir
         other = dataset_asked([run], flipped, dataset.task)
         if bool(other.means) != bool(dataset.means):
             other_loss, found = RecordedModels(run, module, other, source).of(first.round, first.model)
-            fits = not far(first.error, found, outcome.samples)
+            fits = not errors_differ(first.error, found, outcome.samples)
             if fits and (outcome.differs or not _loss_is_far(first.loss, other_loss)):
                 how = "standardised by the training split" if other.means else "taken as they are"
                 give = "--standardise (standardise=True)" if other.means else "--no-standardise (standardise=False)"
-                has = spoken(found) if outcome.differs else f"a loss of {other_loss:.4g}"
+                has = format_error(found) if outcome.differs else f"a loss of {other_loss:.4g}"
                 return replace(outcome, hint=f"{how} it has {has}: give {give}")
     if not outcome.differs:
         return outcome
@@ -290,7 +294,7 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
     error = measuring.error(first.round, model)
     alike = [one for one in recorded_numbers(measuring.run) if one.model == model and math.isfinite(one.error)]
     percent = any(one.error > 1 for one in alike)  # the last rounds may well be below 1 %
-    if percent and not far(first.error / 100, error, samples):
+    if percent and not errors_differ(first.error / 100, error, samples):
         return "it was recorded in per cent; give a share, from 0 to 1", True
     picks = [first, *(alike[len(alike) // 2 :][:1] if len(alike) > 1 else [])]
 
@@ -313,7 +317,9 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
 
         def fits(one: RecordedNumbers) -> bool:
             away = abs(made(one) - one.error / whole)
-            return bool(away <= half or not far(one.error / whole, made(one), samples)) and math.isfinite(away)
+            return bool(away <= half or not errors_differ(one.error / whole, made(one), samples)) and math.isfinite(
+                away
+            )
 
         return fits
 
@@ -363,7 +369,7 @@ def _rounded(value: float, places: int) -> bool:
     return abs(value - round(value, places)) < 1e-9
 
 
-def _refusal(run: Run, outcome: Outcome) -> str:
+def _refusal(run: Run, outcome: ErrorCheck) -> str:
     """Both numbers, and the likely reasons."""
     reasons = outcome.hint
     if not reasons or reasons.startswith("it is"):
@@ -379,7 +385,7 @@ def _refusal(run: Run, outcome: Outcome) -> str:
     )
 
 
-def _note(outcome: Outcome) -> str:
+def _note(outcome: ErrorCheck) -> str:
     """Describe what is to be known of numbers that are right."""
     if outcome.explained:
         return f"{outcome.sentence()}: {outcome.explained}"

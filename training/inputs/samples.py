@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ...analysis.named_code import refuse_named_code
-from ...analysis.settings import Source
+from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import about_adapters
-from ...checkpoints.models.wrappers import unwrapped
+from ...checkpoints.models.wrappers import unwrap
 from .behaviour import behaviour
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NO_SHAPES: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 
-def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
+def refuse_nameless(runs: Sequence[Run], source: EvaluationConfig) -> None:
     """Say what a run of another program does not, and how it is said instead.
 
     Raises:
@@ -52,7 +52,7 @@ def refuse_nameless(runs: Sequence[Run], source: Source) -> None:
             )
 
 
-def model_named(run: Run, source: Source) -> Any:
+def model_named(run: Run, source: EvaluationConfig) -> Any:
     """The architecture that was given, else the one that a recorded run names; None where neither does.
 
     Raises:
@@ -64,7 +64,7 @@ def model_named(run: Run, source: Source) -> Any:
     return run.info.get("model")
 
 
-def asked_task(runs: Sequence[Run], source: Source) -> Task:
+def asked_task(runs: Sequence[Run], source: EvaluationConfig) -> Task:
     """Choose the task that is measured: --task, else what the first run has learnt, else what the data are for.
 
     Raises:
@@ -96,7 +96,7 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
     from ..models.custom import in_float32
 
     if not isinstance(model, str):
-        model = unwrapped(model)
+        model = unwrap(model)
         if not callable(getattr(model, "named_parameters", None)):
             raise FedscopeError(
                 f"model= was given as {type(model).__name__}, which does not say how a network computes; give the "
@@ -108,7 +108,7 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
     outputs = outputs_of(architecture, dataset, shapes)
     module = build_module(architecture, dataset.shape, outputs)
     architecture.refuse_samples(replace(dataset, classes=outputs))
-    return cast("nn.Module", unwrapped(module))
+    return cast("nn.Module", unwrap(module))
 
 
 def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
@@ -121,7 +121,7 @@ def name_of(given: Any) -> str | None:
     return given if given is None or isinstance(given, str) else type(given).__name__
 
 
-def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
+def dataset_of(runs: Sequence[Run], source: EvaluationConfig) -> Dataset:
     """The data of whole runs: those of --data, else those that the first one was trained on.
 
     Raises:
@@ -131,7 +131,7 @@ def dataset_of(runs: Sequence[Run], source: Source) -> Dataset:
     return _asked(runs, source)[0]
 
 
-def _asked(runs: Sequence[Run], source: Source) -> tuple[Dataset, dict[str, Any]]:
+def _asked(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Dataset, dict[str, Any]]:
     """The data of whole runs, and what a result's provenance says of how they were compared with recorded runs'."""
     refuse_nameless(runs, source)
     task = asked_task(runs, source)
@@ -142,20 +142,20 @@ def _asked(runs: Sequence[Run], source: Source) -> tuple[Dataset, dict[str, Any]
     return dataset, said
 
 
-def module_for(run: Run, source: Source, dataset: Dataset) -> nn.Module:
+def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Module:
     """A run's architecture: that of --model, else the one of its configuration; its parameters are not loaded.
 
     Raises:
         FedscopeError: the run's models do not fit it; the run names none.
     """
-    from ...evaluation.recorded_names import named_as_recorded
+    from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
-    module = named_as_recorded(given_module(model, dataset, shapes_of(run.layout)), run.layout)
+    module = rename_as_recorded(given_module(model, dataset, shapes_of(run.layout)), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:
@@ -168,7 +168,7 @@ def read_as(module: nn.Module, run: Run) -> None:
     run.layout = run.layout.as_in(Layout.of(module))
 
 
-def given_settings(runs: Sequence[Run], source: Source) -> dict[str, Any]:
+def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
     """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance."""
     from ...evaluation.standard_tasks import CLASSIFICATION
 
@@ -205,7 +205,7 @@ def is_own_model(model: Any) -> bool:
     return model is not None and (not isinstance(model, str) or ":" in model)
 
 
-def limit_samples(dataset: Dataset, source: Source) -> Samples:
+def limit_samples(dataset: Dataset, source: EvaluationConfig) -> Samples:
     """A split of the data, or the subset that --limit asks for."""
     samples = dataset.samples(cast(Any, source.split))
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
@@ -226,7 +226,7 @@ def global_training_data(
 def samples_of_clients(
     dataset: Dataset,
     partition: Partition | None,
-    source: Source,
+    source: EvaluationConfig,
     client_ids: npt.NDArray[np.int64] | None = None,
 ) -> tuple[Samples, bool]:
     """D of all clients or of these, or the test split, of --limit a part; and whether they are all of D."""
@@ -238,7 +238,7 @@ def samples_of_clients(
     return (samples if source.limit is None else samples.limit(source.limit, source.seed)), whole
 
 
-def common_samples(runs: Sequence[Run], dataset: Dataset, source: Source) -> Samples:
+def common_samples(runs: Sequence[Run], dataset: Dataset, source: EvaluationConfig) -> Samples:
     """Choose the samples that whole runs are measured on: the test split, or the training data D of all clients, of
     --limit a part.
 
@@ -272,7 +272,7 @@ def no_partition(run: Run, why: str) -> FedscopeError:
     return FedscopeError(f"{run.path} does not say which client holds which samples (no partition.h5), {why}")
 
 
-def refuse_without_partition(run: Run, source: Source) -> None:
+def refuse_without_partition(run: Run, source: EvaluationConfig) -> None:
     """D is the training data of the clients that the partition names; on test data a run can do without.
 
     Raises:

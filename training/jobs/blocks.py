@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...analysis.analysis import Question
-from ...analysis.execution import Report, Work, untold
+from ...analysis.analysis import PreparedAnalysis
+from ...analysis.execution import Execution, Report, untold
 from ...checkpoints import FedscopeError, WriterLock, write_durably
 from ...checkpoints.io.atomic import LOCK_NAME
-from ...checkpoints.io.own_files import own_folder, refuse_linked
+from ...checkpoints.io.safe_write import own_folder, refuse_linked
 from ...checkpoints.io.untrusted import read_json
 from ...results.base import versions
 from .environment import Environment
@@ -81,7 +81,7 @@ class PartBlock:
         status = do([*self.words, "--block", *place], self.log)
         return last_words(self.log, status) if status else None
 
-    def measure(self, question: Question[Any]) -> None:
+    def measure(self, question: PreparedAnalysis[Any]) -> None:
         """In the job's command: measure its points, and say that they are complete.
 
         Raises:
@@ -91,7 +91,7 @@ class PartBlock:
         refuse_linked(self.folder.parent, self.folder, own)
         own.mkdir(parents=True, exist_ok=True)
         with WriterLock(own):
-            question.parts[self.part].answer(Work(keep=self.points, block=(self.index, self.count)))
+            question.parts[self.part].answer(Execution(keep=self.points, block=(self.index, self.count)))
             with write_durably(own / _COMPLETE) as temporary:
                 temporary.write_text(json.dumps({"capability": Environment.here().capability}) + "\n", encoding="utf-8")
 
@@ -110,7 +110,7 @@ class Blocks:
     words: tuple[str, ...]
     directory: Path
 
-    def of(self, question: Question[Any], base: Path, part: int) -> list[PartBlock]:
+    def of(self, question: PreparedAnalysis[Any], base: Path, part: int) -> list[PartBlock]:
         """The blocks of a part. Where they lie depends on all that the numbers do, so that blocks of another question
         are never taken for this one's."""
         asked = []
@@ -121,7 +121,7 @@ class Blocks:
         folder = _jobs(base) / hashlib.sha256(text.encode()).hexdigest()[:12]
         return [PartBlock(folder, part, i, self.count, self.words, self.directory) for i in range(self.count)]
 
-    def measure(self, question: Question[Any], base: Path, parts: Sequence[int], progress: Progress) -> None:
+    def measure(self, question: PreparedAnalysis[Any], base: Path, parts: Sequence[int], progress: Progress) -> None:
         """Have jobs measure what is lacking of parts of a question.
 
         Raises:
@@ -148,18 +148,18 @@ class Blocks:
                 f"and the logs are in {blocks[0].folder}"
             )
 
-    def elsewhere(self, question: Question[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:
+    def elsewhere(self, question: PreparedAnalysis[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:
         """Settings with which a computation takes over from a part's blocks."""
-        from ...evaluation.resumable import Elsewhere
+        from ...evaluation.resumable import OtherStore
 
         own, blocks = Environment.here().capability, self.of(question, base.absolute(), part)
         there = [block for block in blocks if block.is_complete()]
-        stores = [Elsewhere(block.points, block.capability != own) for block in there]
+        stores = [OtherStore(block.points, block.capability != own) for block in there]
         mixed = {block.capability for block in there} | {own}
         about = {"capabilities": sorted(mixed)} if len(mixed) > 1 else {}
         return {**work, "elsewhere": stores, "about": about}
 
-    def forget(self, question: Question[Any], base: Path) -> None:
+    def forget(self, question: PreparedAnalysis[Any], base: Path) -> None:
         """Remove the blocks of a question whose answer is kept."""
         refuse_linked(_jobs(base))
         shutil.rmtree(self.of(question, base.absolute(), 0)[0].folder, ignore_errors=True)  # which follows no link

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.own_files import refuse_linked
+from ...checkpoints.io.safe_write import refuse_linked
 from .environment import Environment
 from .job import JobSpec, SentJob
 from .launchers import Launcher, UnknownError, known_launcher

@@ -14,7 +14,7 @@ from signal import SIGINT
 from typing import IO, Self, cast
 
 from ...checkpoints import FedscopeError, WriterLock, real_path, regular
-from ...checkpoints.io.own_files import append, refuse_strange
+from ...checkpoints.io.safe_write import append, refuse_strange
 
 #: a file at whose end a command's output is put, for sentences
 LOG = "the log of a command"

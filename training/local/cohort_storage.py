@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoints import Layout, ScratchRows, Weights, as_array
+from ...checkpoints import Layout, TemporaryMatrix, Weights, as_array
 
 #: bytes of a matrix [C, P] up to which it is held in memory: a fixed rule, never a measurement. The numbers do not
 #: depend on it. Twelve models of ResNet-18 are less, two hundred are 9 GB
@@ -33,7 +33,7 @@ class CohortStorage:
         """An empty matrix [count, size], to be filled row by row."""
         if self.folder is None or not put_aside(count, size, dtype):
             return np.empty((count, size), dtype)
-        return as_array(ScratchRows(self.folder, (count, size), dtype))
+        return as_array(TemporaryMatrix(self.folder, (count, size), dtype))
 
     def models(self, models: Iterable[Weights], count: int) -> Sequence[Weights]:
         """``count`` models as they come, to be asked for by their numbers."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from ...checkpoints.errors import listed
-from ...distributed.worker import Job
+from ...distributed.worker import MapJob
 from ...evaluation.compute import AHEAD, CPU, Compute, run_in_workers
 from ..profile import Profile, timed
 from .cohort_storage import MEMORY, CohortStorage
@@ -222,11 +222,11 @@ class Engine:
 
         yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers, ahead=self._ahead)
 
-    def _job(self, work: Any, tasks: Sequence[LocalTask], *, groups: bool = False) -> Job[Any, Any]:
+    def _job(self, work: Any, tasks: Sequence[LocalTask], *, groups: bool = False) -> MapJob[Any, Any]:
         """For a cluster, whose workers keep the data."""
         constants = [tasks[0].x, tasks[0].y, tasks[0].facts] if tasks else []
-        ahead = min(Job.ahead, self._ahead)
-        return Job(work, NewBench(self.module, self.compute.here, groups=groups), _describe_task, constants, ahead)
+        ahead = min(MapJob.ahead, self._ahead)
+        return MapJob(work, NewBench(self.module, self.compute.here, groups=groups), _describe_task, constants, ahead)
 
     def _alone(
         self, work: Callable[[LocalTask], Result], task: LocalTask, bench: TrainableModel, stop: Event

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, size_on_disk, spoken_size
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, format_size, size_on_disk
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
@@ -48,9 +48,9 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
     if not put_aside(count, layout.size, layout.dtype) or (needed := memory_of_step(server, layout, count)) <= HELD:
         return
     name, free = method_name(server), free_memory()
-    holds = f"--server {name} holds a layer of {whose} in memory, {spoken_size(needed)}"
+    holds = f"--server {name} holds a layer of {whose} in memory, {format_size(needed)}"
     if free is not None and needed > free:
-        raise FedscopeError(f"{holds}, but {spoken_size(free)} are free; free some, or give --server fma")
+        raise FedscopeError(f"{holds}, but {format_size(free)} are free; free some, or give --server fma")
     warnings.warn(holds, FedscopeWarning, stacklevel=2)
 
 
@@ -120,7 +120,7 @@ def refuse_small_disk(needed: int, out: Path) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise FedscopeError(
-            f"recording would take {spoken_size(needed)}, but {folder} has {spoken_size(free)} free; keep fewer "
+            f"recording would take {format_size(needed)}, but {folder} has {format_size(free)} free; keep fewer "
             "clients (--set record.clients=every:10 or sample:10), compress (--set record.compression=delta), or "
             f"--force, which also replaces a run in {out}"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
-from ...checkpoints.runs.identity import identities_upto
+from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
 from ..local.engine import Engine

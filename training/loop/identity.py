@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import Partition
-from ...checkpoints.runs.identity import derived_identity
+from ...checkpoints.rounds.run_identity import derive_identity
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
 from ..config.config import Config
@@ -26,7 +26,7 @@ def identity_of(info: Mapping[str, Any], config: Config, split: Partition, task:
         before: of a branch, what it branches from.
     """
     data = info["data"]
-    return derived_identity(
+    return derive_identity(
         {
             "config": config.tables(),
             "layout": info["layout"],

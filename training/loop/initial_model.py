@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expanded, real_path
+from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expand_home, real_path
 from ...checkpoints.errors import listed
 from ...checkpoints.models.expected import STATISTICS, ExpectedModel
 from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read_arrays
 from ...checkpoints.models.folders import parts_of
 from ...checkpoints.models.state_dicts import hint
 from ...checkpoints.runs.info import sha256_of
-from ...evaluation.copies import copied
+from ...evaluation.module_copy import copy_module
 from ..build import ModelInfo, initial_model
 from ..config.config import Config
 
@@ -45,7 +45,7 @@ def with_whole_path(config: Config) -> Config:
     if architecture.weights is None:
         return config
     file, key = file_and_key(architecture.weights)
-    path = real_path(expanded(file))
+    path = real_path(expand_home(file))
     whole = replace(architecture, weights=f"{path}:{key}" if key else str(path))
     return replace(config, model=replace(config.model, architecture=whole))
 
@@ -66,7 +66,7 @@ def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstMod
     if given is None:
         return FirstModel(initial_model(module))
     file, key = file_and_key(given)
-    path, place = real_path(expanded(file)), f"model.weights = {given!r}"
+    path, place = real_path(expand_home(file)), f"model.weights = {given!r}"
     if "@" in given and not path.exists():
         raise FedscopeError(f"{place} is not a file; write a run's model to one: fedscope export RUN@ROUND start.pt")
     expected = ExpectedModel.of(module)
@@ -75,7 +75,7 @@ def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstMod
     if fresh:
         notes.append(_about_head(arrays, facts))
     body = {name: array for name, array in arrays.items() if name not in fresh}
-    loaded = copied(module)
+    loaded = copy_module(module)
     for name, array in body.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FedscopeError(f"{place}: {name} is not finite; give another file")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...checkpoints import RoundRecord, RunWriter
-from ...checkpoints.rounds.sampled_clients import drawn
+from ...checkpoints.rounds.retention import draw_kept_clients
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ..config.config import Config
 from .state import Position
@@ -43,7 +43,7 @@ def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
     count = config.record.policies()[0].sampled
     if record.clients is None or not 0 < count < len(record.client_ids):
         return None
-    return drawn(len(record.client_ids), count, seed=config.data.seed, round=record.round)
+    return draw_kept_clients(len(record.client_ids), count, seed=config.data.seed, round=record.round)
 
 
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, real_path, write_durably
-from ...checkpoints.runs.identity import identities_upto
+from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of
 from ..config.config import Config
 from ..settings.registry import method_name

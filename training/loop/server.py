@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from torch import nn
 
-from ...checkpoints import Entry, FedscopeError, FedscopeWarning, Layout, Partition, Weights, on_disk
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, TensorEntry, Weights, as_disk_matrix
 from ...checkpoints.rounds.disk_matrix import NUMBERS
 from ...evaluation.compute import Compute
 from ...evaluation.evaluator import Evaluator
@@ -30,14 +30,14 @@ def step_server(server: ServerMethod, state: State, start: Weights, clients: Wei
     Raises:
         FedscopeError: as the server; a file that cannot be read.
     """
-    rows, size = on_disk(clients.parameters), start.layout.size
+    rows, size = as_disk_matrix(clients.parameters), start.layout.size
     if rows is None or server.reads != "columns":
         return server.step(state, start, clients, cohort)
     parameters = np.empty(size, start.layout.dtype)
     kept: dict[str, np.ndarray] = {}
     for where, values in rows.blocks(NUMBERS):
         width = where.stop - where.start
-        layout = Layout((Entry("columns", (width,), start.layout.dtype.name, "parameter"),))
+        layout = Layout((TensorEntry("columns", (width,), start.layout.dtype.name, "parameter"),))
         own = {name: value[where] if np.shape(value) == (size,) else value for name, value in state.items()}
         served = server.step(own, Weights(layout, start.parameters[where], {}), Weights(layout, values, {}), cohort)
         parameters[where] = served.parameters

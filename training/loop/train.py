@@ -63,7 +63,7 @@ def train(
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
         engine: ``ray``, ``ray:2`` or ``ray:ADDRESS``: clients are trained by the workers of a cluster, with the same
-            numbers; see :func:`fedscope.distributed.engines.cluster_named`.
+            numbers; see :func:`fedscope.distributed.engines.open_cluster`.
         task: what is learnt, where ``config.model`` does not say it, or names code of the user's own: a name, a
             :class:`fedscope.Task`, or a function ``loss(outputs, y) -> [n]``. The run keeps its name alone, so that
             resuming and analyses need it again.
@@ -150,9 +150,9 @@ def compute_of(config: Config, workers: int | None, engine: str | None) -> Compu
     where = Compute(config.run.device, config.run.precision, workers)
     if engine is None:
         return where
-    from ...distributed.engines import cluster_named
+    from ...distributed.engines import open_cluster
 
-    return replace(where, cluster=cluster_named(engine))
+    return replace(where, cluster=open_cluster(engine))
 
 
 def made_with(config: Config, compute: Compute) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
 from ...checkpoints.errors import listed
 from ...checkpoints.io.hdf5_validation import DamagedError
-from ...checkpoints.recorder.kept_data import KEPT, read_kept
-from ...checkpoints.rounds.metrics import Rows, read_rows
+from ...checkpoints.recorder.stored_data import KEPT, read_kept
+from ...checkpoints.rounds.metrics import MetricRows, read_rows
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ...checkpoints.rounds.verify import check_round
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
@@ -129,7 +129,7 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
         table = read_rows(run.path / "metrics.csv", run.identity)
     except FedscopeError as error:
         yield "metrics.csv", str(error)
-        table = Rows({}, {}, 0, False)
+        table = MetricRows({}, {}, 0, False)
     if table.summed and table.strange:
         which = "none of its rows was" if not table.own else f"{table.strange} of its rows were not"
         yield "metrics.csv", f"{which} written for this run; delete it: what it lacks is taken from the rounds"

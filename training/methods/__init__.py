@@ -1,5 +1,8 @@
 """Methods: clients, servers, averages over rounds, and what they share."""
 
+from typing import TYPE_CHECKING
+
 from ...moved import attributes_of
 
-__getattr__ = attributes_of(__name__, "base")
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = attributes_of(__name__, "base")

@@ -68,7 +68,7 @@ def in_float32(module: nn.Module, what: str) -> nn.Module:
     """
     import torch
 
-    from ...evaluation.copies import copied
+    from ...evaluation.module_copy import copy_module
 
     halves = {value.dtype for value in module.parameters()} & {torch.float16, torch.bfloat16}
     if not halves:
@@ -79,4 +79,4 @@ def in_float32(module: nn.Module, what: str) -> nn.Module:
         FedscopeWarning,
         stacklevel=2,
     )
-    return copied(module).float()
+    return copy_module(module).float()

@@ -1,5 +1,8 @@
 """Settings by name: the registry, dataclasses of hyper-parameters, values as text."""
 
+from typing import TYPE_CHECKING
+
 from ...moved import attributes_of
 
-__getattr__ = attributes_of(__name__, "settings")
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = attributes_of(__name__, "settings")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints import FedscopeError, real_path
-from ...checkpoints.io.own_files import open_own
+from ...checkpoints.io.safe_write import open_own
 from ..jobs.job import Do
 from ..jobs.launchers import Launcher
 from ..jobs.progress import Progress

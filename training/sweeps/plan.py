@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, reading, write_durably
+from ...checkpoints import FedscopeError, explain_read_errors, write_durably
 from ...checkpoints.io.untrusted import RESULT, read_json
 from ...results import plain
 from ...results.base import versions
@@ -225,7 +225,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
     path = folder / FILE
     if not path.is_file():
         raise FedscopeError(f"{folder} is not a sweep: it has no {FILE}; give the --out of fedscope sweep")
-    with reading(path, "the plan of a sweep"):
+    with explain_read_errors(path, "the plan of a sweep"):
         raw = read_json(path, "the plan of a sweep", "restore it from a copy", RESULT)
         if raw["format"] != FORMAT:
             raise FedscopeError(f"{path} is not the plan of a sweep; give the --out of fedscope sweep")

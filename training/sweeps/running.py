@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...checkpoints import FedscopeError, real_path
-from ...checkpoints.io.own_files import own_folder, refuse_strange
+from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ..jobs.progress import Progress
 from ..jobs.worker import LOG, Worker, last_words, wait_until_free
 from .plan import Plan

@@ -29,7 +29,7 @@ from .statistics import best_of as best_of_grid
 from .telling_apart import Placed, about_rows, place_runs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 #: whose test: that of the model that a user would deploy, of ``global`` or of ``averaged``, or of both side by side
 OF = ("deployed", "global", "averaged", "both")
@@ -214,16 +214,6 @@ class Comparison(TableResult):
     def is_drawable(self) -> bool:
         """True if the columns are numbers of a setting."""
         return len({place[0] for place in self.attrs.get("places", {}).values()}) > 1
-
-    def figure(self, width: float = 3.5, title: str | None = None) -> Figure:
-        """A row's number against the setting of the columns, with a band of one deviation over seeds.
-
-        Raises:
-            FedscopeError: columns that are no numbers.
-        """
-        from .figure import draw_table
-
-        return draw_table(self, width, title)
 
 
 def table(

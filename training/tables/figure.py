@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.spread import mean_bars
 from ...plotting.style import CHARACTER, literal, look_of, paper_style, shortened
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison
 
 
-def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
+def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
     """Mean and, as bars, deviation over seeds against the columns' setting; of several measures the first.
 
     Where the columns have a second setting, a row has a line for each of its values, dashed from the second on. The
@@ -67,7 +68,7 @@ def draw_table(table: Comparison, width: float = 3.5, title: str | None = None) 
                 label = shortened(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
                 axes.plot(x, mean, label=label, **look)
                 if not np.isnan(deviation).all():
-                    axes.errorbar(x, mean, deviation, fmt="none", ecolor=look["color"], elinewidth=0.8, capsize=1.5)
+                    mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)
                     seeds = max(seeds, *(len(cell.values) for _, cell in cells))
         log = ""
         if values[0] > 0 and values[-1] > 10 * values[0]:

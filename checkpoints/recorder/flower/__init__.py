@@ -1,5 +1,8 @@
 """Recording of Flower's simulations and deployments."""
 
+from typing import TYPE_CHECKING
+
 from ....moved import attributes_of
 
-__getattr__ = attributes_of(__name__, "recording")
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = attributes_of(__name__, "recording")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ...errors import FedscopeError, FedscopeWarning
 from ..recorder import Recorder
-from .client_mod import partition_mod as partition_mod
+from .replies import partition_mod as partition_mod
 from .strategies import MessageWatch, ResultWatch
 
 Strategy = TypeVar("Strategy")
@@ -93,7 +93,7 @@ def record(
 
 
 def _kind(strategy: Any) -> type[MessageWatch] | type[ResultWatch]:
-    """Of which interface a strategy is.
+    """Find the interface that a strategy has.
 
     Raises:
         FedscopeError: of neither; a class.

@@ -1,9 +1,10 @@
-"""What clients of Flower sent, read from its records without importing it and without copying."""
+"""Replies of Flower's clients: what a ClientApp adds to them, so that the server knows whose they are, and what they
+hold, read from its records without importing it and without copying."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +12,18 @@ import numpy as np
 
 from ...errors import FedscopeError
 from ...models.weights import BFLOAT16
-from .client_mod import PARTITION, RECORD
 
+#: under which name a reply says whose it is
+RECORD, PARTITION = "fedscope", "partition-id"
+#: the record of a reply of an older client that its metrics travel in, the only one that a strategy gets to see
+METRICS = "fitres.metrics"
 #: a model; arrays without names are called "0", "1" and so on, as Flower does
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sent.
+    """A client's reply.
 
     Attributes:
         node: Flower's number of the client, or its name.
@@ -34,8 +38,28 @@ class Reply:
     samples: float | None
 
 
+def partition_mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
+    """A mod for a ClientApp that says in each reply whose it is: ``ClientApp(mods=[fedscope.partition_mod])``.
+
+    Flower's node numbers are drawn anew in every run; partitions are not. :func:`~fedscope.record` takes what the mod
+    added off again, before the strategy sees the reply.
+    """
+    reply = call_next(message, context)
+    partition = context.node_config.get(PARTITION)
+    trains = message.metadata.message_type.partition(".")[0] == "train"
+    if not trains or not isinstance(partition, int) or not reply.has_content():
+        return reply
+    if METRICS in reply.content.config_records:
+        reply.content[METRICS][PARTITION] = partition
+    else:
+        from flwr.app import ConfigRecord  # type: ignore[import-not-found, unused-ignore]
+
+        reply.content[RECORD] = ConfigRecord({PARTITION: partition})
+    return reply
+
+
 def of_messages(messages: Sequence[Any], model_key: str, weight_key: str) -> list[Reply]:
-    """The replies among messages, without failures; takes off what ``partition_mod`` added.
+    """Read the replies among messages, without failures; takes off what ``partition_mod`` added.
 
     Raises:
         FedscopeError: a reply of which it is not clear which record is the model; bfloat16 without ml_dtypes.
@@ -56,7 +80,7 @@ def of_messages(messages: Sequence[Any], model_key: str, weight_key: str) -> lis
 
 
 def of_results(results: Sequence[tuple[Any, Any]]) -> list[Reply]:
-    """The same of the older interface's pairs of a client and a ``FitRes``."""
+    """Read the replies among the older interface's pairs of a client and a ``FitRes``."""
     owners = [result.metrics.pop(PARTITION, None) for _, result in results]
     return [
         Reply(client.cid, partition, tensors_of(result.parameters), float(result.num_examples))
@@ -65,12 +89,12 @@ def of_results(results: Sequence[tuple[Any, Any]]) -> list[Reply]:
 
 
 def arrays_of(record: Any) -> Arrays:
-    """A model in an ``ArrayRecord``."""
+    """Read the model in an ``ArrayRecord``."""
     return {name: _array(name, array) for name, array in record.items()}
 
 
 def tensors_of(parameters: Any) -> Arrays:
-    """A model in the older interface's ``Parameters``."""
+    """Return a model in the older interface's ``Parameters``."""
     return {str(i): _npy(tensor) for i, tensor in enumerate(parameters.tensors)}
 
 
@@ -88,7 +112,7 @@ def _array(name: str, array: Any) -> np.ndarray:
 
 
 def _npy(data: bytes) -> np.ndarray:
-    """A view of the array in the bytes of a ``.npy`` file."""
+    """Return a view of the array in the bytes of a ``.npy`` file."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

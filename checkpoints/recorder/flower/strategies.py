@@ -38,7 +38,7 @@ class MessageWatch(Watch):
             self.replace(start=started)
 
     def _setting(self, name: str, default: str) -> str:
-        """A setting of the strategy, or of the one that it wraps."""
+        """Return a setting of the strategy, or of the one that it wraps."""
         strategy = self.strategy
         while strategy is not None and not hasattr(strategy, name):
             strategy = getattr(strategy, "strategy", None)

@@ -65,7 +65,8 @@ class Watch:
         self._start = self._of_round(server_round, read)
 
     def replied(self, server_round: int, read: Callable[[], list[Reply]]) -> list[Reply] | None:
-        """What clients sent; to be called before it is aggregated, since some strategies empty the replies."""
+        """Read the clients' replies; to be called before they are aggregated, since some strategies empty the
+        replies."""
         return self._of_round(server_round, read)
 
     def aggregated(
@@ -101,7 +102,7 @@ class Watch:
         )
 
     def _given(self, model: Arrays) -> Any:
-        """A model as the recorder takes it: in order, if it has no names but those that Flower makes up."""
+        """Return a model as the recorder takes it: in order, if it has no names but those that Flower makes up."""
         typed = {name: self._typed(name, array) for name, array in model.items()}
         unnamed = self._named and list(typed) == [str(i) for i in range(len(typed))]
         return list(typed.values()) if unnamed else typed
@@ -118,7 +119,7 @@ class Watch:
             return array.astype(wanted)
 
     def _numbers(self, replies: Sequence[Reply]) -> list[int]:
-        """The clients' numbers in the run: all are partitions, or none is, as in the first round."""
+        """Return the clients' numbers in the run: all are partitions, or none is, as in the first round."""
         if self._by_partition is None:
             self._by_partition = all(reply.partition is not None for reply in replies)
             if not self._by_partition:
@@ -140,7 +141,7 @@ class Watch:
         return ids
 
     def _weights(self, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:
-        """What models weigh, as the recorder takes it."""
+        """Give the models' weights as the recorder takes them."""
         counts = [reply.samples for reply in replies if reply.samples is not None]
         if len(counts) < len(replies):
             self.tell(

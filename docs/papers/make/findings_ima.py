@@ -26,7 +26,7 @@ def _reading(results: Path, claim: str, run: str, name: str, round: int) -> Any:
 
 def locality(results: Path) -> tuple[str, str, str]:
     """The signed locality."""
-    from fedscope.decomposition.explanation.wording import shown
+    from fedscope.decomposition.explanation.wording import spell
 
     first, last, decayed = (
         _reading(results, "locality-adds", run, "locality", at) for run, at in ((SILO, 0), (SILO, -1), (DECAY, -1))
@@ -34,7 +34,7 @@ def locality(results: Path) -> tuple[str, str, str]:
     borne(first.low > 0 > last.high and decayed.high < 0, "locality is above 0 at first and below 0 at last")
     return (
         "Locality is the loss of the averaged weights minus that of the averaged outputs. In a cross-silo federation "
-        f"it is {shown(first)} in round {first.round} and {shown(last)} in round {last.round}, or {shown(decayed)} "
+        f"it is {spell(first)} in round {first.round} and {spell(last)} in round {last.round}, or {spell(decayed)} "
         "with a decaying rate.",
         "Below 0, the averaged model is better than the ensemble of its clients.",
         "The theorem bounds this difference by O(Δ²) and leaves its sign open. The paper reads it as a loss that is "
@@ -44,7 +44,7 @@ def locality(results: Path) -> tuple[str, str, str]:
 
 def bias(results: Path) -> tuple[str, str, str]:
     """Heterogeneous bias, and own data."""
-    from fedscope.decomposition.explanation.wording import shown
+    from fedscope.decomposition.explanation.wording import spell
 
     part, whole = (_reading(results, "greatest-part/late", SILO, name, -1) for name in ("heter_bias", "ensemble_loss"))
     own, others = (_reading(results, "own-data", SILO, f"client_{name}", -1) for name in ("train_bias", "heter_bias"))
@@ -54,11 +54,11 @@ def bias(results: Path) -> tuple[str, str, str]:
         "heterogeneous bias is nearly all of the ensemble's loss, and above that of clients that know nothing",
     )
     return (
-        f"In round {part.round}, heterogeneous bias is {shown(part)} of the ensemble's {whole.value:.3f}, or "
+        f"In round {part.round}, heterogeneous bias is {spell(part)} of the ensemble's {whole.value:.3f}, or "
         f"{100 * share:.1f} %, as the paper says of the rounds after the early ones.",
         f"But ten clients with uniform outputs would have {nothing:.3f} already. We took it for evidence before; it is "
         "none.",
-        f"Each client fits its own samples by then ({shown(own)}) and fails on the others' ({shown(others)}).",
+        f"Each client fits its own samples by then ({spell(own)}) and fails on the others' ({spell(others)}).",
     )
 
 
@@ -78,14 +78,14 @@ def three(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
     ten = next(one.sentence for one in statements if (one.claim, one.run) == ("better-than-clients", SILO))
     rounds_ = next(part for part in ten.split(". ") if part.startswith("Both are lower than every client's"))
 
-    def listed(numbers: list[Any], sign: int) -> str:
+    def list_words(numbers: list[Any], sign: int) -> str:
         return " and ".join(
             f"{100 * sign * one.value:.1f} points ({one.where.removeprefix('error, ')})" for one in numbers
         )
 
     return (
-        f"Across devices, the best of three clients has a lower test error than their mean by {listed(worse, -1)}. "
-        f"The mean is better by {listed(best, 1)}, and its loss is lower in both.",
+        f"Across devices, the best of three clients has a lower test error than their mean by {list_words(worse, -1)}. "
+        f"The mean is better by {list_words(best, 1)}, and its loss is lower in both.",
         "Across silos, the mean of all ten clients has lower test loss and error than each of them (intervals apart) "
         f"{rounds_.rpartition('apart, ')[2].rstrip('.')}.",
         f"The paper says that the mean of three is better on each of its planes; ours end at round {rounds[-1]} of its "
@@ -114,7 +114,7 @@ def basin(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
 def gain(results: Path) -> tuple[str, str, str]:
     """IMA's gain, and what exploration adds."""
     import fedscope
-    from fedscope.decomposition.explanation.wording import listed
+    from fedscope.decomposition.explanation.wording import list_words
 
     effect, *gains = methods.methods(results, ima_methods.METHODS)[0].numbers
     clear, under = [one.where for one in gains if one.low > 0], [one.where for one in gains if one.high < 0]
@@ -128,8 +128,8 @@ def gain(results: Path) -> tuple[str, str, str]:
     values = [100 * one.value for one in gains]
     return (
         f"On MNIST, IMA gains {points(effect)} over eight methods together, and {min(values):.1f} to "
-        f"{max(values):.1f} points with each. By itself the interval over seeds is above 0 for {listed(clear)} alone, "
-        "and below 0 for none.",
+        f"{max(values):.1f} points with each. By itself the interval over seeds is above 0 for {list_words(clear)} "
+        "alone, and below 0 for none.",
         f"The exponentially falling rate adds {points(plain)} to the average with the usual rate; the paper has "
         f"{theirs:.2f}.",
         "So what gains here is the average, and not the exploration.",

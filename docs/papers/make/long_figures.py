@@ -95,12 +95,21 @@ def lines(folders: Folders, place: str, name: str) -> tuple[int, Any] | None:
 
 
 def curves(folders: Folders) -> tuple[int, Any] | None:
-    """WIMA's Figure 1."""
+    """WIMA's Figure 1, the levels that are finished."""
     from fedscope import Curves
 
-    if (found := of_seed(folders, ["wima-a0"])) is None or not (found[1][0] / "fig1.curves.json").exists():
+    places = {"wima-a0": "alpha 0", "wima-a0.05": "alpha 0.05"}
+    seeds = {place: found for place in places if (found := of_seed(folders, [place])) is not None}
+    there = {
+        place: Curves.load(folder / "fig1")
+        for place, (_, (folder,)) in seeds.items()
+        if (folder / "fig1.curves.json").exists()
+    }
+    if not there:
         return None
-    return found[0], Curves.load(found[1][0] / "fig1").figure(width=7.0)
+    runs = tuple(replace(run, run=places[place]) for place, made in there.items() for run in made.runs)
+    made = next(iter(there.values()))
+    return seeds[next(iter(there))][0], replace(made, runs=runs, measures=("test_accuracy",)).figure(width=7.0)
 
 
 def windows(folders: Folders) -> tuple[int, Any] | None:

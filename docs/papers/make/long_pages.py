@@ -58,7 +58,8 @@ def groups(kept: Path, paper: str) -> list[Group]:
             said = (
                 f"Commit {identity.commit[:10]}, data {identity.data[:8]}, {identity.machine}"
                 + (f" ({processors})" if processors else "")
-                + f"; finished: {', '.join(sorted(folders))}; {hours:.1f} hours on one core in all."
+                + f"; finished: {', '.join(sorted(folders))}; {hours:.1f} hours on one core in all. The rules were "
+                "committed before these runs."
             )
             found.append(Group(said, folders, tested))
     return found

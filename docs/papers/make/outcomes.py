@@ -15,6 +15,8 @@ UNDECIDED, UNTESTED = "undecided", "not tested at this size"
 DECIDED = (REPRODUCED, CONTRADICTED, MIXED)
 #: chance with which a test must find an effect of the measured size, and the most seeds that are worth a number
 POWER, MOST = 0.8, 1000
+#: why an outcome is mixed that a bound turns
+TURNED = "it depends on a bound of ours"
 #: of a normal number, half its 95 % interval in deviations
 NORMAL = 1.96
 
@@ -203,7 +205,7 @@ def over_bound(words: str, nominal: float, bounds: Sequence[float], judge: Calla
     curve = tuple((f"{bound:g}", own.kind) for bound, own in found.items())
     own = replace(found[nominal], bound=words, curve=curve)
     if own.depends:
-        return replace(own, kind=MIXED, why=_joined("it depends on a bound of ours", own.why))
+        return replace(own, kind=MIXED, why=_joined(TURNED, own.why))
     return own
 
 

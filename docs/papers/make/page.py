@@ -12,7 +12,7 @@ from typing import Any
 
 import estimates
 from long_pages import Group, Settled, groups, settled
-from outcomes import Outcome
+from outcomes import TURNED, Outcome
 from paper import Figure, Left, Paper
 from verdicts import Number, said
 
@@ -167,9 +167,9 @@ def _claims(figure: Figure, claims: Sequence[Settled]) -> list[str]:
 
 def _judged(one: Outcome) -> str:
     """A claim: its outcome first, then its rule and what was measured."""
-    said = shown(one)
+    said, why = shown(one), one.why.removeprefix(TURNED).removeprefix("; ")
     ours = " Our claim, not the paper's." if one.ours else ""
-    parts = [f"**{one.claim}**{ours} *{said[0].upper()}{said[1:]}*{f': {one.why}' if one.why else ''}."]
+    parts = [f"**{one.claim}**{ours} *{said[0].upper()}{said[1:]}*{f': {why}' if why else ''}."]
     parts += [f"Rule: {one.rule}"] if one.rule else []
     if one.changed:
         parts[-1] += f" *Written or changed after its results were seen; before, {one.changed}.*"

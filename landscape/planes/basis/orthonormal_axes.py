@@ -185,7 +185,7 @@ def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: s
     ([1.0, 0.0, 0.0], [0.923, 0.077])
     """
     gram = np.zeros((len(rows), len(rows)))
-    for chunk in _centred(rows):
+    for chunk in _subtract_mean(rows):
         # not matmul, whose sums depend on its number of threads
         gram += np.einsum("ip,jp->ij", chunk, chunk)
     values, vectors = np.linalg.eigh(gram)
@@ -199,7 +199,9 @@ def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: s
             f"the {len(rows)} {what} lie on one line (the second component has {100 * values[1] / values[0]:.1g} % of "
             "the first one's variance), so they span no plane; draw the line with `fedscope line`"
         )
-    axes = [np.concatenate([np.einsum("i,ip->p", vectors[:, i], chunk) for chunk in _centred(rows)]) for i in (0, 1)]
+    axes = [
+        np.concatenate([np.einsum("i,ip->p", vectors[:, i], chunk) for chunk in _subtract_mean(rows)]) for i in (0, 1)
+    ]
     for i, axis in enumerate(axes):
         if i:
             axis -= dot(axis, axes[0]) * axes[0]
@@ -211,7 +213,7 @@ def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: s
     return Components(origin, axes[0], axes[1], (float(values[0]) / total, float(values[1]) / total))
 
 
-def _centred(rows: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+def _subtract_mean(rows: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     """The rows minus their mean, [C, CHUNK] at a time."""
     for start in range(0, len(rows[0]), CHUNK):
         chunk = np.stack([row[start : start + CHUNK] for row in rows]).astype(np.float64)

@@ -19,7 +19,7 @@ Place = tuple[float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class PlaneBasis:
     """A plane, and the models it was made from.
 
     Attributes:
@@ -43,7 +43,11 @@ class Span:
     about: dict[str, Any]
 
 
-def through_models(models: Sequence[Model]) -> Span:
+#: its name before, which stays for one version
+Span = PlaneBasis
+
+
+def through_models(models: Sequence[Model]) -> PlaneBasis:
     """The plane through three models, the first at the origin, the second on the a axis; see :class:`Basis`.
 
     Raises:
@@ -67,7 +71,7 @@ def through_models(models: Sequence[Model]) -> Span:
         again = basis()
         return [again.project(model.weights.parameters) for model in shown]
 
-    return Span(
+    return PlaneBasis(
         kind="models",
         members=(*((model, "anchor") for model in models), (mean_of(models), "mean")),
         bases=tuple(corners),
@@ -79,7 +83,7 @@ def through_models(models: Sequence[Model]) -> Span:
     )
 
 
-def near_clients(models: Sequence[Model]) -> Span:
+def near_clients(models: Sequence[Model]) -> PlaneBasis:
     """The plane through the mean of C models along their first two principal components.
 
     Of all planes it leaves the least of their squared distances from their mean unseen; the shares that the two axes
@@ -93,7 +97,7 @@ def near_clients(models: Sequence[Model]) -> Span:
     return _along_components(models, middle, "clients", members, "clients")
 
 
-def along_trajectory(models: Sequence[Model]) -> Span:
+def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
     """The plane through the last of several models of a run along the first two principal components of them all.
 
     Source: Li et al., NeurIPS 2018, section 7; here the coordinates are distances, and every model has its distance
@@ -106,7 +110,7 @@ def along_trajectory(models: Sequence[Model]) -> Span:
     return _along_components(models, models[-1], "trajectory", members, "models of the trajectory")
 
 
-def random_directions(model: Model, seed: int = 0) -> Span:
+def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
     """The plane through one model in two random Gaussian directions, both filter-normalised, and orthogonal.
 
     The second is made orthogonal to the first within each filter, so that both keep ‖d_f‖ = ‖w_f‖ and ⟨u, v⟩ is a sum
@@ -145,7 +149,7 @@ def random_directions(model: Model, seed: int = 0) -> Span:
     return _along(Axes(w.parameters, u, v), model, "random", ((model, "origin"),), about, reach=u_length)
 
 
-def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> Span:
+def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> PlaneBasis:
     """The plane of a kind: ``models``, ``clients``, ``trajectory``, or ``random`` from one model.
 
     Raises:
@@ -164,7 +168,7 @@ def mean_of(models: Sequence[Model]) -> Model:
 
 def _along_components(
     models: Sequence[Model], origin: Model, kind: str, members: tuple[tuple[Model, str], ...], what: str
-) -> Span:
+) -> PlaneBasis:
     if len(models) < 3:
         raise FedscopeError(f"a plane near {what} needs at least three models, but {len(models)} were given")
     same_layout(models)
@@ -182,9 +186,9 @@ def _along(
     members: tuple[tuple[Model, str], ...],
     about: dict[str, Any],
     reach: float | None = None,
-) -> Span:
+) -> PlaneBasis:
     directions = [Weights(origin.weights.layout, axis, {}) for axis in (axes.u_hat, axes.v_hat)]
-    return Span(
+    return PlaneBasis(
         kind=kind,
         members=members,
         bases=(origin.weights, *directions),

@@ -1,1 +1,1 @@
-"""What planes are drawn with: fills, colour scales, markers, a preview."""
+"""Parts of drawn planes: fills, colour scales, markers, a preview."""

@@ -1,29 +1,85 @@
-"""Colour scales of planes: the bands between levels, and colour bars. Drawing only."""
+"""Colours of the surfaces of planes: those that users choose, and the bands between levels with their colour bar."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Any, Literal
+from math import ceil, floor, isfinite, log10
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ....plotting import heatmaps as heat_maps
-from ....plotting.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, rounded, within
-from ....plotting.style import CHARACTER, SMALL, SURFACE, word_of
-from .colors import Colours
+from ....checkpoints import FedscopeError, nearest
+from ....plotting.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, round_edges, within
+from ....plotting.style import CHARACTER, SURFACE, word_of
 from .fill import quantity
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from ..result import Plane
 
+#: what colours, and heights of pages, follow: the logarithm of the excess over the least value, or the value
+SCALES = ("log", "linear")
+#: which panels of a figure share a colour scale: all, those of a row (a run, a set of samples), or none
+SHARED = ("figure", "row", "panel")
 #: inches that the label of a colour bar, of two lines, takes beside its numbers
 BAR_LABEL = 0.32
 #: the mean width of a letter of that label, in inches
 LETTER = 0.065
+
+
+@dataclass(frozen=True)
+class SurfaceColours:
+    """Colours of surfaces, as users choose them.
+
+    Attributes:
+        cmap: one of matplotlib's colour maps, ``viridis``, ``cividis``, ``magma``.
+        loss_limits: the ends of the loss's scale in nats; None: those of what is drawn.
+        error_limits: the same of the error, in per cent.
+        colour_scale: ``log``, by which bands grow with the distance to the least value, so that the floor of a valley
+            with high walls is seen; or ``linear``, by which all bands are alike, so that a ridge on top is seen. Pages
+            have it as the surface's height, too.
+
+    Raises:
+        FedscopeError: no such colour map or scale; limits that do not rise or are not finite.
+
+    Equal limits give equal scales in different figures. Values beyond them have the colour at that end, and the colour
+    bar an arrow there.
+
+    >>> SurfaceColours(loss_limits=(0.0, 2.0)).limits("loss")
+    (0.0, 2.0)
+    """
+
+    cmap: str = SURFACE
+    loss_limits: tuple[float, float] | None = None
+    error_limits: tuple[float, float] | None = None
+    colour_scale: str = SCALES[0]
+
+    def __post_init__(self) -> None:
+        if self.colour_scale not in SCALES:
+            raise FedscopeError(
+                f"--colour-scale {self.colour_scale} is no scale of colours"
+                f"{nearest(str(self.colour_scale), SCALES) or f'; give {SCALES[0]} or {SCALES[1]}'}"
+            )
+        for option, limits in (("--loss-limits", self.loss_limits), ("--error-limits", self.error_limits)):
+            if limits is not None and not _is_scale(*limits):
+                raise FedscopeError(
+                    f"{option} {limits[0]:g} {limits[1]:g} is no scale; give two numbers, the lower one first"
+                )
+        if self.cmap != SURFACE:
+            import matplotlib
+
+            if self.cmap not in matplotlib.colormaps:
+                hint = nearest(self.cmap, list(matplotlib.colormaps)) or "; viridis, cividis and magma are three"
+                raise FedscopeError(f"--cmap {self.cmap} is no colour map of matplotlib{hint}")
+
+    def limits(self, name: str) -> tuple[float, float] | None:
+        """The limits of ``loss`` or ``error``."""
+        return self.loss_limits if name == "loss" else self.error_limits
+
+
+def _is_scale(low: float, high: float) -> bool:
+    """Tell whether bands fit between two numbers: they rise, are finite, and are not the same but for rounding."""
+    return isfinite(high - low) and high - low > max(1e-9 * max(abs(low), abs(high)), 1e-300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +104,12 @@ class Scale:
 
     @property
     def kind(self) -> str:
-        """What a colour bar and an axis of heights say of the scale."""
+        """The scale in words, for a colour bar and an axis of heights."""
         return f"log scale above {self.base}" if self.base else "linear scale"
 
     @property
     def short_kind(self) -> str:
-        """The same where there is less room."""
+        """The scale in fewer words."""
         return f"log above {self.base.removeprefix('the ')}" if self.base else "linear"
 
     def label_within(self, height: float) -> str:
@@ -66,26 +122,32 @@ class Scale:
         ]
         return f"{self.label}\n{next((kind for kind in words if len(kind) * LETTER <= height), words[-1])}"
 
+    def numbers_within(self, height: float) -> tuple[list[float], list[str]]:
+        """The edges that are labelled on a colour bar so many inches high, and their labels."""
+        every = max(1, ceil(len(self.edges) / max(2.0, height / 0.17)))
+        at = [float(self.edges[i]) for i in space_evenly(len(self.edges), every)]
+        return at, distinct(at)
+
     def height(self, values: np.ndarray) -> np.ndarray:
-        """Where values lie between the edges, counted in edges; beyond them it goes on."""
+        """Place values between the edges, counted in edges; beyond them it goes on."""
         return depth(values, self.edges) if self.base else even_depth(values, self.edges)
 
     @property
     def extend(self) -> Literal["neither", "min", "max", "both"]:
-        """At which ends the colour bar has an arrow, in matplotlib's word."""
+        """The ends at which the colour bar has an arrow, in matplotlib's word."""
         if self.below:
             return "both" if self.above else "min"
         return "max" if self.above else "neither"
 
 
-def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None) -> Scale:
+def scale_of(planes: Iterable[Plane], name: str, colours: SurfaceColours | None = None) -> Scale:
     """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them, or
     evenly spaced where the user wants them so.
 
     Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
     :func:`levels`. Limits of the user's own are taken in place of both ends.
     """
-    colours = colours or Colours()
+    colours = colours or SurfaceColours()
     planes = list(planes)
     unit = 1.0 if name == "loss" else 100.0
     grid = np.concatenate([quantity(plane, name).ravel() for plane in planes])
@@ -100,7 +162,7 @@ def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None)
     limits, linear = colours.limits(name), colours.colour_scale == "linear"
     base = "" if linear else "the minimum" if limits is None else f"{limits[0]:g}"
     if limits is not None:
-        edges = evenly_within(*limits, step=step) if linear else rounded(within(*limits, step=step), last=True)
+        edges = evenly_within(*limits, step=step) if linear else round_edges(within(*limits, step=step), last=True)
         below, above = bool((grid < limits[0]).any()), bool((grid > limits[1]).any())
         return Scale(edges, above, label, below, colours.cmap, base)
     if not grid.size:
@@ -110,21 +172,14 @@ def scale_of(planes: Iterable[Plane], name: str, colours: Colours | None = None)
         edges, above = even_levels(grid, least, step=step)
         return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap)
     edges, above = levels(grid, least, fewest=FEWEST if name == "loss" else 3, step=step)
-    edges = rounded(edges)
+    edges = round_edges(edges)
     return Scale(edges, above and bool((grid > edges[-1]).any()), label, cmap=colours.cmap, base=base)
 
 
-def bar_labels(scale: Scale, height: float) -> tuple[list[float], list[str]]:
-    """Which edges are labelled on a colour bar so many inches high, and with what."""
-    every = max(1, ceil(len(scale.edges) / max(2.0, height / 0.17)))
-    at = [float(scale.edges[i]) for i in spaced(len(scale.edges), every)]
-    return at, distinct(at)
-
-
-def spaced(count: int, every: int) -> list[int]:
+def space_evenly(count: int, every: int) -> list[int]:
     """Places from the first to the last of some, evenly and not closer than every so many.
 
-    >>> spaced(10, 3), spaced(14, 3), spaced(2, 5)
+    >>> space_evenly(10, 3), space_evenly(14, 3), space_evenly(2, 5)
     ([0, 3, 6, 9], [0, 3, 6, 10, 13], [0, 1])
     """
     return [round(at) for at in np.linspace(0, count - 1, max(2, 1 + (count - 1) // every))]
@@ -132,16 +187,7 @@ def spaced(count: int, every: int) -> list[int]:
 
 def bar_room(scales: Iterable[Scale], height: float) -> float:
     """Inches that a colour bar's labels and its own label need at its right."""
-    return 0.07 + BAR_LABEL + CHARACTER * max(len(text) for scale in scales for text in bar_labels(scale, height)[1])
-
-
-def colour_bar(axes: Axes, mappable: Any, scale: Scale, *, height: float, labelled: bool = True) -> None:
-    """The colour bar in ``axes``, labelled in the quantity's own units; ``height`` in inches sets how many labels."""
-    bar = heat_maps.colour_bar(axes, mappable, scale.label_within(height) if labelled else "", extend=scale.extend)
-    at, texts = bar_labels(scale, height)
-    bar.set_ticks(at, labels=texts, minor=False)
-    bar.ax.minorticks_off()
-    bar.ax.tick_params(length=1.5, labelsize=SMALL)
+    return 0.07 + BAR_LABEL + CHARACTER * max(len(text) for scale in scales for text in scale.numbers_within(height)[1])
 
 
 def distinct(values: Sequence[float]) -> list[str]:

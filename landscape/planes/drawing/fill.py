@@ -1,4 +1,4 @@
-"""What all figures of a plane share: fill, axes and caption. Drawing only."""
+"""Common parts of all figures of a plane: fill, axes and caption. Drawing only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....plotting.style import CHARACTER, accepted, measured_on, shortened, statistics_of, word_of
+from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shortened, word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,19 +27,19 @@ def quantity(plane: Plane, name: str) -> np.ndarray:
 
 
 def quantities(planes: Iterable[Plane]) -> list[str]:
-    """What there is to draw: the loss, and the error where any plane has one."""
+    """List the quantities to draw: the loss, and the error where any plane has one."""
     surfaces = [(plane.loss, plane.error) for plane in planes]
     lacking = all(np.isnan(error).all() and np.isfinite(loss).any() for loss, error in surfaces)
     return ["loss"] if lacking else ["loss", "error"]
 
 
 def is_metric(plane: Plane) -> bool:
-    """Whether coordinates are L2 distances, and not lengths of directions that another program chose."""
+    """Tell whether coordinates are L2 distances, and not lengths of directions that another program chose."""
     return str(plane.attrs.get("units", "L2 distance")) == "L2 distance"
 
 
 def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
-    """What stands at the a and the b axis, the longest words first, with the share that a principal component shows."""
+    """List labels of the a and the b axis, the longest words first, with the share that a principal component shows."""
     if not is_metric(plane):
         first, second = ([f"{name} ({word_of(plane.attrs, 'units')})", name] for name in "xy")
         return first, second
@@ -109,7 +109,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         parts.append(_data_words(planes))
     elif "file" in first.attrs:
         parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
-    told = list(dict.fromkeys(statistics_of(plane.attrs, plane.normalization_policy) for plane in planes))
+    told = list(dict.fromkeys(describe_statistics(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
         told = ["normalization statistics of one model a plane"]
     parts += [words for words in told if words]
@@ -141,13 +141,13 @@ def _data_words(planes: Sequence[Plane]) -> str:
     if len(sizes) == len(planes) and len({plane.attrs["client"] for plane in planes}) > 1:
         least, most = f"{min(sizes):,}", f"{max(sizes):,}"
         each = least if least == most else f"{least} to {most}"
-        name = measured_on(planes[0].attrs).rpartition(", ")[0]
-        return f"{name}, each client's own {each} samples{accepted(planes[0].attrs)}"
-    return " and ".join(dict.fromkeys(measured_on(plane.attrs) for plane in planes if "data" in plane.attrs))
+        name = describe_data(planes[0].attrs).rpartition(", ")[0]
+        return f"{name}, each client's own {each} samples{describe_accepted(planes[0].attrs)}"
+    return " and ".join(dict.fromkeys(describe_data(plane.attrs) for plane in planes if "data" in plane.attrs))
 
 
 def _axes_words(planes: Sequence[Plane]) -> list[str]:
-    """What the axes are, where they are components, and how much of the models' differences they show."""
+    """Describe axes that are components, with the share of the models' differences that they show."""
     shown = [100 * sum(plane.attrs["explained"]) for plane in planes if plane.attrs.get("explained")]
     if not shown:
         return []

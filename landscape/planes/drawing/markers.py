@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....plotting.layout import LINE, Sheet
+from ....plotting.layout import LINE, FigureLayout
 from ....plotting.style import CHARACTER, COLOURS, GREY, MARKERS, SMALL, shortened
 from ..basins import Basin, basin_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ....plotting.layout import Sheet
+    from ....plotting.layout import FigureLayout
     from ..result import Plane, PlaneModel
 
 #: Colours that stand out from the surface's.
@@ -57,7 +57,7 @@ def looks(plane: Plane) -> list[tuple[PlaneModel, dict[str, Any]]]:
 
 
 def is_owner(plane: Plane, model: PlaneModel) -> bool:
-    """Whether the surface is measured on this client's own data.
+    """Tell whether the surface is measured on this client's own data.
 
     Where ``attrs`` name the run whose client it is (``data_run``), the client of that number in another run is not.
     """
@@ -72,18 +72,18 @@ def _dot(colour: str, *, hollow: bool) -> dict[str, Any]:
 
 
 def is_path(plane: Plane) -> bool:
-    """Whether there are so many shown models that they are drawn as one path."""
+    """Tell whether there are so many shown models that they are drawn as one path."""
     return len(plane.shown) + bool(plane.path) > len(MARKERS)
 
 
 def paths(plane: Plane) -> list[tuple[tuple[PlaneModel, ...], str]]:
-    """What is drawn as a line with dots, each in its colour: a trajectory, many shown models."""
+    """List the lines with dots, each with its colour: a trajectory, many shown models."""
     lines = [models for models in (plane.path, plane.shown if is_path(plane) else ()) if models]
     return list(zip(lines, SHOWN, strict=False))
 
 
 def told_apart(plane: Plane) -> bool:
-    """Whether the anchors have a number and a row each: three models, but not a round's clients."""
+    """Tell whether the anchors have a number and a row each: three models, but not a round's clients."""
     return 0 < len(plane.anchors) <= 3 and plane.span != "clients"
 
 
@@ -113,7 +113,7 @@ def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
 
 
 def mark_minimum(axes: Axes, basin: Basin | None) -> None:
-    """Where the surface is lowest, below the models' markers."""
+    """Mark the lowest point of the surface, below the models' markers."""
     from matplotlib.patheffects import withStroke
 
     if basin is not None:
@@ -142,7 +142,7 @@ class Row:
     measured: bool = True
 
     def numbers(self) -> tuple[str, str, str]:
-        """As they are printed."""
+        """The numbers as they are printed."""
         if not self.measured:
             return "", "", ""
         off = "0" if self.on_plane and self.off_plane <= 1e-3 else f"{self.off_plane:.2g}"
@@ -200,7 +200,7 @@ def table_height(rows: Sequence[Row]) -> float:
     return LINE * (len(rows) + any(row.measured for row in rows))
 
 
-def draw_table(sheet: Sheet, top: float, rows: Sequence[Row]) -> None:
+def draw_table(sheet: FigureLayout, top: float, rows: Sequence[Row]) -> None:
     """The models' own losses, errors and distances from the plane, measured exactly."""
     right = min(sheet.width - 0.12, 4.6)
     ends = (right - 1.12, right - 0.58, right)
@@ -212,14 +212,14 @@ def draw_table(sheet: Sheet, top: float, rows: Sequence[Row]) -> None:
     characters = int((ends[0] - 0.42 - 0.46) / CHARACTER)
     for i, row in enumerate(rows, start=int(headed)):
         middle = top + (i + 0.5) * LINE
-        sheet.key(0.28, middle, {**row.look, "markersize": 0.8 * row.look["markersize"]})
+        sheet.symbol(0.28, middle, {**row.look, "markersize": 0.8 * row.look["markersize"]})
         sheet.text(0.42, middle, shortened(row.label, characters), fontsize=SMALL)
         for end, words in zip(ends, row.numbers(), strict=True):
             sheet.text(end, middle, words, **style)
 
 
 def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
-    """What the markers of panels mean, a line each.
+    """Explain the markers of panels, a line each.
 
     A model shown is told with its loss and distance, unless they are others on other panels.
     """

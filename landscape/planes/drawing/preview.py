@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ....checkpoints import FedscopeError, FedscopeWarning
 from ....checkpoints.errors import DiskFullError
-from ....checkpoints.io.own_files import refuse_strange
+from ....checkpoints.io.safe_write import refuse_strange
 
 if TYPE_CHECKING:
     from ..result import Plane
@@ -67,7 +67,7 @@ class Preview:
 
 
 @contextmanager
-def previewed(base: Path | None) -> Iterator[Preview | None]:
+def preview_of(base: Path | None) -> Iterator[Preview | None]:
     """A preview beside ``base`` that goes once what is within has succeeded; None where there is no base."""
     if base is None:
         yield None

@@ -65,7 +65,8 @@ class Refined:
 
 
 def budget(shape: tuple[int, int], share: float = 0.15) -> int:
-    """How many points of a grid are computed at most: ``share`` of them, or all where that leaves too few to go by.
+    """Count the points of a grid that are computed at most: ``share`` of them, or all where that leaves too few to go
+    by.
 
     >>> budget((51, 51)), budget((9, 9)), budget((2, 900))
     (390, 81, 1800)
@@ -76,7 +77,7 @@ def budget(shape: tuple[int, int], share: float = 0.15) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Base:
+class RoughSurface:
     """A surface near the one that is wanted, known everywhere: [b, a] each; of the error NaN where there is none."""
 
     loss: np.ndarray
@@ -90,7 +91,7 @@ def refine(
     share: float = 0.15,
     tolerance: float = 0.005,
     seed: int = 0,
-    base: Base | None = None,
+    base: RoughSurface | None = None,
 ) -> Refined:
     """The surface on an evenly spaced grid [b, a], from at most :func:`budget` of its points.
 
@@ -143,25 +144,25 @@ def refine(
     side = min(START if base is None else BASE_START, isqrt(most // 2))
     fitted[np.ix_(*(np.round(np.linspace(0, count - 1, side)).astype(int) for count in shape))] = True
     if base is None:
-        held = _scattered(fitted, min(64, max(16, most // 8)), seed)
+        held = _scatter(fitted, min(64, max(16, most // 8)), seed)
         least, ends = max(STEP, most // 10), ENDS  # so that the last step, too, checks enough
     else:
-        held = np.union1d(_scattered(fitted, 16, seed), _lowest(base.loss, fitted, BASE_LOWEST, seed))
+        held = np.union1d(_scatter(fitted, 16, seed), _lowest(base.loss, fitted, BASE_LOWEST, seed))
         least, ends = BASE_STEP, BASE_ENDS
     ask(np.concatenate([np.flatnonzero(fitted), held]))
     while True:
-        smooth, doubt = _interpolated(loss, fitted & np.isfinite(loss), tolerance, seed, base)
+        smooth, doubt = _interpolate(loss, fitted & np.isfinite(loss), tolerance, seed, base)
         left = most - int(measured.sum())
         count = left if left < 2 * least else min(max(least, int(fitted.sum()) // 4), left - least)
         step = _hardest(loss, measured, fitted, doubt, count)
         ask(step)
-        found = _checked(loss, error, measured, fitted, smooth, tolerance, base)
+        found = _check(loss, error, measured, fitted, smooth, tolerance, base)
         if measured.sum() >= most or (found.beyond <= ends and not found.unknown):
             return found
         fitted.flat[step] = True
 
 
-def _scattered(taken: np.ndarray, count: int, seed: int) -> np.ndarray:
+def _scatter(taken: np.ndarray, count: int, seed: int) -> np.ndarray:
     """A random point that is not taken in each of about ``count`` equal blocks."""
     draw = np.random.default_rng(seed)
     down = min(count, max(1, round(np.sqrt(count * taken.shape[0] / taken.shape[1]))))
@@ -181,10 +182,11 @@ def _places(shape: tuple[int, ...]) -> np.ndarray:
     return np.stack(np.meshgrid(*(np.linspace(0, 1, count) for count in shape), indexing="ij"), axis=-1)
 
 
-def _interpolated(
-    loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int, base: Base | None
+def _interpolate(
+    loss: np.ndarray, used: np.ndarray, tolerance: float, seed: int, base: RoughSurface | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of every point the loss, NaN if those used do not tell it, and what cross-validation misses around it.
+    """Interpolate the loss at every point, NaN where those used do not tell it, with the cross-validation error around
+    it.
 
     The latter over what is tolerated where it misses.
     """
@@ -242,14 +244,14 @@ def _hardest(loss: np.ndarray, measured: np.ndarray, fitted: np.ndarray, doubt: 
     return np.array(chosen, dtype=np.int64)
 
 
-def _checked(
+def _check(
     loss: np.ndarray,
     error: np.ndarray,
     measured: np.ndarray,
     fitted: np.ndarray,
     smooth: np.ndarray,
     tolerance: float,
-    base: Base | None,
+    base: RoughSurface | None,
 ) -> Refined:
     """The surface, and how far it is off at measured points that were not fitted."""
     finite = np.isfinite(loss)
@@ -285,7 +287,7 @@ def _checked(
 
 @dataclass(frozen=True, eq=False)
 class Tolerances:
-    """What is tolerated on a surface whose finite losses are ``known`` [n], as far as one knows.
+    """Tolerated errors on a surface whose finite losses are ``known`` [n], as far as one knows.
 
     Attributes:
         share: t, of the range.
@@ -319,7 +321,7 @@ class Tolerances:
         return tolerated
 
     def bands(self, loss: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """How many bands of the colour scale lie between two losses; all above the last edge look alike."""
+        """Count the bands of the colour scale that lie between two losses; all above the last edge look alike."""
         first, second = (depth(np.clip(values, self.edges[0], self.edges[-1]), self.edges) for values in (loss, other))
         between: np.ndarray = np.abs(first - second)
         return between

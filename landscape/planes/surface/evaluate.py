@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -17,9 +17,9 @@ from ....evaluation.first_layer_groups import Spanning, replaceable_layer
 from ....evaluation.model_replica import Replica
 from ....evaluation.normalization import Normalization, Points
 from ....evaluation.resumable import (
-    Elsewhere,
+    OtherStore,
     Progress,
-    Visits,
+    ResumableEvaluation,
     fingerprint,
     precision_errors,
     provenance_of,
@@ -27,7 +27,7 @@ from ....evaluation.resumable import (
 )
 from ....evaluation.samples import Samples
 from ....evaluation.validation import fits_module, same_layout
-from ..basis.plane_bases import Span, through_models
+from ..basis.plane_bases import PlaneBasis, through_models
 from ..result import Plane, PlaneModel
 from .grids import (
     FEWEST_POINTS,
@@ -36,8 +36,9 @@ from .grids import (
     UPPER,
     Fewer,
     Range,
+    Surface,
     all_points,
-    expected,
+    expected_visits,
     finest,
     grid_of,
     surfaces_of,
@@ -48,7 +49,7 @@ SoFar = Callable[[], Plane | None]
 
 
 class Options(TypedDict, total=False):
-    """How a plane is measured.
+    """Settings of the measurement of a plane.
 
     Attributes:
         grid: points a side, or (points along a, points along b); default 51.
@@ -81,7 +82,7 @@ class Options(TypedDict, total=False):
     preview: Callable[[SoFar], None] | None
     partial: Path | None
     block: tuple[int, int] | None
-    elsewhere: Sequence[Elsewhere]
+    elsewhere: Sequence[OtherStore]
 
 
 def plane(
@@ -113,7 +114,7 @@ def plane(
 def survey(
     module: nn.Module,
     samples: Sequence[Samples],
-    span: Span,
+    span: PlaneBasis,
     *,
     shown: Sequence[Model] = (),
     provenance: Sequence[Mapping[str, Any]] | None = None,
@@ -140,33 +141,152 @@ def survey(
         FedscopeError: different layouts, models that do not fit the module, a grid of less than 2 x 2, an empty range,
             a negative margin.
     """
-    exact = [*span.members, *((model, "shown") for model in shown)]
-    models = [model for model, _ in exact]
-    same_layout(models)
-    evaluator = Evaluator(module, samples, compute=options.get("compute", CPU))
-    fits_module(evaluator.layout, models)
-    places = span.places(models)
-    a, b = grid_of(places, span.reach, options)
-    normalization = _normalization(module, evaluator, span, options)
-    kept_from = str(span.about.get("origin", span.members[0][0].label)) if span.kind != "clients" else "their mean"
-    statistics = normalization.provenance(kept_from)
-    points = Points(span.bases, lambda i: span.coefficients(float(a[i % len(a)]), float(b[i // len(a)])), normalization)
+    evaluation = PlaneEvaluation(module, samples, span, shown, options)
+    return evaluation.measure(provenance or [{} for _ in samples])
 
-    layer = replaceable_layer(evaluator, module, span.bases)
-    # the models under the policy, then with their own statistics where those are others, then the grid's points
-    first = len(exact) * (1 if normalization.leaves_own else 2)
 
-    def form(i: int, replica: Replica) -> None:
-        if i < len(exact):
-            points.load(models[i].weights, replica)
-        elif i < first:
-            own = models[i - len(exact)].weights
+class PlaneEvaluation:
+    """A plane that is measured on one or several data sets, from its models to a result for each set.
+
+    Its visits, each one model on all sets, are in this order: the models under the surface's policy, again with their
+    own statistics where those are others, the grid's points, and these on a part of the samples where two levels are
+    measured.
+
+    Attributes:
+        exact: the models besides the grid, with their roles.
+        first: the visit of the grid's first point.
+        size: how many points the grid has; shape: along b and a.
+        rough: measures the part of the samples; None where there is one level.
+
+    Raises:
+        FedscopeError: as :func:`survey`.
+    """
+
+    def __init__(
+        self, module: nn.Module, samples: Sequence[Samples], span: PlaneBasis, shown: Sequence[Model], options: Options
+    ) -> None:
+        self.module, self.span, self.options = module, span, options
+        self.exact = [*span.members, *((model, "shown") for model in shown)]
+        self.models = [model for model, _ in self.exact]
+        same_layout(self.models)
+        self.evaluator = Evaluator(module, samples, compute=options.get("compute", CPU))
+        fits_module(self.evaluator.layout, self.models)
+        self.places = span.places(self.models)
+        self.a, self.b = grid_of(self.places, span.reach, options)
+        self.normalization = _normalization(module, self.evaluator, span, options)
+        # nothing that this holds refers to it, so that its models go with it and wait for no collection of cycles
+        self.points = Points(span.bases, partial(_coefficients, span, self.a, self.b), self.normalization)
+        self.layer = replaceable_layer(self.evaluator, module, span.bases)
+        self.first = len(self.exact) * (1 if self.normalization.leaves_own else 2)
+        self.shape = len(self.b), len(self.a)
+        self.size = len(self.a) * len(self.b)
+        self.rough = _fewer(module, self.evaluator, options.get("adaptive"), self.shape)
+        self._spannings: dict[Evaluator, Spanning | None] = {}
+
+    def measure(self, provenance: Sequence[Mapping[str, Any]]) -> list[Plane]:
+        """Measure, and return a result for each data set; none of a block."""
+        visits, block = self._visits(), self.options.get("block")
+        if block is not None:
+            every = all_points(self.first, self.shape)
+            visits.measure(every[block[0] :: block[1]], partial(self._spanning, self.evaluator))
+            return []
+        visits.take(self.options.get("elsewhere", ()))
+        return self._results(visits, self._surfaces(visits), provenance)
+
+    def form(self, i: int, replica: Replica) -> None:
+        """Load the model of a visit into a replica."""
+        if i < len(self.exact):
+            self.points.load(self.models[i].weights, replica)
+        elif i < self.first:
+            own = self.models[i - len(self.exact)].weights
             replica.load(own.parameters, own.buffers)
         else:
-            points.form((i - first) % size, replica)
+            self.points.interpolate_into((i - self.first) % self.size, replica)
 
-    def told(visits: Visits, s: int) -> tuple[PlaneModel, ...]:
-        alike, own = slice(len(exact)), slice(first - len(exact), first)
+    def _visits(self) -> ResumableEvaluation:
+        options, block = self.options, self.options.get("block")
+        count = self.first + self.size * (1 if self.rough is None else 2)
+        if block is not None:
+            awaited: float = len(range(block[0], count, block[1]))
+        else:
+            sets, fewer = len(self.evaluator.parts), self.rough is not None
+            awaited = self.first + expected_visits(self.shape, options.get("adaptive"), sets, fewer=fewer)
+        return ResumableEvaluation(
+            self.evaluator,
+            self.form,
+            count,
+            progress=options.get("progress"),
+            partial=options.get("partial"),
+            fingerprint=self._fingerprint(),
+            expected=awaited,
+            costs=np.repeat([1.0, 1 / PART], [self.first + self.size, count - self.first - self.size]),
+            watch=self._watch if options.get("preview") is not None else None,
+        )
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """The fingerprint of all that finished points depend on."""
+        return fingerprint(
+            "plane",
+            self.module,
+            self.evaluator,
+            [model.weights for model in self.models],
+            span=[self.span.kind, self.span.about],
+            a=self.a.tolist(),
+            b=self.b.tolist(),
+            **statistics_identity(self.normalization),
+            combined=self.layer.layer if self.layer is not None else None,
+            **({} if self.normalization.leaves_own else {"models_first": self.first}),
+        )
+
+    def _spanning(self, of: Evaluator) -> Spanning | None:
+        """The combination of first layers by an evaluator; None where there can be none."""
+        if self.layer is None:
+            return None
+        if of not in self._spannings:
+            points, first, size = self.points, self.first, self.size
+            self._spannings[of] = Spanning(
+                of,
+                self.module,
+                self.layer,
+                self.span.bases,
+                lambda i: points.coefficients((i - first) % size),
+                lambda i: i >= first,
+            )
+        return self._spannings[of]
+
+    def _surfaces(self, visits: ResumableEvaluation) -> list[Surface]:
+        """Measure the models and the grid; a surface for each data set."""
+        fewer = None
+        if self.rough is not None:
+            fewer = Fewer(self.rough, self.first + self.size, partial(self._spanning, self.rough))
+        share, combined = self.options.get("adaptive"), partial(self._spanning, self.evaluator)
+        return surfaces_of(visits, self.first, self.a, self.b, share, combined, fewer)
+
+    def _results(
+        self, visits: ResumableEvaluation, surfaces: Sequence[Surface], provenance: Sequence[Mapping[str, Any]]
+    ) -> list[Plane]:
+        precise = precision_errors(self.module, self.evaluator, self.form, visits.loss[:, : len(self.exact)])
+        made_from = [model for model, role in self.exact if role != "mean"]
+        planes = []
+        for s, (part, surface) in enumerate(zip(self.evaluator.parts, surfaces, strict=True)):
+            measured = self._measured(visits, s)
+            effects = [model.loss - model.own_loss for model in measured[_on_plane(self.span)]]
+            attrs = {
+                **provenance_of(self.evaluator, part, made_from, provenance[s]),
+                "kind": self.span.kind,
+                **self.span.about,
+                **precise[s],
+                **({} if self.normalization.leaves_own else {"normalization_effect": effects}),
+                **surface.about,
+                **self._statistics(),
+            }
+            about = measured, self.span.cos_uv, self.normalization.policy, attrs, surface.computed
+            planes.append(Plane(self.a, self.b, surface.loss, surface.error, *about))
+        return planes
+
+    def _measured(self, visits: ResumableEvaluation, s: int) -> tuple[PlaneModel, ...]:
+        """The models on the s-th data set."""
+        alike, own = slice(len(self.exact)), slice(self.first - len(self.exact), self.first)
         measured = np.stack([values[s, at] for at in (alike, own) for values in (visits.loss, visits.error)]).T.tolist()
         return tuple(
             PlaneModel(
@@ -175,99 +295,46 @@ def survey(
                 own_loss=own_loss,
                 own_error=own_error,
             )
-            for (model, role), place, (loss, error, own_loss, own_error) in zip(exact, places, measured, strict=True)
+            for (model, role), place, (loss, error, own_loss, own_error) in zip(
+                self.exact, self.places, measured, strict=True
+            )
         )
 
-    def so_far(visits: Visits) -> Plane | None:
-        loss, error, done = (part[..., first : first + size].reshape(-1, len(b), len(a)) for part in visits.arrays)
+    def _statistics(self) -> dict[str, Any]:
+        """Describe the source of the normalization statistics."""
+        of_clients = self.span.kind == "clients"
+        kept_from = "their mean" if of_clients else str(self.span.about.get("origin", self.span.members[0][0].label))
+        return self.normalization.provenance(kept_from)
+
+    def _watch(self, visits: ResumableEvaluation) -> None:
+        self.options["preview"](lambda: self._so_far(visits))  # type: ignore[misc]
+
+    def _so_far(self, visits: ResumableEvaluation) -> Plane | None:
+        """The finest grid that is whole on the first data set; None before there is one."""
+        grid_points = slice(self.first, self.first + self.size)
+        loss, error, done = (part[..., grid_points].reshape(-1, *self.shape) for part in visits.arrays)
         step = finest(done[0])
         if step is None:
             return None
         attrs = {
-            **provenance_of(evaluator, evaluator.samples, [], None),
-            "kind": span.kind,
-            **span.about,
-            **statistics,
-            "grid": f"{len(a)} x {len(b)}",
+            **provenance_of(self.evaluator, self.evaluator.samples, [], None),
+            "kind": self.span.kind,
+            **self.span.about,
+            **self._statistics(),
+            "grid": f"{len(self.a)} x {len(self.b)}",
         }
         grid = (slice(None, None, step),) * 2
-        surface = (a[::step], b[::step], loss[0][grid], error[0][grid])
-        return Plane(*surface, told(visits, 0), span.cos_uv, normalization.policy, attrs)
+        surface = (self.a[::step], self.b[::step], loss[0][grid], error[0][grid])
+        return Plane(*surface, self._measured(visits, 0), self.span.cos_uv, self.normalization.policy, attrs)
 
-    def watch(visits: Visits) -> None:
-        options["preview"](lambda: so_far(visits))  # type: ignore[misc]
 
-    share, size = options.get("adaptive"), len(a) * len(b)
-    count, block = first + size, options.get("block")
-    rough = _fewer(module, evaluator, share, (len(b), len(a)))
-    if rough is not None:
-        count += size  # the same points on a part of the samples
-    visits = Visits(
-        evaluator,
-        form,
-        count,
-        progress=options.get("progress"),
-        partial=options.get("partial"),
-        fingerprint=fingerprint(
-            "plane",
-            module,
-            evaluator,
-            [model.weights for model in models],
-            span=[span.kind, span.about],
-            a=a.tolist(),
-            b=b.tolist(),
-            **statistics_identity(normalization),
-            combined=layer.layer if layer is not None else None,
-            **({} if normalization.leaves_own else {"models_first": first}),
-        ),
-        expected=len(range(block[0], count, block[1]))
-        if block is not None
-        else first + expected((len(b), len(a)), share, len(evaluator.parts), fewer=rough is not None),
-        costs=np.repeat([1.0, 1 / PART], [first + size, count - first - size]),
-        watch=watch if options.get("preview") is not None else None,
-    )
-
-    @cache
-    def spanning(of: Evaluator) -> Spanning | None:
-        if layer is None:
-            return None
-        return Spanning(
-            of,
-            module,
-            layer,
-            span.bases,
-            lambda i: points.coefficients((i - first) % size),
-            lambda i: i >= first,
-        )
-
-    if block is not None:
-        visits.measure(all_points(first, (len(b), len(a)))[block[0] :: block[1]], partial(spanning, evaluator))
-        return []
-    visits.take(options.get("elsewhere", ()))
-    fewer = None if rough is None else Fewer(rough, first + size, partial(spanning, rough))
-    surfaces = surfaces_of(visits, first, a, b, share, partial(spanning, evaluator), fewer)
-    precise = precision_errors(module, evaluator, form, visits.loss[:, : len(exact)])
-    given = provenance or [{} for _ in samples]
-    planes = []
-    for s, (part, surface) in enumerate(zip(evaluator.parts, surfaces, strict=True)):
-        measured = told(visits, s)
-        effects = [model.loss - model.own_loss for model in measured[_on_plane(span)]]
-        attrs = {
-            **provenance_of(evaluator, part, [model for model, role in exact if role != "mean"], given[s]),
-            "kind": span.kind,
-            **span.about,
-            **precise[s],
-            **({} if normalization.leaves_own else {"normalization_effect": effects}),
-            **surface.about,
-            **statistics,
-        }
-        values = surface.loss, surface.error, measured, span.cos_uv, normalization.policy, attrs, surface.computed
-        planes.append(Plane(a, b, *values))
-    return planes
+def _coefficients(span: PlaneBasis, a: np.ndarray, b: np.ndarray, i: int) -> Sequence[float]:
+    """The coefficients of the span's bases at the i-th point of a grid."""
+    return span.coefficients(float(a[i % len(a)]), float(b[i // len(a)]))
 
 
 def _fewer(module: nn.Module, evaluator: Evaluator, share: float | None, shape: tuple[int, int]) -> Evaluator | None:
-    """Of a part of the samples, where two levels are measured."""
+    """The evaluator of a part of the samples, where two levels are measured."""
     from .adaptive import budget
 
     if share is None or not FEWEST_POINTS <= budget(shape, UPPER * share) < shape[0] * shape[1]:
@@ -279,7 +346,7 @@ def _fewer(module: nn.Module, evaluator: Evaluator, share: float | None, shape: 
     return Evaluator(module, parts, compute=evaluator.compute)
 
 
-def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options: Options) -> Normalization:
+def _normalization(module: nn.Module, evaluator: Evaluator, span: PlaneBasis, options: Options) -> Normalization:
     policy, calibration = options.get("normalization", "interpolate"), options.get("calibration")
     normalization = Normalization.of(module, span.bases[0].buffers, policy, calibration, evaluator.prepare)
     # directions have no statistics that could be combined
@@ -288,8 +355,8 @@ def _normalization(module: nn.Module, evaluator: Evaluator, span: Span, options:
     return normalization
 
 
-def _on_plane(span: Span) -> slice:
-    """Which of a span's members lie on the plane: three models and their mean; else only the last, its origin."""
+def _on_plane(span: PlaneBasis) -> slice:
+    """Find the members that lie on the plane: three models and their mean; else only the last, its origin."""
     last = len(span.members) - 1
     return slice(0 if span.kind == "models" else last, last + 1)
 

@@ -1,4 +1,4 @@
-"""What a plane's file says is looked at once, so that no figure or export meets another type or shape."""
+"""Checks of what a plane's file says, made once, so that no figure or export meets another type or shape."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ....evaluation.first_layer_groups import Spanning
-from ....evaluation.resumable import Visits, coarse_to_fine
+from ....evaluation.resumable import ResumableEvaluation, coarse_to_fine
 from ..basis.plane_bases import Place
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Fewer:
 
 
 def surfaces_of(
-    visits: Visits,
+    visits: ResumableEvaluation,
     first: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -170,11 +170,11 @@ def all_points(first: int, shape: tuple[int, int]) -> list[int]:
 
 
 def _two_levels(
-    visits: Visits, s: int, shape: tuple[int, int], share: float, measure: Measure, fewer: Fewer
+    visits: ResumableEvaluation, s: int, shape: tuple[int, int], share: float, measure: Measure, fewer: Fewer
 ) -> tuple[Refined | None, dict[str, int]]:
     """The surface on a tenth of the samples, and the difference of all samples from it on few points; None where that
     is not as near as a surface from all samples is to be. With it what was measured of the tenth."""
-    from .adaptive import Base, budget, refine
+    from .adaptive import RoughSurface, budget, refine
 
     def roughly(points: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         at = [fewer.first + i for i in points]
@@ -186,15 +186,15 @@ def _two_levels(
     if not np.isfinite(base.loss).all():
         visits.expect((1 - UPPER) * budget(shape, share))
         return None, points
-    made = refine(shape, measure, share=share * UPPER, base=Base(base.loss, base.error))
+    made = refine(shape, measure, share=share * UPPER, base=RoughSurface(base.loss, base.error))
     if made.beyond <= 1 and not made.unknown:
         return made, points
     visits.expect(budget(shape, share))
     return None, points
 
 
-def _as_measured(made: Refined, visits: Visits, s: int, grid: slice) -> None:
-    """What was measured before two levels were given up is no interpolation either."""
+def _as_measured(made: Refined, visits: ResumableEvaluation, s: int, grid: slice) -> None:
+    """Mark as measured, too, what was measured before two levels were given up."""
     done = visits.done[grid]
     made.loss.flat[done], made.error.flat[done] = visits.loss[s, grid][done], visits.error[s, grid][done]
     made.computed.flat[done] = True
@@ -215,8 +215,8 @@ def _sharpen(made: Refined, measure: Measure, most: int) -> None:
         made.computed.flat[points] = True
 
 
-def expected(shape: tuple[int, int], share: float | None, surfaces: int, *, fewer: bool) -> float:
-    """How many points of a grid will be measured, at most; each surface chooses its own.
+def expected_visits(shape: tuple[int, int], share: float | None, surfaces: int, *, fewer: bool) -> float:
+    """Count the points of a grid that will be measured, at most; each surface chooses its own.
 
     Args:
         fewer: whether a tenth of the samples comes first; then as many as is usual, and such points count as a tenth.

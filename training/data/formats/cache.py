@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from ....checkpoints import FedscopeError, FedscopeWarning, expanded, reading, spoken_size
+from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, explain_read_errors, format_size
 from ....evaluation.tasks import Task
-from ....evaluation.uint8_images import Pixels
+from ....evaluation.uint8_images import Uint8Images
 from ..dataset import SPLITS, Dataset, Groups, Known
 from ..standardize import standardize
 
@@ -75,7 +75,7 @@ def decoded_once(
         try:
             work.write(data, arrays, state)
             work.put(place)
-            return made(*_read(place, state)) if isinstance(data.x_train, Pixels) else data
+            return made(*_read(place, state)) if isinstance(data.x_train, Uint8Images) else data
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             warnings.warn(
@@ -94,7 +94,7 @@ def _place(name: str, folder: Path) -> Path | None:
         return None
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "fedscope"
-        root = expanded(chosen) if chosen else base.expanduser()
+        root = expand_home(chosen) if chosen else base.expanduser()
     except RuntimeError:  # there is no home
         return None
     return root / f"{name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
@@ -104,7 +104,7 @@ def _state(files: Iterable[Path]) -> str:
     """Identify these files, and their state: their names, sizes and times."""
     said = hashlib.sha256()
     for path in files:
-        with reading(path, "a file"):
+        with explain_read_errors(path, "a file"):
             about = path.stat()
         said.update(os.fsencode(path) + f" {about.st_size} {about.st_mtime_ns}\n".encode())
     return said.hexdigest()
@@ -187,7 +187,7 @@ class _Work:
         except MemoryError:
             place = "no cache" if self._folder is None else f"no room in {self._folder.parent}"
             raise FedscopeError(
-                f"{self._shown}: {which} takes {spoken_size(prod(shape))} decoded, which is more than the memory here, "
+                f"{self._shown}: {which} takes {format_size(prod(shape))} decoded, which is more than the memory here, "
                 f"and there is {place}; make room, or set {VARIABLE} to a folder that has it"
             ) from None
 
@@ -197,7 +197,7 @@ class _Work:
             raise OSError(EACCES, "it cannot be written to")
         for split in SPLITS:
             x = data.x_train if split == "train" else data.x_test
-            stored = x.stored.numpy() if isinstance(x, Pixels) else arrays[f"x_{split}"]
+            stored = x.stored.numpy() if isinstance(x, Uint8Images) else arrays[f"x_{split}"]
             room = self._rooms.get(f"x_{split}")
             if room is None or not np.shares_memory(stored, room):
                 (self._folder / f"x_{split}.npy").unlink(missing_ok=True)  # not below what is mapped of it

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....checkpoints import FedscopeError, expanded, real_path
+from ....checkpoints import FedscopeError, expand_home, real_path
 
 #: the folder of data sets, where the environment names one; else ``data/`` here
 VARIABLE = "FEDSCOPE_DATA"
@@ -42,8 +42,8 @@ class Remote:
 
 
 def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
-    """List the folders in which a data set is looked for: the one that was typed, or that of all data sets."""
-    root = expanded(argument or os.environ.get(VARIABLE) or "data")
+    """List the folders in which a data set is looked for: the one that was typed, or in that of all data sets."""
+    root = expand_home(argument or os.environ.get(VARIABLE) or "data")
     return [root, root / name, *(root / part for part in inside)]
 
 

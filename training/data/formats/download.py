@@ -17,7 +17,7 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-from ....checkpoints import FedscopeError, expanded, write_durably
+from ....checkpoints import FedscopeError, expand_home, write_durably
 from ...settings.registry import find, names
 from .data_folder import Remote, folders_of
 
@@ -74,7 +74,7 @@ def _offered() -> Iterable[str]:
 
 
 def _fetch(remote: Remote, folder: Path, report: Report | None) -> Path:
-    folder = expanded(str(folder))
+    folder = expand_home(str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not remote.unpacked:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, refuse_oversize, regular
+from ....checkpoints import FedscopeError, explain_read_errors, refuse_oversize, regular
 from ....evaluation.tasks import Task
 from ..dataset import ARRAYS, Dataset
 from .cache import Decoded, Room, SplitRoom, decoded_once, in_memory
@@ -32,7 +32,7 @@ def read_idx(path: Path, room: SplitRoom = in_memory) -> np.ndarray:
     """
     what = "an IDX file of unsigned bytes"
     regular(path, what)
-    with reading(path, what), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with explain_read_errors(path, what), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         zero, kind, dimensions = (word := file.read(4))[:2], word[2], word[3]
         if zero != b"\0\0" or kind != _BYTES or not 1 <= dimensions <= 4:
             raise FedscopeError(f"{path} is not {what}: it begins with {word.hex()}; copy it again")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, refuse_oversize, regular
+from ....checkpoints import FedscopeError, explain_read_errors, refuse_oversize, regular
 from .cache import SplitRoom, in_memory
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def open_image(place: str, path: Path) -> Iterator[Image.Image]:
     """
     from PIL import Image
 
-    with reading(path, "an image"):
+    with explain_read_errors(path, "an image"):
         try:
             held = Image.open(regular(path, "an image"))
         except Image.DecompressionBombError as error:
@@ -102,7 +102,7 @@ def centre_square(image: Image.Image, side: int) -> np.ndarray:
 
 
 def _size(path: Path) -> int:
-    with reading(path, "an image"):
+    with explain_read_errors(path, "an image"):
         return path.stat().st_size
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, real_path, regular
+from ....checkpoints import FedscopeError, explain_read_errors, real_path, regular
 from ..dataset import SPLITS, Groups, Split
 from .cache import Decoded, Room, SplitRoom
 from .data_folder import folders_of, locate
@@ -155,7 +155,7 @@ def _size(split: Split, together: bool, count: int) -> int:
 def _head(path: Path) -> dict[str, int]:
     """How many samples each user of a file has, as its head says, which stands before them and is read alone."""
     regular(path, _WHAT)
-    with reading(path, _WHAT):
+    with explain_read_errors(path, _WHAT):
         text = path.read_text(encoding="utf-8")
         users, counts = (_member(text, key) for key in ("users", "num_samples"))
     texts = isinstance(users, list) and all(isinstance(user, str) for user in users)
@@ -176,7 +176,7 @@ def _member(text: str, key: str) -> Any:
 
 def _users(path: Path, head: dict[str, int]) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Every user of a file and the lists x and y."""
-    with reading(path, _WHAT):
+    with explain_read_errors(path, _WHAT):
         held = json.loads(path.read_text(encoding="utf-8"))
     data = held.get("user_data") if isinstance(held, dict) else None
     if not isinstance(data, dict):

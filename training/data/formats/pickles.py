@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, regular
+from ....checkpoints import FedscopeError, explain_read_errors, regular
 
 #: what a pickle of arrays asks for; anything else could be code. Old and new names of NumPy's module are the same.
 _ARRAYS = {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")} | {
@@ -37,7 +37,7 @@ def read_pickle(path: Path) -> Any:
     """
     what = "a pickle of arrays"
     regular(path, what)
-    with reading(path, what), path.open("rb") as file:
+    with explain_read_errors(path, what), path.open("rb") as file:
         try:
             return _Plain(file, encoding="bytes").load()
         except FedscopeError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ....checkpoints import FedscopeError
-from ....checkpoints.io.hdf5 import reading
+from ....checkpoints.io.hdf5 import open_hdf5
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def open_users(path: Path, what: str, user: str, *needed: str) -> Iterator[Mappi
     """
     import h5py
 
-    with reading(path, None, 0, what) as file:
+    with open_hdf5(path, None, 0, what) as file:
         users = file.get("examples")
         if not isinstance(users, h5py.Group):
             raise FedscopeError(f"{path} is not {what}: it has no group examples; copy it again")

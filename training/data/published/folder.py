@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, expanded, real_path, regular
+from ....checkpoints import FedscopeError, expand_home, real_path, regular
 from ....checkpoints.errors import listed
 from ....distributed.torchvision_import import torchvision_part
 from ....evaluation.standard_tasks import CLASSIFICATION
@@ -20,7 +20,7 @@ from ..formats.images import read_images
 
 def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     """Every image as RGB; all must have one size. Classes are the sub-folders' names, alphabetically."""
-    root = expanded(argument)
+    root = expand_home(argument)
     for split in ("train", "test"):
         if not argument or not (root / split).is_dir():
             raise FedscopeError(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError, real_path
 from ....checkpoints.errors import listed
-from ....checkpoints.io.untrusted import read_text, reading
+from ....checkpoints.io.untrusted import explain_read_errors, read_text
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import Dataset, Groups
@@ -90,7 +90,7 @@ def read_list(place: str, path: Path, *, users: bool) -> Listed:
     """
     wanted = ["user_id"] * users + ["image_id", "class"]
     made = Listed([], [], [])
-    with reading(path, "a list of photos"):
+    with explain_read_errors(path, "a list of photos"):
         lines = csv.DictReader(StringIO(read_text(path, "a list of photos", f"get it from {_LISTS}").lstrip("\ufeff")))
         have = lines.fieldnames or []
         if lacking := [name for name in wanted if name not in have]:

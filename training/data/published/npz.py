@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from ....checkpoints import FedscopeError, FedscopeWarning, expanded, npz_names, read_npz, real_path
+from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, npz_names, read_npz, real_path
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..arrays import counts_labels
@@ -24,7 +24,7 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
         standardise: False takes any file as it is; True refuses one without training samples; by default a warning says
             that it is taken as it is.
     """
-    path = expanded(argument)
+    path = expand_home(argument)
     if not argument or not path.exists():
         raise FedscopeError(f"--data npz:{argument}: there is no such file; give the path of an .npz")
     path = real_path(path)

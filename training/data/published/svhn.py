@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, regular
+from ....checkpoints import FedscopeError, explain_read_errors, regular
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import SPLITS, Dataset
@@ -50,7 +50,7 @@ def read_mat(path: Path, room: SplitRoom) -> tuple[np.ndarray, np.ndarray]:
 
     what = "a MATLAB file of SVHN"
     regular(path, what)
-    with reading(path, what):
+    with explain_read_errors(path, what):
         held = loadmat(path, variable_names=["X", "y"])
         x, y = np.asarray(held["X"]), np.asarray(held["y"]).ravel()
     if x.ndim != 4 or x.shape[2] != 3 or x.dtype != np.uint8 or y.dtype.kind not in "iu" or x.shape[3] != len(y):

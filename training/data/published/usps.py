@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, reading, regular
+from ....checkpoints import FedscopeError, explain_read_errors, regular
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import Dataset
@@ -44,7 +44,7 @@ def read_libsvm(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     what = "a LIBSVM file of USPS"
     regular(path, what)
-    with reading(path, what):
+    with explain_read_errors(path, what):
         rows, digits = load_svmlight_file(str(path), n_features=256, zero_based=False)
         x, y = rows.toarray(), np.asarray(digits)
     if np.abs(x).max(initial=0) > 1 or not set(np.unique(y)) <= set(range(1, 11)):

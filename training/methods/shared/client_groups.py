@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, Round, Weights, read_pieces
+from ....checkpoints import FedscopeError, Round, Weights, read_chunks
 from .micro_classes import (
     Array,
     Clusters,
@@ -176,6 +176,6 @@ def layer_of(clients: Weights | Round, name: str) -> np.ndarray:
     where = clients.layout.slices[name]
     if isinstance(clients, Weights):
         return np.asarray(clients.parameters[:, where])
-    for piece in read_pieces(clients, max(1, where.stop - where.start), [name]):
+    for piece in read_chunks(clients, max(1, where.stop - where.start), [name]):
         return piece.read()
     return np.empty((len(clients.client_ids), 0), clients.layout.dtype)

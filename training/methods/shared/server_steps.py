@@ -21,8 +21,8 @@ def updates(start: Weights, clients: Weights) -> Iterator[np.ndarray]:
     """Δ_i = θ_i − w of each client in turn, [P] in float64; the array is reused, so a cohort costs O(P).
 
     >>> from fedscope.checkpoints import Layout
-    >>> from fedscope.checkpoints.models.weights import Entry
-    >>> layout = Layout((Entry("w", (2,), "float32", "parameter"),))
+    >>> from fedscope.checkpoints.models.weights import TensorEntry
+    >>> layout = Layout((TensorEntry("w", (2,), "float32", "parameter"),))
     >>> start, clients = np.float32([1, 1]), np.float32([[1, 2], [3, 1]])
     >>> [update.tolist() for update in updates(Weights(layout, start, {}), Weights(layout, clients, {}))]
     [[0.0, 1.0], [2.0, 0.0]]

@@ -57,9 +57,9 @@ def adaptive_ascent(rho: float, eta: float, weights: Tensor) -> Ascent:
 def weight_mask(layout: Layout) -> np.ndarray:
     """Mark which of the P parameters are weights, [P] bool: all but those with ``bias`` in the last part of their name.
 
-    >>> from fedscope.checkpoints import Entry
+    >>> from fedscope.checkpoints import TensorEntry
     >>> parts = ("rnn.weight_hh_l0", (2,)), ("rnn.bias_hh_l0", (1,)), ("norm.weight", (1,)), ("norm.bias", (1,))
-    >>> weight_mask(Layout(tuple(Entry(name, shape, "float32", "parameter") for name, shape in parts))).tolist()
+    >>> weight_mask(Layout(tuple(TensorEntry(name, shape, "float32", "parameter") for name, shape in parts))).tolist()
     [True, True, False, True, False]
     """
     mask = np.ones(layout.size, dtype=bool)

@@ -18,8 +18,8 @@ _DEEP = 64
 _OURS = ("numpy.", "builtins.bytes")
 
 
-class Unread:
-    """What stands for something of NumPy's that holds no plain numbers (names, dates, objects)."""
+class UnreadableObject:
+    """A placeholder for an object of NumPy's that holds no plain numbers (names, dates, objects)."""
 
     def __repr__(self) -> str:
         return "something that is no plain number"
@@ -37,14 +37,14 @@ class _Type:
             self.order = state[1]
 
     def numbers(self, raw: Any, shape: Any, *, columns: bool = False) -> Any:
-        """The array that the bytes are; :class:`Unread` where they are none."""
+        """The array that the bytes are; :class:`UnreadableObject` where they are none."""
         whole = isinstance(shape, tuple) and all(type(n) is int and 0 <= n < 2**40 for n in shape)
         if not whole or not isinstance(raw, bytes | bytearray) or not _PLAIN.fullmatch(self.name):
-            return Unread()
+            return UnreadableObject()
         native = np.dtype(self.name)
         dtype = native.newbyteorder(">") if self.order == ">" else native.newbyteorder("<")
         if len(raw) != prod(shape) * dtype.itemsize:
-            return Unread()
+            return UnreadableObject()
         array = np.frombuffer(raw, dtype).reshape(shape, order="F" if columns else "C")
         return array.astype(native)
 
@@ -53,7 +53,7 @@ class _Array:
     """``numpy.ndarray`` before it is told what it holds, and afterwards."""
 
     def __init__(self, *_: Any) -> None:
-        self.value: Any = Unread()
+        self.value: Any = UnreadableObject()
 
     def __setstate__(self, state: Any) -> None:
         if isinstance(state, tuple) and len(state) == 5 and isinstance(state[2], _Type):
@@ -69,7 +69,7 @@ def _array(*_: Any) -> _Array:
 def _scalar(dtype: Any = None, raw: Any = b"", *_: Any) -> _Array:
     """``numpy.core.multiarray.scalar``."""
     made = _Array()
-    made.value = dtype.numbers(raw, ()) if isinstance(dtype, _Type) else Unread()
+    made.value = dtype.numbers(raw, ()) if isinstance(dtype, _Type) else UnreadableObject()
     return made
 
 
@@ -79,7 +79,7 @@ def _no_bytes(*_: Any) -> bytes:
 
 
 @contextmanager
-def numbers_admitted() -> Iterator[None]:
+def admit_numbers() -> Iterator[None]:
     """Within it torch reads NumPy's names, of NumPy 1 and of NumPy 2, as what stands for them here; what its user has
     told torch to be safe besides stays so."""
     import torch
@@ -104,11 +104,11 @@ def _path(known: Any) -> str:
 
 
 def with_numbers(loaded: Any, depth: int = 0) -> Any:
-    """The same with NumPy's arrays and numbers in the place of what stood for them."""
+    """Put NumPy's arrays and numbers in the place of what stood for them."""
     if isinstance(loaded, _Array):
-        return loaded.value if isinstance(loaded.value, Unread) or loaded.value.ndim else loaded.value[()]
+        return loaded.value if isinstance(loaded.value, UnreadableObject) or loaded.value.ndim else loaded.value[()]
     if isinstance(loaded, _Type):
-        return Unread()
+        return UnreadableObject()
     if depth < _DEEP:
         if isinstance(loaded, Mapping):
             if any(isinstance(value, _Array | _Type | Mapping | list | tuple) for value in loaded.values()):

@@ -1,4 +1,4 @@
-"""Which parameters a module trains: those with ``requires_grad``."""
+"""The parameters that a module trains: those with ``requires_grad``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def trained_parameters(module: nn.Module) -> frozenset[str] | None:
-    """The names of the parameters that the module trains; None where it trains all, or marks none.
+    """Name the parameters that the module trains; None where it trains all, or marks none.
 
     >>> net = nn.Linear(3, 2)
     >>> trained_parameters(net) is None
@@ -20,12 +20,12 @@ def trained_parameters(module: nn.Module) -> frozenset[str] | None:
 
 
 def trains_nothing(module: nn.Module) -> bool:
-    """Whether the module marks none of its parameters as trained."""
+    """Check whether the module marks none of its parameters as trained."""
     return not any(parameter.requires_grad for parameter in module.parameters())
 
 
 def frozen_count(module: nn.Module) -> int:
-    """How many numbers the parameters hold that the module does not train, beside others that it does."""
+    """Count the numbers in parameters that the module does not train, where it trains others."""
     trained = trained_parameters(module)
     if trained is None:
         return 0

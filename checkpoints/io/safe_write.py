@@ -1,4 +1,4 @@
-"""Files that are written, locked or appended to in folders that somebody else may have made.
+"""Writing, locking and appending to files in folders that somebody else may have made.
 
 A run from an archive may hold links, named pipes and folders where fedscope's own files belong. Nothing is ever written
 through them: what is opened for writing is a regular file with one name, and what is put in a place replaces nothing
@@ -57,7 +57,8 @@ def _refuse(path: Path, about: os.stat_result, what: str, remedy: str, *, replac
 
 
 def open_own(path: Path, what: str, flags: int = os.O_RDWR | os.O_CREAT, mode: int = 0o666) -> int:
-    """A descriptor of a file that is fedscope's own, made where there is none; nothing waits, nothing is followed.
+    """Open a file that is fedscope's own, made where there is none, and return its descriptor; nothing waits, nothing
+    is followed.
 
     Args:
         what: it is, for the sentence: "the log of a run".
@@ -81,7 +82,7 @@ def open_own(path: Path, what: str, flags: int = os.O_RDWR | os.O_CREAT, mode: i
 
 
 def append(path: Path, what: str) -> BinaryIO:
-    """A file of fedscope's own to write to the end of. Raises as :func:`open_own`."""
+    """Open a file of fedscope's own to write to the end of. Raises as :func:`open_own`."""
     return os.fdopen(open_own(path, what, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 

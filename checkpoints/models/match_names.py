@@ -1,5 +1,5 @@
-"""From the names that a model's tensors have to those that are expected: wrappers' prefixes, tied tensors, constants
-and counters. The same rules hold for files, for what lies in memory and for what is recorded."""
+"""Matching a model's tensors with the expected ones by name: wrappers' prefixes, tied tensors, constants and counters.
+The same rules hold for files, for models in memory and for recorded ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FedscopeError, listed
 from .expected import STATISTICS, ExpectedModel, tied_names
-from .weights import EXTRA, Entry
+from .weights import EXTRA, TensorEntry
 from .wrappers import plain_name
 
 #: counters that programs leave beside weights, by the last part of their names; no network computes with them
@@ -31,8 +31,8 @@ _MOST = 16
 
 
 @dataclass(frozen=True)
-class Fitting:
-    """How the tensors of a model go with the expected ones.
+class NameMatch:
+    """The tensors of a model matched with the expected ones.
 
     Attributes:
         names: by expected name the name that is given; where ``whole`` is False, every given name by itself.
@@ -48,13 +48,13 @@ class Fitting:
 
     @property
     def is_same(self) -> bool:
-        """Whether all names are the expected ones, and no more or less is there."""
+        """True if all names are the expected ones, and no more or less is there."""
         return not self.supplied and not self.notes and all(name == given for name, given in self.names.items())
 
 
-def fit_names(
+def match_names(
     place: object, given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel
-) -> Fitting:
+) -> NameMatch:
     """Find the expected tensors among those that are given.
 
     In this order: names that are the expected ones; one prefix before all of them (``model.``, ``module.``), or before
@@ -72,16 +72,18 @@ def fit_names(
     """
     wanted = expected.layout.names
     if len(given) == len(wanted) and all(name in given for name in wanted):
-        found = Fitting(dict(zip(wanted, wanted, strict=True)), {}, [], whole=True)
+        found = NameMatch(dict(zip(wanted, wanted, strict=True)), {}, [], whole=True)
     else:
-        found = next(_attempts(given, dtypes, expected), Fitting({name: name for name in given}, {}, [], whole=False))
+        found = next(_attempts(given, dtypes, expected), NameMatch({name: name for name in given}, {}, [], whole=False))
     if found.whole:
         refuse_untied(place, {want: given[name] for want, name in found.names.items()}, expected, found.names)
     return found
 
 
-def _attempts(given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel) -> Iterator[Fitting]:
-    """Every way in which all that is expected is found."""
+def _attempts(
+    given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel
+) -> Iterator[NameMatch]:
+    """Yield every way in which all that is expected is found."""
     wanted = expected.layout.names
     for own, want in (
         ({name: name for name in given}, {name: name for name in wanted}),
@@ -91,11 +93,11 @@ def _attempts(given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expect
             continue
         for prefix in ("", *prefixes(own, [*want])):
             keys = {name: own[f"{prefix}{key}"] for key, name in want.items() if f"{prefix}{key}" in own}
-            if (found := _completed(given, dtypes, expected, keys)) is not None:
+            if (found := _complete(given, dtypes, expected, keys)) is not None:
                 yield found
         for prefix in prefixes(want, [*own]):
             keys = {want[f"{prefix}{key}"]: name for key, name in own.items() if f"{prefix}{key}" in want}
-            if (found := _completed(given, dtypes, expected, keys)) is not None:
+            if (found := _complete(given, dtypes, expected, keys)) is not None:
                 yield found
 
 
@@ -123,9 +125,9 @@ def prefixes(names: Mapping[str, object], wanted: list[str]) -> list[str]:
     return sorted(some, key=lambda prefix: -sum(f"{prefix}{want}" in names for want in wanted))
 
 
-def _completed(
+def _complete(
     given: Mapping[str, np.ndarray], dtypes: Mapping[str, str], expected: ExpectedModel, names: dict[str, str]
-) -> Fitting | None:
+) -> NameMatch | None:
     """With tied names and constants that are not there; None where anything else is missing or too much."""
     if not names:
         return None
@@ -162,7 +164,9 @@ def _completed(
         notes.append(
             f"it lacks {listed(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}"
         )
-    return Fitting({name: taken[name] for name in expected.layout.names if name in taken}, supplied, notes, whole=True)
+    return NameMatch(
+        {name: taken[name] for name in expected.layout.names if name in taken}, supplied, notes, whole=True
+    )
 
 
 def _are(names: list[str]) -> str:
@@ -170,7 +174,7 @@ def _are(names: list[str]) -> str:
 
 
 def _about_names(names: Mapping[str, str]) -> list[str]:
-    """A clause on how names were changed."""
+    """Return a clause on how names were changed."""
     if all(want == name for want, name in names.items()):
         return []
     want, name = next(iter(names.items()))
@@ -214,15 +218,15 @@ def refuse_untied(
                 )
 
 
-def is_constant(entry: Entry) -> bool:
-    """Whether an expected tensor is the same in every model of an architecture, so that a file may lack it.
+def is_constant(entry: TensorEntry) -> bool:
+    """Check whether an expected tensor is the same in every model of an architecture, so that a file may lack it.
 
     Whole numbers beside the parameters are (``position_ids``, counts of batches), and floating ones by their name. What
     is measured while training is not: running statistics; nor are weights that are stored as whole numbers.
 
-    >>> is_constant(Entry("bert.position_ids", (1, 5), "int64", "buffer"))
+    >>> is_constant(TensorEntry("bert.position_ids", (1, 5), "int64", "buffer"))
     True
-    >>> is_constant(Entry("bn.running_mean", (5,), "float32", "buffer"))
+    >>> is_constant(TensorEntry("bn.running_mean", (5,), "float32", "buffer"))
     False
     """
     last = entry.name.rpartition(".")[2]
@@ -232,7 +236,7 @@ def is_constant(entry: Entry) -> bool:
 
 
 def is_no_weight(name: str, value: np.ndarray, dtype: str) -> bool:
-    """Whether a tensor that nobody expects can be left out: a counter or a constant, by its type, size and name.
+    """Check whether a tensor that nobody expects can be left out: a counter or a constant, by its type, size and name.
 
     >>> is_no_weight("n_averaged", np.array(2), "int64"), is_no_weight("fc.weight", np.ones((2, 3)), "float64")
     (True, False)

@@ -1,4 +1,4 @@
-"""Copies of modules, of those too that ``copy.deepcopy`` refuses; and whether a copy stands on its own."""
+"""Copies of modules, of those too that ``copy.deepcopy`` refuses, and the check that a copy stands on its own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..checkpoints import FedscopeError
 _STAND_IN = "_fedscope_stand_in"
 
 
-def copied(module: nn.Module) -> nn.Module:
-    """A copy of a module that shares no weights with it.
+def copy_module(module: nn.Module) -> nn.Module:
+    """Copy a module such that it shares no weights with it.
 
     torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
     keep beside their parameters. It is taken by value: a forward pass computes it anew, and :func:`refuse_borrowed`
@@ -31,7 +31,7 @@ def copied(module: nn.Module) -> nn.Module:
         FedscopeError: it cannot be copied all the same; says why.
 
     >>> normed = torch.nn.utils.weight_norm(nn.Linear(2, 1))
-    >>> sorted(copied(normed).state_dict())
+    >>> sorted(copy_module(normed).state_dict())
     ['bias', 'weight_g', 'weight_v']
     """
     memo: dict[int, Any] = {}
@@ -137,7 +137,7 @@ def _by_value(tensor: Tensor, of_weights: bool) -> Tensor:
 
 
 def _can_be_copied(thing: Any) -> bool:
-    """Whether ``deepcopy`` takes this thing by itself."""
+    """Check whether ``deepcopy`` takes this thing by itself."""
     if hasattr(type(thing), "__deepcopy__"):
         return True
     try:
@@ -148,7 +148,7 @@ def _can_be_copied(thing: Any) -> bool:
 
 
 def _inside(module: nn.Module) -> Iterator[Any]:
-    """What hangs on a module, each thing once: what ``deepcopy`` would visit."""
+    """Yield all that hangs on a module, each thing once: what ``deepcopy`` would visit."""
     seen: dict[int, Any] = {}  # holds them, so that no number is given twice
     stack: list[Any] = [module]
     while stack:
@@ -180,7 +180,7 @@ def _compute_anew(module: nn.Module) -> None:
         if parametrize.is_parametrized(part):
             own = {name: value for name, value in vars(type(part)).items() if name not in _NOT_COPIED}
             computed: Any = part.parametrizations
-            own |= {name: _uncached(own[name], name) for name in computed if name in own}
+            own |= {name: _without_cache(own[name], name) for name in computed if name in own}
             part.__class__ = type(type(part).__name__, type(part).__bases__, own)
 
 
@@ -188,5 +188,5 @@ def _compute_anew(module: nn.Module) -> None:
 _NOT_COPIED = ("__dict__", "__weakref__", "__getstate__")
 
 
-def _uncached(known: property, name: str) -> property:
+def _without_cache(known: property, name: str) -> property:
     return property(lambda self: self.parametrizations[name](), known.fset)

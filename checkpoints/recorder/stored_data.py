@@ -1,4 +1,4 @@
-"""The data that a recorded run was trained with, as they were given: a name, or arrays that the run keeps beside it.
+"""The data that a recorded run was trained with: a name, or arrays that the run stores.
 
 What is said of them is the ``data`` of ``run.json``: of arrays ``name = "arrays"``, the ``sha256`` of the arrays, and
 ``file`` where they lie in the run's folder; ``standardise`` where it was said how the loop had them.
@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, FedscopeWarning, spoken_size
+from ..errors import FedscopeError, FedscopeWarning, format_size
 from ..io.archives import npz_names, read_npz
-from ..io.array_sums import ARRAYS, digest, splits_in
+from ..io.array_digest import ARRAYS, digest, splits_in
 from ..io.atomic import write_durably
 from ..runs.info import refuse_broken_seal
-from .coerce_arrays import given_arrays
-from .named_data import named_data, path_of
+from .coerce_arrays import coerce_arrays
+from .inputs import named_data, path_of
 
 #: what a run calls arrays that it was given, and where it keeps them
 NAME, KEPT = "arrays", "recorded-data.npz"
@@ -30,8 +30,8 @@ LARGE = 5e8
 
 
 @dataclass
-class GivenData:
-    """What a recorder was given.
+class RecordedData:
+    """The data of a recorder.
 
     Attributes:
         said: the ``data`` of ``run.json``.
@@ -60,13 +60,13 @@ class GivenData:
         self.arrays = None  # they are read from there
 
 
-def given_data(
+def coerce_data(
     run: Path, data: Any, standardise: bool | None, *, keep: bool, rows: bool = False, labels: bool = False
-) -> GivenData:
-    """What a recorder's ``data=`` is to a run.
+) -> RecordedData:
+    """Coerce a recorder's ``data=`` to what a run records.
 
     Args:
-        data: a name; ``(x, y)`` or another form of :func:`~.given_arrays.given_arrays`; a
+        data: a name; ``(x, y)`` or another form of :func:`~.coerce_arrays.coerce_arrays`; a
             :class:`fedscope.training.Dataset`, as networks take its samples.
         standardise: whether the loop standardised them by their training split; None where that was not said.
         keep: whether arrays are kept, or their sum alone.
@@ -79,17 +79,17 @@ def given_data(
         raise FedscopeError(f"standardise={standardise!r} is neither True nor False; leave it out for data as they are")
     how: dict[str, Any] = {} if standardise is None else {"standardise": standardise}
     if data is None:
-        return GivenData(how)
+        return RecordedData(how)
     if isinstance(data, str):
         _refuse_unstandardised(data, standardise)
-        return GivenData({**named_data(data), **how})
+        return RecordedData({**named_data(data), **how})
     place = f"data was given as {type(data).__name__}, and"
     if rows and (loader := next(filter(_shuffles, _parts(data)), None)) is not None:
         raise FedscopeError(
             f"{place} its {type(loader).__name__} draws samples in another order each time, so that partition= would "
             "name other samples; give its dataset: loader.dataset"
         )
-    arrays = _of_data_set(data) if _is_data_set(data) else given_arrays(f"{place} gave", data)
+    arrays = _of_data_set(data) if _is_data_set(data) else coerce_arrays(f"{place} gave", data)
     needed = splits_in(arrays)
     if missing := [name for name in needed if name not in arrays]:
         raise FedscopeError(
@@ -118,7 +118,7 @@ def given_data(
     size = sum(array.nbytes for array in arrays.values())
     if keep and size >= LARGE:
         warnings.warn(
-            f"{run} keeps the arrays of data= in {KEPT}, {spoken_size(size)}; keep_data=False keeps their sum alone, "
+            f"{run} keeps the arrays of data= in {KEPT}, {format_size(size)}; keep_data=False keeps their sum alone, "
             "and questions are then given them again",
             FedscopeWarning,
             stacklevel=4,
@@ -127,11 +127,11 @@ def given_data(
     said |= {"file": KEPT} if keep else {}
     said |= {"splits": "one"} if one else {}
     held = arrays["y_train"] if needed == ARRAYS else arrays["y_test"] if one else None
-    return GivenData(said, arrays if keep else None, held)
+    return RecordedData(said, arrays if keep else None, held)
 
 
 def read_kept(run: Path, info: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
-    """The arrays that a run keeps; None where it keeps none.
+    """Read the arrays that a run keeps; None where it keeps none.
 
     Raises:
         FedscopeError: they are gone, damaged or others than were recorded.
@@ -153,7 +153,7 @@ def read_kept(run: Path, info: Mapping[str, Any]) -> dict[str, np.ndarray] | Non
 
 
 def is_own_code(name: str) -> bool:
-    """Whether a recorded name of data is code of the user's own, ``module:function``, which no question imports.
+    """Check whether a recorded name of data is code of the user's own, ``module:function``, which no question imports.
 
     >>> is_own_code("mydata:load(2)"), is_own_code("npz:mine"), is_own_code("digits")
     (True, False, False)
@@ -182,7 +182,7 @@ def _refuse_unstandardised(name: str, standardise: bool | None) -> None:
 
 
 def _parts(data: Any) -> Iterator[Any]:
-    """What may be loaders: the data themselves, and what they are made of."""
+    """List the parts that may be loaders: the data themselves, and what they are made of."""
     yield data
     if isinstance(data, tuple | list):
         yield from data
@@ -191,18 +191,18 @@ def _parts(data: Any) -> Iterator[Any]:
 
 
 def _shuffles(part: Any) -> bool:
-    """Whether it is a loader of torch that does not take samples one after the other."""
+    """Check whether a part is a loader of torch that does not take samples one after the other."""
     sampler = getattr(part, "sampler", None) if hasattr(part, "dataset") else None
     return sampler is not None and type(sampler).__name__ != "SequentialSampler"
 
 
 def _is_data_set(data: Any) -> bool:
-    """Whether it is a :class:`fedscope.training.Dataset`, which is not imported for that."""
+    """Check whether the data are a :class:`fedscope.training.Dataset`, which is not imported for that."""
     return all(hasattr(data, name) for name in (*ARRAYS, "means", "deviations", "classes"))
 
 
 def _of_data_set(data: Any) -> dict[str, np.ndarray]:
-    """Its arrays as networks take them."""
+    """Take the arrays of a data set as networks take them."""
     names = ARRAYS if len(data.y_train) else ARRAYS[2:]
     arrays = {name: np.asarray(getattr(data, name)) for name in names}
     return {**arrays, "classes": np.asarray(int(data.classes))}

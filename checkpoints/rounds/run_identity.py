@@ -1,4 +1,4 @@
-"""Which run a file is of: an identity that is made when a run begins, and stands in each of its files."""
+"""The identity of a run, which is made when it begins and stands in each of its files."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ SHOWN = 12
 _LENGTH = 32
 
 
-def derived_identity(told: Any) -> str:
-    """The identity of what is told, as JSON: the same settings, data and code have the same, so that a run that is
-    trained again can stand in for the first.
+def derive_identity(told: Any) -> str:
+    """Derive an identity from what is told, as JSON: the same settings, data and code have the same, so that a run that
+    is trained again can stand in for the first.
 
-    >>> derived_identity({"seed": 0}) == derived_identity({"seed": 0}) != derived_identity({"seed": 1})
+    >>> derive_identity({"seed": 0}) == derive_identity({"seed": 0}) != derive_identity({"seed": 1})
     True
     """
     text = json.dumps(told, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_LENGTH]
 
 
-def drawn_identity() -> str:
-    """An identity that no other run has: of rounds that come from elsewhere nothing tells beforehand what they are."""
+def draw_identity() -> str:
+    """Draw an identity that no other run has: of rounds from another program nothing tells beforehand what they are."""
     return uuid.uuid4().hex
 
 
 def identity_of_round(info: Mapping[str, Any], number: int) -> str:
-    """The identity that a round of a run bears: of a branch's history that of the run that made it.
+    """Find the identity that a round of a run bears: of a branch's history that of the run that made it.
 
     Args:
         info: ``run.json``.
@@ -53,8 +53,8 @@ def identity_of_round(info: Mapping[str, Any], number: int) -> str:
 
 
 def identities_upto(info: Mapping[str, Any], number: int) -> list[list[Any]]:
-    """What :func:`identity_of_round` gives for rounds 1 to ``number``, as a branch's ``run.json`` has it: [last round,
-    identity], ascending."""
+    """List what :func:`identity_of_round` gives for rounds 1 to ``number``, as a branch's ``run.json`` has it: [last
+    round, identity], ascending."""
     found: list[list[Any]] = []
     for last, identity in info.get("branch", {}).get("identities", ()):
         if last >= number:
@@ -64,7 +64,7 @@ def identities_upto(info: Mapping[str, Any], number: int) -> list[list[Any]]:
 
 
 def read_identity(file: Any) -> str | None:
-    """The identity in an open HDF5 file; "" where there is none, None where what stands there is no text of one."""
+    """Read the identity in an open HDF5 file; "" where there is none, None where it is no text of an identity."""
     value = attribute(file, NAME)
     if value is None:
         return ""

@@ -1,4 +1,4 @@
-"""The sum of a data set's arrays, by which it is known wherever it lies."""
+"""The digest of a data set's arrays, by which it is known wherever it lies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK, VALUES = 4096, 1 << 24
 
 
 def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
-    """The sha256 of arrays as they were stored: types, shapes and values."""
+    """Return the sha256 of arrays as they were stored: types, shapes and values."""
     said = hashlib.sha256()
     for name in names:
         said.update(str((arrays[name].dtype, arrays[name].shape)).encode())
@@ -25,12 +25,12 @@ def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
 
 
 def splits_in(arrays: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """The arrays that must be there: all four where one of the training split is."""
+    """Return the arrays that must be there: all four where one of the training split is."""
     return ARRAYS if "x_train" in arrays or "y_train" in arrays else ARRAYS[2:]
 
 
 def blocks(x: np.ndarray) -> Iterator[np.ndarray]:
-    """The samples in blocks, so that what is made of them never needs the room of all."""
+    """Yield the samples in blocks, so that what is made of them never needs the room of all."""
     rows = min(BLOCK, max(1, VALUES // max(1, prod(x.shape[1:]))))
     for start in range(0, len(x), rows):
         yield x[start : start + rows]
