@@ -93,13 +93,17 @@ def wait_for_jobs(
             if len(ended) < len(specs):
                 time.sleep(by.pace.look)
     except KeyboardInterrupt:
-        ids = [job.record.id for job in sent.values() if job.record.id]
-        if ids:
-            go = "go on by themselves" if len(ids) > 1 else "goes on by itself"
-            progress.note(f"{_jobs(len(ids))} {go}; the same command collects what they do, and this ends them: "
-                         f"{by.to_end(ids)}")  # fmt: skip
+        _say_left([job.record.id for job in sent.values() if job.record.id], by, progress)
         raise
     return ended
+
+
+def _say_left(ids: Sequence[str], by: Launcher, progress: Progress) -> None:
+    """Say of jobs that go on how they are collected, and how they are ended."""
+    if ids:
+        go = "go on by themselves" if len(ids) > 1 else "goes on by itself"
+        note = f"{_jobs(len(ids))} {go}; the same command collects what they do, and this ends them: {by.to_end(ids)}"
+        progress.note(note)
 
 
 def refuse_live_jobs(names: Sequence[str], folder: Path, remedy: str) -> None:
