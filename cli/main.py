@@ -172,7 +172,7 @@ def _say_warning(
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory has run out: torch's allocator on the CPU says so by a RuntimeError."""
+    """Check whether memory has run out: torch's allocator on the CPU says so by a RuntimeError."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 

@@ -82,7 +82,7 @@ class Share(_Type):
 
 
 class ResultPath(click.Path):
-    """Where a result goes, without an extension; one of a figure or a table that was typed is left off."""
+    """A path for a result, without an extension; one of a figure or a table that was typed is left off."""
 
     ENDS = (".pdf", ".png", ".html", ".nc", ".csv", ".json", ".safetensors")
 
@@ -97,7 +97,7 @@ class ResultPath(click.Path):
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result goes, how it is drawn, and whether it is computed at all."""
+    """The options of where a result goes, how it is drawn, and whether it is computed at all."""
 
     out: Path | None
     force: bool

@@ -1,4 +1,4 @@
-"""How every command prints: what files and folders say is shown, and steers no terminal.
+"""Printing, for every command: what files and folders say is shown, and steers no terminal.
 
 No other file of the command line writes to the standard streams; a test looks.
 """

@@ -1,4 +1,4 @@
-"""What every command about results does: obtain the answer, draw it, say it, and overwrite nothing."""
+"""The steps of every command about results: obtain the answer, draw it, say it, and overwrite nothing."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _have_measured(
     question: PreparedAnalysis[Any], base: Path, mains: Sequence[Sequence[Path]], output: Output, blocks: Blocks
 ) -> None:
     """Have jobs measure the parts whose results do not lie there."""
-    from ..training.jobs.blocks import Watching
+    from ..training.jobs.blocks import BlockProgress
 
     lacking = []
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
@@ -140,7 +140,7 @@ def _have_measured(
         part.release()
     if lacking:
         with progress(f"{base}: blocks") as report:
-            blocks.measure(question, base, lacking, Watching(report, partial(say, err=True)))
+            blocks.measure(question, base, lacking, BlockProgress(report, partial(say, err=True)))
 
 
 def _computed(

@@ -1,4 +1,4 @@
-"""What a command prints, where it cannot be printed: a full disk behind ``>``, a closed terminal."""
+"""Output that cannot be printed: a full disk behind ``>``, a closed terminal."""
 
 from __future__ import annotations
 

@@ -29,17 +29,8 @@ PUBLIC = {name: f"core/{name}" for name in CORE}
 FILES = sorted(path for folder in LINE for path in (ROOT / PUBLIC.get(folder, folder)).rglob("*.py"))
 # Circles that still stand: of a package those of its folders and modules that import each other. To be emptied.
 CIRCLES = {
-    "fedscope.checkpoints": [{"errors", "io", "models"}, {"rounds", "runs"}],
-    "fedscope.decomposition.cka": [{"figure", "result"}],
-    "fedscope.decomposition.dispersion": [{"figure", "result"}],
-    "fedscope.decomposition.embedding": [{"figure", "page", "result"}],
-    "fedscope.decomposition.explanation": [{"claims", "result"}],
-    "fedscope.decomposition.forgetting": [{"figure", "result"}],
-    "fedscope.decomposition.parameters": [{"figure", "result"}],
-    "fedscope.decomposition.synergy": [{"figure", "result"}],
-    "fedscope.decomposition.updates": [{"figure", "result"}],
-    "fedscope.landscape.lines": [{"figure", "result"}],
-    "fedscope.landscape.planes": [{"figure", "result", "surface"}],
+    "fedscope.checkpoints": [{"errors", "io"}],
+    "fedscope.landscape.planes": [{"result", "surface"}],
 }
 HEAVY = {"torch", "torchvision", "matplotlib", "plotly", "sklearn", "scipy", "h5py", "numpy"}
 

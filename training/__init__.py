@@ -1,4 +1,4 @@
-"""Models in motion: data, partitions, architectures, methods, and the round loop that plays and records them."""
+"""Training: data, partitions, architectures, methods, and the round loop that plays and records them."""
 
 import lazy_loader
 

@@ -28,7 +28,7 @@ _DISK = 256 * 2**20
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast samples pass through a model.
+    """The speed at which samples pass through a model.
 
     Attributes:
         samples: a second; gflops: 1e9 products and sums a second in them.
@@ -42,7 +42,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What was measured of a machine.
+    """The measured speeds of a machine.
 
     Attributes:
         model: by name; device: where, in words; engine: as runs would choose it; workers: threads.

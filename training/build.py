@@ -69,7 +69,7 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
 
 
 def labels_note(data: Dataset) -> str:
-    """What is odd about the labels of a data set that a model is trained on; "" where nothing is.
+    """Describe what is odd about the labels of a data set that a model is trained on; "" where nothing is.
 
     Labels of the test split that no training sample has, which no model can learn, and the other way round; labels that
     leave gaps, for each of which the model has an output.
@@ -96,7 +96,7 @@ def labels_note(data: Dataset) -> str:
 
 
 def is_own_data(name: str) -> bool:
-    """Whether a data set's name is code of the user's own, ``module:factory``, which only a user may name.
+    """Check whether a data set's name is code of the user's own, ``module:factory``, which only a user may name.
 
     >>> is_own_data("mydata:load"), is_own_data("npz:mine"), is_own_data("digits")
     (True, False, False)
@@ -105,7 +105,7 @@ def is_own_data(name: str) -> bool:
 
 
 def _means_own_data(name: str) -> bool:
-    """Whether code of the user's own is meant, and no data set whose name has a slip."""
+    """Check whether code of the user's own is meant, and no data set whose name has a slip."""
     shelf = name.partition(":")[0]
     return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
 
@@ -163,7 +163,7 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
 
 
 def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, Sequence[int]]) -> int:
-    """How many outputs a model has that was stored: its head's, where the data's number is but that of their labels.
+    """Count the outputs of a stored model: its head's, where the data's number is but that of their labels.
 
     Args:
         shapes: of the stored model's tensors, by name; a prefix of the names does not count.
@@ -255,7 +255,7 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
 
 
 def learnt_by(run: Run) -> Task:
-    """What a run has learnt; of one of another program, which does not say it, a classification.
+    """Find the task that a run has learnt; a classification where another program does not say it.
 
     Raises:
         FedscopeError: code of the user's own.
@@ -265,7 +265,7 @@ def learnt_by(run: Run) -> Task:
 
 
 def partition_of(run: Run) -> Partition:
-    """Which samples each client of a run has.
+    """Read which samples each client of a run has.
 
     Raises:
         FedscopeError: the run came from another program and does not say it.
@@ -289,7 +289,7 @@ def split_dataset(config: Config, data: Dataset) -> tuple[Dataset, Partition]:
 
 
 def partition_for(config: Config, data: Dataset) -> Partition:
-    """Which samples each client of a configuration has.
+    """Split the samples over the clients of a configuration.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.data.split.partition` refuses.
@@ -326,7 +326,7 @@ def module_of(run: Run) -> nn.Module:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is fixed in a federation before its first round.
+    """The facts of a model that are fixed before a federation's first round.
 
     Attributes:
         layout: of the model; classes: outputs; clients: N; seed: ``run.seed``.
@@ -349,7 +349,7 @@ class ModelInfo:
 
     @property
     def width(self) -> int:
-        """How many features the head sees."""
+        """The number of features that the head sees."""
         shapes = {entry.name: entry.shape for entry in self.layout.parameters}
         return shapes[f"{self.head}.weight"][1]
 
@@ -358,7 +358,7 @@ class ModelInfo:
         return np.zeros(self.layout.size, self.layout.dtype)
 
     def head_mask(self) -> np.ndarray:
-        """Which of the P parameters are the head's, [P] bool."""
+        """Mark which of the P parameters are the head's, [P] bool."""
         mask = np.zeros(self.layout.size, dtype=bool)
         for name in self.head_parameters:
             mask[self.layout.slices[name]] = True
@@ -386,7 +386,7 @@ def find_head(module: nn.Module, name: str | None = None) -> str | None:
 
 
 def model_info(config: Config, module: nn.Module, classes: int, task: Task = CLASSIFICATION) -> ModelInfo:
-    """What the methods of a configuration may know of its model.
+    """Collect what the methods of a configuration may know of its model.
 
     Raises:
         FedscopeError: a method that needs to know the head, and a model in which none is known.

@@ -77,7 +77,7 @@ class ImportString:
         return f"{self.name}({', '.join(words)})"
 
     def __call__(self) -> Any:
-        """What it returns. The module is looked for in the current folder, then in the environment.
+        """Call it. The module is looked for in the current folder, then in the environment.
 
         Raises:
             FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it.
@@ -132,7 +132,7 @@ class ImportString:
 
 
 def is_call(text: str) -> bool:
-    """Whether a text has the form ``module:factory`` or ``module:factory(...)``.
+    """Check whether a text has the form ``module:factory`` or ``module:factory(...)``.
 
     >>> is_call("mydata:load(2)"), is_call("npz:mine.npz"), is_call("digits")
     (True, False, False)
@@ -141,14 +141,14 @@ def is_call(text: str) -> bool:
 
 
 def is_there(module: str) -> bool:
-    """Whether the first part of a module's name can be imported."""
+    """Check whether the first part of a module's name can be imported."""
     with _current_folder_first(), suppress(ImportError, ValueError):
         return find_spec(module.partition(".")[0]) is not None
     return False
 
 
 def describe_type(thing: object) -> str:
-    """What a thing is, for sentences."""
+    """Describe the type of a thing, for sentences."""
     return f"a {type(thing).__name__}" if thing is not None else "nothing"
 
 

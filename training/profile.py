@@ -1,4 +1,4 @@
-"""Where the time of a training goes: a round's parts as a table, and every client as a span of a trace for Perfetto."""
+"""Profiles of a training: a round's parts as a table, and every client as a span of a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TimeSpan:
 
 
 class Profile:
-    """What :func:`fedscope.training.train`, ``resume`` and ``branch`` leave their times in.
+    """The times of :func:`fedscope.training.train`, ``resume`` or ``branch``.
 
     >>> profile = Profile()
     >>> with profile.span("training", 1):
@@ -59,7 +59,7 @@ class Profile:
 
     @contextmanager
     def span(self, part: str, round: int, client: int | None = None) -> Iterator[None]:
-        """What happens inside, timed; it counts where it fails, too."""
+        """Time what happens inside; it counts where it fails, too."""
         # threads come and go with every round, so their own names would be too many
         with self._lock:
             worker = 0 if client is None else next(i for i in count(1) if i not in self._at_work)

@@ -42,7 +42,7 @@ def given_task(given: Any) -> Task:
 
 
 def task_of_data(name: str) -> Task:
-    """What is learnt of a data set where nothing else is said: what its file on the shelf says, else classes.
+    """Find the task of a data set where nothing else is said: what its file on the shelf says, else classes.
 
     >>> task_of_data("shakespeare:texts").name, task_of_data("npz:mine.npz").name
     ('sequences', 'classification')
@@ -176,7 +176,7 @@ def _taken(given: Any, name: str, place: str) -> Task:
 
 
 def _name(given: Any) -> str:
-    """What a run calls a task that was handed over: the module and the name of its code."""
+    """Name a task that was handed over: the module and the name of its code."""
     code = given if hasattr(given, "__qualname__") else type(given)
     name = str(code.__qualname__).rpartition(".")[2]
     return f"{code.__module__}:{name if name.isidentifier() else 'function'}"

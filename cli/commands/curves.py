@@ -105,5 +105,5 @@ def export(given: Sequence[Path], folder: Path, output: Output, *, following: bo
 
 
 def count(runs: Sized) -> str:
-    """How many runs, in words."""
+    """Count runs, in words."""
     return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"

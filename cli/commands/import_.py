@@ -104,7 +104,7 @@ def _refuse(names: Sequence[str], why: str) -> None:
 
 
 def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> bool:
-    """Whether a run is to be made; a single model is one where --out or an option of models says so."""
+    """Check whether a run is to be made; a single model is one where --out or an option of models says so."""
     from ...checkpoints.models.files import file_and_key, is_file_name
     from ...checkpoints.recorder.match_files import is_pattern
 

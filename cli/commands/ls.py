@@ -64,7 +64,7 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
 
 
 def _cell(column: str, value: object) -> str:
-    """What a run says of itself, as far as it is no longer than such words are."""
+    """Shorten what a run says of itself to the length of such words."""
     return brief(value, LONGEST if column in ("run", "method") else LONG)
 
 
@@ -78,7 +78,7 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 
 def row_of(run: Run) -> dict[str, Any]:
-    """What a run is, as words, from the files beside its rounds: a thousand rounds are not opened to list a run."""
+    """Describe a run from the files beside its rounds: a thousand rounds are not opened to list a run."""
     config = run.config or {}
     last = run.rounds[-1] if run.rounds else 0
     planned = run.planned if not run.is_foreign or last < (run.planned or 0) else None
@@ -111,7 +111,7 @@ def last_error(run: Run) -> str:
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """What one run holds, as words; every round is opened."""
+    """Describe what one run holds; every round is opened."""
     rounds = [run.round(t) for t in run.rounds]
     row, branch = row_of(run), run.info.get("branch")
     created = row.pop("created")
@@ -134,7 +134,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def sampled_words(rounds: Sequence[Round]) -> str:
-    """Which rounds hold the models of some clients alone, and of how many; "" where none does."""
+    """Describe which rounds hold the models of some clients alone, and of how many; "" where none does."""
     some = [one for one in rounds if one.has_sample]
     counts = sorted({(len(one.sampled_ids), len(one.client_ids)) for one in some})
     of = " or ".join(f"{kept} of {clients}" for kept, clients in counts[:3]) + (", ..." if len(counts) > 3 else "")
@@ -142,7 +142,8 @@ def sampled_words(rounds: Sequence[Round]) -> str:
 
 
 def server_of(run: Run, rounds: Sequence[Round]) -> str:
-    """How a recorded run's server came to its models, or why that is not known; "" where there is nothing to say."""
+    """Describe how a recorded run's server came to its models, or why that is not known; "" where there is nothing to
+    say."""
     table = run.path / "metrics.csv"
     if server := describe_server(read_table(table, run.identity) if table.exists() else {}):
         return server
@@ -194,7 +195,7 @@ def runs_at(path: Path) -> list[Path]:
 
 
 def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
-    """What the command prints of a run."""
+    """Make the lines that the command prints of a run."""
     rounds = f"{found.rounds} round{'s' if found.rounds != 1 else ''}"
     if not found.faults:
         yield f"{run}  sound: {rounds}, {words_of(found)}{f'; but {found.torn}' if found.torn else ''}"
@@ -210,7 +211,7 @@ def checked_lines(run: Path, found: Soundness) -> Iterator[str]:
 
 
 def words_of(found: Soundness) -> str:
-    """How much could be verified."""
+    """Describe how much could be verified."""
     sums = f"{found.checksums:,} checksums"
     if not found.without:
         return sums

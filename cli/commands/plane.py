@@ -125,7 +125,7 @@ def command(
 
 
 def _blocks(launcher: str, job: tuple[str, ...], count: int, source: EvaluationConfig, *, adaptive: bool) -> Any:
-    """How jobs measure surfaces; None where this process does."""
+    """Choose the jobs that measure surfaces; None where this process does."""
     from ...checkpoints import FedscopeError
     from ...training.jobs.job_settings import read_job
     from ...training.jobs.launchers import chosen_launcher

@@ -16,11 +16,13 @@ from ..printing import say, say_json
 from ..progress import progress
 
 if TYPE_CHECKING:
+    from ...analysis.execution import Report
+    from ...training.jobs.progress import Progress
     from ...training.sweeps.plan import Plan
 
 
 class _Sweep(click.Command):
-    """Says how a flag of ``train`` is written here."""
+    """The command, which says how a flag of ``train`` is written here."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See click."""
@@ -112,7 +114,7 @@ def command(
     say(f"{out}: {_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')} in all", err=True)
     with progress(str(out)) as report:
         try:
-            done = train_plan(plan, out, _Watcher(report, len(plan.runs)), by)
+            done = train_plan(plan, out, _printed(report, len(plan.runs)), by)
         except KeyboardInterrupt:
             more = shlex.join(["--launcher", launcher, *(word for text in job for word in ("--job", text))])
             where = f"{out} {more}" if by is not None else f"{out}"
@@ -164,29 +166,28 @@ def _plan_of(
         raise with_place(error, Path(files[0]), stored) if files else error from None
 
 
-class _Watcher:
-    """Says each run that is complete or has failed, and shows how many of all rounds are recorded."""
+def _printed(report: Report, count: int) -> Progress:
+    """Progress that says each run that is complete or has failed, and how many of all rounds are recorded."""
+    from ...training.jobs.progress import Progress
 
-    def __init__(self, report: Any, count: int) -> None:
-        self._report, self._count, self._done = report, count, 0
+    class Printed(Progress):
+        done = 0
 
-    def there(self, names: Sequence[str]) -> None:
-        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
-        self._done = len(names)
+        def begin(self, complete: Sequence[str]) -> None:
+            self.done = len(complete)
 
-    def rounds(self, done: int, of: int) -> None:
-        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
-        self._report(done, of)
+        def advance(self, done: int, of: int) -> None:
+            report(done, of)
 
-    def run(self, name: str, failure: str | None) -> None:
-        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
-        self._done += 1
-        state = "complete" if failure is None else f"failed: {failure}"
-        say(f"[{self._done}/{self._count}] {name}: {state}", err=True)
+        def ended(self, name: str, failure: str | None) -> None:
+            self.done += 1
+            state = "complete" if failure is None else f"failed: {failure}"
+            say(f"[{self.done}/{count}] {name}: {state}", err=True)
 
-    def note(self, sentence: str) -> None:
-        """See :class:`fedscope.training.sweeps.running.SweepWatcher`."""
-        say(f"fedscope: {sentence}", err=True)
+        def note(self, sentence: str) -> None:
+            say(f"fedscope: {sentence}", err=True)
+
+    return Printed()
 
 
 def _counted(count: int, what: str) -> str:

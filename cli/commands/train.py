@@ -239,7 +239,7 @@ def _branched(
 
 @contextmanager
 def _resumable(path: Path) -> Iterator[None]:
-    """Says at Ctrl-C how a run goes on."""
+    """Say at Ctrl-C how a run goes on."""
     try:
         yield
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from fedscope.training.jobs.environment import Environment
 from fedscope.training.jobs.job import Do, SentJob
 from fedscope.training.jobs.job_settings import JobSettings, job_settings, read_job
 from fedscope.training.jobs.launchers import PollIntervals, Processes, Slurm, UnknownError, launcher
+from fedscope.training.jobs.progress import Progress
 from fedscope.training.jobs.records import JobOutcome, JobRecord
 from fedscope.training.jobs.wait import refuse_live_jobs, wait_for_jobs
 
@@ -284,14 +285,14 @@ class Queue:
 
 
 @dataclass
-class Told:
+class Told(Progress):
     """A watcher; every look gives ``each_look`` a turn."""
 
     each_look: Callable[[], object] = lambda: None
     over: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def look(self) -> None:
+    def advance(self, done: int, of: int) -> None:
         self.each_look()
 
     def ended(self, name: str, failure: str | None) -> None:

@@ -13,6 +13,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run, WriterLock
 from fedscope.training import Config, Setup, Sweep, merge, sweep, train_plan
 from fedscope.training.config.sources import stored_tables, with_place
+from fedscope.training.jobs.progress import Progress
 from fedscope.training.jobs.worker import Worker
 from fedscope.training.sweeps.axes import read_axes, read_seeds
 from fedscope.training.sweeps.plan import FILE, Plan, describe_difference, plan_sweep, read_plan
@@ -435,23 +436,23 @@ def test_a_mistake_of_a_file_names_the_file(tmp_path: Path) -> None:
 # --- training, in a process of its own ---
 
 
-class Watched:
+class Watched(Progress):
     """Who has ended, how; and whether rounds were counted."""
 
     def __init__(self) -> None:
-        self.ended: dict[str, str | None] = {}
+        self.over: dict[str, str | None] = {}
         self.first: list[str] = []
         self.most = 0
 
-    def there(self, names: Sequence[str]) -> None:
-        self.first = list(names)
+    def begin(self, complete: Sequence[str]) -> None:
+        self.first = list(complete)
 
-    def rounds(self, done: int, of: int) -> None:
+    def advance(self, done: int, of: int) -> None:
         assert 0 <= done <= of
         self.most = max(self.most, done)
 
-    def run(self, name: str, failure: str | None) -> None:
-        self.ended[name] = failure
+    def ended(self, name: str, failure: str | None) -> None:
+        self.over[name] = failure
 
 
 @pytest.mark.slow  # in the fast suite through the command
@@ -471,7 +472,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert dict(made.failures).keys() == {"lr1000000.0", "lr0.1"}
     assert made.failures["lr1000000.0"].startswith("round 1: the training loss of client")
     assert "its client.lr is 0.7, not 0.1; move it elsewhere" in made.failures["lr0.1"]
-    assert watched.ended == {**made.failures, "lr0.05": None}
+    assert watched.over == {**made.failures, "lr0.05": None}
     assert watched.first == []
     assert dict(Sweep.open(out).failures) == dict(made.failures), "they are kept"
     assert "fedscope train" in (out / "logs" / "lr1000000.0.log").read_text()
@@ -487,7 +488,7 @@ def test_the_same_call_goes_on_with_what_is_lacking(tmp_path: Path) -> None:
     assert [run.name for run in made.runs] == ["lr0.05", "lr0.1"]
     assert list(made.failures) == ["lr1000000.0"]
     assert again.first == ["lr0.05"]
-    assert again.ended.keys() == {"lr1000000.0", "lr0.1"}
+    assert again.over.keys() == {"lr1000000.0", "lr0.1"}
     assert Run.open(out / "runs" / "lr0.05").info["created"] == before, "what is complete is left alone"
 
 

@@ -79,7 +79,7 @@ def scale_tables(tables: Tables, scale: float) -> dict[str, dict[str, Any]]:
 
 
 def scale_notes(full: Config, small: Config, scale: float) -> Iterator[str]:
-    """What a scale has made of a configuration: all that differs, and which minima were met.
+    """Describe what a scale has made of a configuration: all that differs, and which minima were met.
 
     >>> full = Config.read({"data": {"clients": 100}, "run": {"rounds": 400, "participation": 0.1}})
     >>> list(scale_notes(full, Config.read(scale_tables(full.tables(), 0.1)), 0.1))
@@ -118,7 +118,7 @@ def _least_rounds(full: Tables) -> int:
 
 
 def _counted_by_client(config: Config) -> bool:
-    """Whether a client's samples do not depend on how many clients there are."""
+    """Check whether a client's samples do not depend on how many clients there are."""
     return parse_partition(config.data.partition).counted_by_client
 
 
@@ -128,7 +128,7 @@ def _smaller(number: int, scale: float, least: int) -> int:
 
 
 def _least_clients(participation: float) -> int:
-    """How many make a cohort of two."""
+    """Count the clients that make a cohort of two."""
     return ceil(LEAST_COHORT / participation - 1e-9)
 
 

@@ -87,7 +87,7 @@ class RunConfig(Settings):
         return RetentionPolicy.parse(self.evaluate_all, place="run.evaluate_all")
 
     def evaluates_all(self, round: int | None = None) -> bool:
-        """Whether all clients are tested after a round; without one, after any."""
+        """Check whether all clients are tested after a round; without one, after any."""
         policy = self._all()
         return policy.kind != "none" if round is None else policy.keeps(round, self.rounds)
 
@@ -119,7 +119,7 @@ class RecordConfig(Settings):
         refuse_size(self.sketch, "record.sketch")
 
     def policies(self) -> tuple[RetentionPolicy, RetentionPolicy]:
-        """Which rounds' clients and which rounds' globals are kept."""
+        """Parse which rounds' clients and which rounds' globals are kept."""
         return RetentionPolicy.parse(self.clients, place="record.clients"), RetentionPolicy.parse(
             self.globals, place="record.globals"
         )

@@ -1,4 +1,4 @@
-"""Where a configuration comes from: a method, a recipe or a file, what is laid over it, and a scale."""
+"""Sources of a configuration: a method, a recipe or a file, what is laid over it, and a scale."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Setup:
         }
 
     def notes(self, config: Config, method: str | None, *above: Tables, cell: Tables = NOTHING) -> tuple[str, ...]:
-        """What the scale has done, in parts of a sentence; () without one.
+        """Describe what the scale has done, in parts of a sentence; () without one.
 
         Args:
             config: what :meth:`config` makes of the others.

@@ -98,7 +98,7 @@ def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:
 
 
 def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
-    """What a run or a sweep is called, its folder, and its runs."""
+    """Open a run or a sweep: its name, its folder, and its runs."""
     if not isinstance(one, Sweep) and (isinstance(one, Run) or not (Path(one) / FILE).is_file()):
         run = open_run(one, "")
         return run.name, run.path, (run,)

@@ -37,7 +37,7 @@ class Band:
 
     @property
     def seeds(self) -> int:
-        """How many runs."""
+        """The number of runs."""
         return len(self.members)
 
     @property
@@ -165,7 +165,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alone(runs: Sequence[Run]) -> str:
-    """Why no two runs make a band."""
+    """Describe why no two runs make a band."""
     remedy = "train others with another --seed, or leave out --bands"
     if len(runs) == 1:
         return f"--bands needs runs that differ only in their seed, and {runs[0].name} is one run; {remedy}"
@@ -197,7 +197,7 @@ def _refuse_one_seed(group: Sequence[Run]) -> None:
 
 
 def _labels(groups: Sequence[Sequence[str]]) -> list[str]:
-    """What the runs of each group are called together: the words that their names begin with, or all names.
+    """Name the runs of each group together: the words that their names begin with, or all names.
 
     >>> _labels([["fma", "fma-1"], ["ima-1", "ima-10"], ["a", "b"], ["swa-3"]])
     ['fma', 'ima', 'a+b', 'swa-3']

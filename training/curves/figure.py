@@ -202,7 +202,7 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
 
 
 def _columns(handles: Sequence[Any], width: float) -> int:
-    """How many columns of the legend fit; entries go down a column first."""
+    """Count the columns of the legend that fit; entries go down a column first."""
     lengths = [len(handle.get_label()) for handle in handles]
     for columns in range(min(4, len(lengths)), 1, -1):
         parts = np.array_split(lengths, columns)

@@ -1,5 +1,5 @@
-"""What ``curves`` can draw: every column of ``metrics.csv`` and sums over rounds, its name on an axis, its scale, and
-how it is smoothed."""
+"""Measures that ``curves`` can draw: every column of ``metrics.csv`` and sums over rounds, its name on an axis, its
+scale, and how it is smoothed."""
 
 from __future__ import annotations
 
@@ -78,27 +78,27 @@ class CurveMeasure:
 
     @property
     def is_accuracy(self) -> bool:
-        """Whether 1 less the column is drawn; a deviation is that of error and accuracy alike."""
+        """True if 1 less the column is drawn; a deviation is that of error and accuracy alike."""
         return self.name != self.column and self.column not in _STDS
 
     @property
     def is_share(self) -> bool:
-        """Whether it is drawn in per cent."""
+        """True if it is drawn in per cent."""
         return "error" in self.column
 
     @property
     def is_reachable(self) -> bool:
-        """Whether it leaves an accuracy that a curve can reach."""
+        """True if it leaves an accuracy that a curve can reach."""
         return self.is_share and self.column not in _STDS
 
     @property
     def is_loss(self) -> bool:
-        """Whether its axis is logarithmic."""
+        """True if its axis is logarithmic."""
         return self.column.endswith("_loss") and not self.is_share
 
     @property
     def is_deployed(self) -> bool:
-        """Whether it is the averaged model's where there is one."""
+        """True if it is the averaged model's where there is one."""
         return self.column in USUAL or self.column.startswith(("test_error_", "domain_error_"))
 
     @property

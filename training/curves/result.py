@@ -59,7 +59,8 @@ class Curves(TableResult):
 
     @classmethod
     def of(cls, runs: Sequence[Run], *, bands: bool = False, **asked: Any) -> Self:
-        """What was measured while training; ``attrs`` names the runs' tasks where one has another than the usual.
+        """Collect what was measured while training; ``attrs`` names the runs' tasks where one has another than the
+        usual.
 
         Args:
             bands: whether runs that differ only in their seed are one line.
@@ -83,7 +84,7 @@ class Curves(TableResult):
 
     @property
     def lines(self) -> tuple[Curve, ...]:
-        """What is drawn and told: a curve a run, or with bands the means over seeds."""
+        """The lines that are drawn and described: a curve a run, or with bands the means over seeds."""
         return tuple(band.curve for band in self.bands) if self.bands else self.runs
 
     @property

@@ -44,7 +44,7 @@ class ErrorCurve(Serializable):
 
 @dataclass(frozen=True)
 class Reached:
-    """Where a curve reaches a target accuracy.
+    """The place where a curve reaches a target accuracy.
 
     Attributes:
         round: the first measured one with that accuracy; None where there is none.
@@ -69,12 +69,12 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Its name in legends."""
         return self.run
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was measured in any round."""
+        """True if nothing was measured in any round."""
         return all(np.isnan(values).all() for values in self.values.values())
 
     def column(self, name: str) -> np.ndarray:
@@ -126,7 +126,7 @@ class Curve:
         return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan"), len(values)
 
     def reach(self, measure: CurveMeasure, target: float) -> Reached:
-        """Where the accuracy that an error leaves is first at least the target; as measured, not smoothed.
+        """Find where the accuracy that an error leaves is first at least the target; as measured, not smoothed.
 
         >>> values = {"test_error": np.array([0.5, 0.2, 0.3]), "parameters_up": np.full(3, 10.0)}
         >>> one = Curve("fma", np.arange(1, 4), values)

@@ -1,4 +1,4 @@
-"""What a run is called, and which draw of it it is: its method, settings, seeds and data, from what its files say.
+"""Names of runs, and which draw of its settings each is: method, settings, seeds and data, from what its files say.
 
 One place for all who ask: ``ls``, ``table``, bands of ``curves`` and reports call a run the same. Loads no torch.
 """
@@ -23,7 +23,7 @@ _METHODS = ("client", "server", "average")
 
 
 def method_of(run: Run) -> str:
-    """What a run's method is called, its average over rounds left out.
+    """Name a run's method, its average over rounds left out.
 
     Of a run trained here as ``--method`` calls it, else by its client and server; of a recorded one ``method``, else
     ``source``. A name stands only for what a file says: a run without settings is not FMA.
@@ -118,7 +118,7 @@ def _table(tables: Mapping[str, Any], section: str) -> Mapping[str, Any]:
 
 
 def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
-    """Whether two runs' ``data`` of ``run.json`` are the same; None where the files do not say it.
+    """Check whether two runs' ``data`` of ``run.json`` are the same; None where the files do not say it.
 
     By the arrays' sha256 if both have one, else by the file's, else by name: ``digits`` of a recorded run, which keeps
     no sha256 of arrays, is the ``digits`` of a trained one.
@@ -147,7 +147,7 @@ def _place(data: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def is_copy(one: Run, other: Run) -> bool:
-    """Whether two folders hold one run: the last round that both have is the same, byte for byte.
+    """Check whether two folders hold one run: the last round that both have is the same, byte for byte.
 
     Of the last common one, because a copy may have gone on since. Nothing is concluded from what is missing.
     """

@@ -1,4 +1,4 @@
-"""What is said of curves: means over the last rounds, where they reach a target, and what they lack."""
+"""Text summaries of curves: means over the last rounds, where they reach a target, and what they lack."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def describe_reached(measure: CurveMeasure, curves: Sequence[Band | Curve], targ
 
 
 def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> str:
-    """That runs have no numbers of what is asked for, and what they have."""
+    """Describe that runs have no numbers of what is asked for, and what they have."""
     names = dict.fromkeys(name for curve in curves for name in (*MEASURES, *curve.values))
     # how the server aggregates is no curve: `fedscope ls` says it
     names = {name: None for name in names if not name.startswith("server_")}

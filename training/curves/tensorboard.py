@@ -162,8 +162,8 @@ def export_events(runs: Sequence[Run], folder: Path, *, force: bool = False) -> 
 
 
 def folders_of(runs: Sequence[Path], folder: Path) -> list[Path]:
-    """Where the events of each run go: a folder of the run's name; of runs of one name, of their paths below the folder
-    that all of them share.
+    """Name the folder for the events of each run: a folder of the run's name; of runs of one name, of their paths below
+    the folder that all of them share.
 
     >>> [path.as_posix() for path in folders_of([Path("/runs/fma"), Path("/runs/ima")], Path("events"))]
     ['events/fma', 'events/ima']

@@ -41,7 +41,7 @@ def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task)
 
 
 def is_tokens(x: np.ndarray, task: Task) -> bool:
-    """Whether samples are rows of tokens, which stay whole numbers."""
+    """Check whether samples are rows of tokens, which stay whole numbers."""
     return task.tokens and x.ndim == 2 and x.dtype.kind in "iu"
 
 
@@ -65,7 +65,7 @@ def output_count(
     targets: Sequence[np.ndarray],
     declared: np.ndarray | int | None,
 ) -> int:
-    """How many outputs a model needs, a sample or a position: the classes, or the numbers in a target.
+    """Count the outputs that a model needs, a sample or a position: the classes, or the numbers in a target.
 
     Tokens of the inputs count too where those of the targets are of the same kind, as a language model's; the classes
     of a classification are others.
@@ -80,7 +80,8 @@ def output_count(
 
 
 def counts_labels(task: Task, targets: Sequence[np.ndarray], declared: np.ndarray | int | None) -> bool:
-    """Whether :func:`output_count` counts but the labels that there are, so that a model may have more outputs."""
+    """Check whether :func:`output_count` counts but the labels that there are, so that a model may have more
+    outputs."""
     return declared is None and not _are_numbers(task, targets)
 
 
@@ -110,7 +111,7 @@ def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | 
 
 
 def channel_axis(name: str, shape: tuple[int, ...]) -> int | None:
-    """Where an image array keeps its channels: the axis of at most four entries, the last one if both are."""
+    """Find where an image array keeps its channels: the axis of at most four entries, the last one if both are."""
     if len(shape) == 4:
         if shape[3] <= 4:
             return 3

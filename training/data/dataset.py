@@ -25,7 +25,7 @@ SPLITS: tuple[Split, ...] = ("train", "test")
 
 @dataclass(frozen=True)
 class Groups:
-    """Which user, domain or superclass each sample is of.
+    """The user, domain or superclass of each sample.
 
     Attributes:
         names: of the groups, G of them.
@@ -52,7 +52,7 @@ def groups_of(train: Mapping[str, int], test: Mapping[str, int]) -> Groups:
 
 @dataclass(frozen=True)
 class Known:
-    """What was computed of a data set's arrays: their sha256, and what standardises them, one a channel."""
+    """Values computed from a data set's arrays: their sha256, and what standardises them, one a channel."""
 
     sha256: str
     means: tuple[float, ...]

@@ -38,12 +38,12 @@ class Partitioner(Settings):
 
     @property
     def counted_by_client(self) -> bool:
-        """Whether a client's samples do not depend on how many clients there are, so that fewer have fewer in all."""
+        """True if a client's samples do not depend on how many clients there are, so that fewer have fewer in all."""
         return False
 
     @property
     def places_every_class(self) -> bool:
-        """Whether clients hold so many classes each, and every class has a client: fewer may have no room for all."""
+        """True if clients hold so many classes each, and every class has a client: fewer may have no room for all."""
         return False
 
     def resolved(self) -> Self:
@@ -56,7 +56,7 @@ class Partitioner(Settings):
 
     @classmethod
     def form(cls) -> str:
-        """How it is written, with its defaults, and what may follow in brackets.
+        """Write it with its defaults, and what may follow in brackets.
 
         >>> find("partitions", "shards").form(), find("partitions", "iid").form()
         ('shards:2[,size]', 'iid')
@@ -122,7 +122,7 @@ def parse_partition(text: str) -> Partitioner:
 
 
 def group_of(groups: Mapping[str, np.ndarray], kind: str, text: str) -> np.ndarray:
-    """Which ``user``, ``domain`` or ``superclass`` each sample is of, [n].
+    """Read the ``user``, ``domain`` or ``superclass`` of each sample, [n].
 
     Raises:
         FedscopeError: the data do not know it.

@@ -1,1 +1,1 @@
-"""What analyses are given: models and samples, from runs, files and programs."""
+"""Inputs of analyses: models and samples, from runs, files and programs."""

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
-    """What a module of the user's own answers: its layers' names stay when its code changes, and so does its address.
+    """Compute the outputs of a module of the user's own: its layers' names stay when its code changes, and so does its
+    address.
 
     The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
     """
@@ -21,7 +22,7 @@ def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[flo
 
 
 def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
-    """What a task of the user's own gives: its name stays when its code changes."""
+    """Compute the losses of a task of the user's own: its name stays when its code changes."""
     from ...evaluation.standard_tasks import is_own
 
     if not is_own(samples.task):
@@ -33,7 +34,7 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
 def _first(
     module: nn.Module, samples: Samples, weights: Weights, values: Callable[[Tensor], Tensor]
 ) -> list[float] | None:
-    """What is made of a model's outputs for four samples."""
+    """Compute values from a model's outputs for four samples."""
     from ...evaluation.model_replica import Replica
 
     try:

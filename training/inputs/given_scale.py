@@ -61,7 +61,7 @@ def arrays_in_scale(
 
 
 def as_given(dataset: Dataset) -> Dataset:
-    """What was standardised, as it was before: x σ + μ, of pixels the very numbers, of floats up to rounding."""
+    """Undo the standardising: x σ + μ, of pixels the very numbers, of floats up to rounding."""
     x = [_unscaled(getattr(dataset, f"x_{split}"), dataset) for split in SPLITS]
     return replace(dataset, x_train=x[0], x_test=x[1], means=(), deviations=())
 

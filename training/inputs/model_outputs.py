@@ -1,5 +1,5 @@
-"""Whether modules that were given as models answer as their weights do in the one architecture that all are measured
-in."""
+"""Checks that modules that were given as models answer as their weights do in the one architecture that all are
+measured in."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def _alike(outputs: Tensor, theirs: Tensor) -> bool:
 
 
 def _own_outputs(own: nn.Module, samples: Samples, layout: Layout) -> Tensor | None:
-    """What a module itself answers in evaluation mode, its own state left as it is; None where it does not."""
+    """Compute the outputs of a module itself in evaluation mode, its own state left as it is; None where it does
+    not."""
     import torch
 
     from ...evaluation.module_copy import copy_module

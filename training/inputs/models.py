@@ -327,7 +327,7 @@ def as_list(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
 
 
 def names_of(models: Sequence[ModelLike]) -> list[str]:
-    """What models are called: addresses as they were given, objects by their class and place."""
+    """Name models: addresses as they were given, objects by their class and place."""
     return [_name(models, i) for i in range(len(models))]
 
 
@@ -412,7 +412,7 @@ def calibration_of(posed: ResolvedModels, source: EvaluationConfig, normalizatio
 
 
 def calibration_settings(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> dict[str, Any]:
-    """What a result's provenance says of the samples that statistics are re-estimated on."""
+    """Describe the samples that statistics are re-estimated on, for a result's provenance."""
     samples = calibration_of(posed, source, normalization)
     if samples is None:
         return {}

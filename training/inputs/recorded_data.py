@@ -20,7 +20,7 @@ _OWN = ("npz", "folder")
 
 
 def is_recorded(run: Run) -> bool:
-    """Whether another program trained the run, and says itself how."""
+    """Check whether another program trained the run, and says itself how."""
     return run.is_foreign and run.config is None
 
 
@@ -80,8 +80,8 @@ def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> 
 
 
 def scale_of(runs: Sequence[Run], source: EvaluationConfig, data: Any) -> bool | None:
-    """Whether samples are standardised: as was asked for, else as recorded runs say, else recorded runs' own data are
-    not; None for what the name of the data means.
+    """Decide whether samples are standardised: as was asked for, else as recorded runs say, else recorded runs' own
+    data are not; None for what the name of the data means.
 
     Raises:
         FedscopeError: runs whose models were trained in other scales.
@@ -149,7 +149,7 @@ def refuse_unlike(runs: Sequence[Run], source: EvaluationConfig, dataset: Datase
 
 
 def _partitions_unlike(run: Run, source: EvaluationConfig, dataset: Dataset, refuse_outside: Any) -> str:
-    """Whether the labels of the samples that clients hold are those that the run has counted."""
+    """Check whether the labels of the samples that clients hold are those that the run has counted."""
     import numpy as np
 
     # of test samples alone the clients' part is not read

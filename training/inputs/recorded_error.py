@@ -1,4 +1,4 @@
-"""Whether a recorded run is measured on what its loop had: one recorded ``test_error`` against the measured one.
+"""Checks that a recorded run is measured on what its loop had: one recorded ``test_error`` against the measured one.
 
 Every question that measures a recorded run gets its data from :func:`~.samples.dataset_of` or
 :func:`~.models.resolve_models`, and both call :func:`compare_recorded`: nothing is measured on
@@ -46,7 +46,7 @@ _MODELS = {"global": ("test_error", "test_loss"), "averaged": ("averaged_test_er
 
 @dataclass(frozen=True)
 class RecordedNumbers:
-    """What ``metrics.csv`` says of a model that the run holds; NaN where it does not."""
+    """The numbers of ``metrics.csv`` for a model that the run holds; NaN where it has none."""
 
     round: int
     model: str
@@ -286,7 +286,7 @@ def _measured(
 
 
 def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]:
-    """What explains a recorded error, and whether that is sure: it holds in two rounds, or cannot be by chance."""
+    """Find what explains a recorded error, and whether that is sure: it holds in two rounds, or cannot be by chance."""
     samples = len(measuring.samples)
     if (size := measuring.batch_of(first)) is not None:
         return f"it is the mean of the errors of batches of {size}", True
@@ -303,13 +303,14 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
         return next((count for count, pick in enumerate(picks) if not fits(pick)), len(picks))
 
     def exactly(made: Callable[[RecordedNumbers], float]) -> Callable[[RecordedNumbers], bool]:
-        """Whether it is the very number of samples."""
+        """Check whether it is the very number of samples."""
         return lambda one: bool(abs(made(one) - one.error) * samples <= 0.5 + 1e-4 * samples)
 
     def about(
         made: Callable[[RecordedNumbers], float], places: int | None = None, whole: int = 1
     ) -> Callable[[RecordedNumbers], bool]:
-        """Whether it is that number, or as many samples away from it as any error may be, or rounded to places."""
+        """Check whether it is that number, or as many samples away from it as any error may be, or rounded to
+        places."""
         if places is not None and not all(_rounded(one.error / whole, places) for one in alike):
             return lambda one: False
         half = 0.0 if places is None else 0.5 * 10.0**-places + 1e-6
@@ -359,7 +360,7 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
 
 
 def _rounded(value: float, places: int) -> bool:
-    """Whether a number has no more decimals than that.
+    """Check whether a number has no more decimals than that.
 
     >>> _rounded(0.19, 2), _rounded(0.186, 2)
     (True, False)
@@ -384,7 +385,7 @@ def _refusal(run: Run, outcome: ErrorCheck) -> str:
 
 
 def _note(outcome: ErrorCheck) -> str:
-    """What is to be known of numbers that are right."""
+    """Describe what is to be known of numbers that are right."""
     if outcome.explained:
         return f"{outcome.sentence()}: {outcome.explained}"
     if not _loss_is_far(outcome.recorded_loss, outcome.loss):
@@ -397,5 +398,5 @@ def _note(outcome: ErrorCheck) -> str:
 
 
 def _loss_is_far(recorded: float, measured: float) -> bool:
-    """Whether two losses differ by more than they are rounded; not where one is missing."""
+    """Check whether two losses differ by more than they are rounded; not where one is missing."""
     return abs(recorded - measured) > max(_LEAST, _SHARE * abs(recorded))

@@ -65,7 +65,7 @@ def model_named(run: Run, source: EvaluationConfig) -> Any:
 
 
 def asked_task(runs: Sequence[Run], source: EvaluationConfig) -> Task:
-    """What is measured: --task, else what the first run has learnt, else what the data are for.
+    """Choose the task that is measured: --task, else what the first run has learnt, else what the data are for.
 
     Raises:
         FedscopeError: no such task; a run whose task is code of the user's own.
@@ -117,7 +117,7 @@ def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
 
 
 def name_of(given: Any) -> str | None:
-    """What provenance calls data or a model that may be an object."""
+    """Name data or a model that may be an object, for provenance."""
     return given if given is None or isinstance(given, str) else type(given).__name__
 
 
@@ -169,7 +169,7 @@ def read_as(module: nn.Module, run: Run) -> None:
 
 
 def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
-    """What a result's provenance says of --data and --model, and of what a model of the user's own answers."""
+    """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance."""
     from ...evaluation.standard_tasks import CLASSIFICATION
 
     model = model_named(runs[0], source)
@@ -201,7 +201,7 @@ def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def is_own_model(model: Any) -> bool:
-    """Whether it is code of the user's own, which may change and keep its name."""
+    """Check whether it is code of the user's own, which may change and keep its name."""
     return model is not None and (not isinstance(model, str) or ":" in model)
 
 
@@ -239,7 +239,8 @@ def samples_of_clients(
 
 
 def common_samples(runs: Sequence[Run], dataset: Dataset, source: EvaluationConfig) -> Samples:
-    """What whole runs are measured on: the test split, or the training data D of all clients, of --limit a part.
+    """Choose the samples that whole runs are measured on: the test split, or the training data D of all clients, of
+    --limit a part.
 
     Raises:
         FedscopeError: runs with other data, so that their numbers would not lie on one axis.
@@ -267,7 +268,7 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: EvaluationConf
 
 
 def no_partition(run: Run, why: str) -> FedscopeError:
-    """What is raised where a partition is needed; ``why`` it is, and what can be given instead."""
+    """Make the error for a partition that is needed; ``why`` it is, and what can be given instead."""
     return FedscopeError(f"{run.path} does not say which client holds which samples (no partition.h5), {why}")
 
 

@@ -21,6 +21,7 @@ from ...results.base import versions
 from .environment import Environment
 from .job import Do
 from .launchers import Launcher
+from .progress import Progress
 from .wait import wait_for_jobs
 from .worker import last_words, wait_until_free
 
@@ -51,7 +52,7 @@ class PartBlock:
 
     @property
     def log(self) -> Path:
-        """What its command prints."""
+        """The file that its command prints to."""
         return self.folder / f"{self.name}.log"
 
     @property
@@ -65,7 +66,7 @@ class PartBlock:
         return str(read_json(self.folder / self.name / _COMPLETE, "the end of a block", "remove it")["capability"])
 
     def is_complete(self) -> bool:
-        """Whether all of its points are measured."""
+        """Check whether all of its points are measured."""
         return (self.folder / self.name / _COMPLETE).exists()
 
     def waits_for(self) -> str | None:
@@ -97,7 +98,7 @@ class PartBlock:
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a question's surfaces are measured by jobs.
+    """The blocks in which jobs measure a question's surfaces.
 
     Attributes:
         by: sends them; count: of blocks of a surface.
@@ -120,7 +121,7 @@ class Blocks:
         folder = _jobs(base) / hashlib.sha256(text.encode()).hexdigest()[:12]
         return [PartBlock(folder, part, i, self.count, self.words, self.directory) for i in range(self.count)]
 
-    def measure(self, question: PreparedAnalysis[Any], base: Path, parts: Sequence[int], watcher: Watching) -> None:
+    def measure(self, question: PreparedAnalysis[Any], base: Path, parts: Sequence[int], progress: Progress) -> None:
         """Have jobs measure what is lacking of parts of a question.
 
         Raises:
@@ -131,9 +132,14 @@ class Blocks:
         blocks = [block for part in parts for block in self.of(question, base.absolute(), part)]
         base.parent.mkdir(parents=True, exist_ok=True)
         own_folder(_jobs(base))
-        watcher.blocks = blocks
         with WriterLock(_jobs(base)):
-            ended = wait_for_jobs(blocks, self.by, blocks[0].folder, watcher)
+            ended = wait_for_jobs(
+                blocks,
+                self.by,
+                blocks[0].folder,
+                progress,
+                count=lambda: (sum(block.is_complete() for block in blocks), len(blocks)),
+            )
         failed = {name: failure for name, failure in ended.items() if failure is not None}
         if failed:
             name, failure = next(iter(failed.items()))
@@ -143,7 +149,7 @@ class Blocks:
             )
 
     def elsewhere(self, question: PreparedAnalysis[Any], base: Path, part: int, work: dict[str, Any]) -> dict[str, Any]:
-        """What a computation takes over from a part's blocks, beside the settings that it has."""
+        """Settings with which a computation takes over from a part's blocks."""
         from ...evaluation.resumable import OtherStore
 
         own, blocks = Environment.here().capability, self.of(question, base.absolute(), part)
@@ -162,25 +168,23 @@ class Blocks:
             _jobs(base).rmdir()
 
 
-class Watching:
-    """Reports how many blocks are complete, and says what is worth reading; see
-    :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
+class BlockProgress(Progress):
+    """Reports how many blocks are complete, and says what is worth reading."""
 
     def __init__(self, report: Report, tell: Any = untold) -> None:
-        self.blocks: Sequence[PartBlock] = ()
         self._report, self._tell = report, tell
 
-    def look(self) -> None:
-        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
-        self._report(sum(block.is_complete() for block in self.blocks), len(self.blocks))
+    def advance(self, done: int, of: int) -> None:
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
+        self._report(done, of)
 
     def ended(self, name: str, failure: str | None) -> None:
-        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
         if failure is not None:
             self._tell(f"fedscope: block {name} failed: {failure}")
 
     def note(self, sentence: str) -> None:
-        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
         self._tell(f"fedscope: {sentence}")
 
 

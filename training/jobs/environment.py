@@ -1,4 +1,4 @@
-"""Where numbers come from: jobs compute with the versions that they were sent with, or not at all."""
+"""Environments of numbers: jobs compute with the versions that they were sent with, or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAME = ("fedscope", "torch", "numpy")
 
 @dataclass(frozen=True)
 class Environment:
-    """What a run's bits depend on beside its settings and the number of threads.
+    """The environment that a run's bits depend on: versions and instructions of the processor.
 
     Attributes:
         versions: of fedscope, torch, numpy and python.
@@ -39,7 +39,7 @@ class Environment:
         return cls(versions(), asked.stdout.strip() or "unknown")
 
     def refusal(self, here: Environment) -> str | None:
-        """Why a job that was sent from here must not compute there; None where it may.
+        """Describe why a job that was sent from here must not compute there; None where it may.
 
         >>> sent, there = (Environment({"fedscope": v, "torch": "2", "numpy": "2"}, "AVX2") for v in ("0.1", "0.2"))
         >>> sent.refusal(there)
@@ -55,7 +55,7 @@ class Environment:
         return None
 
     def caution(self, name: str, capability: str) -> str | None:
-        """What to say of a job on another kind of processor; None where it is of the same.
+        """Describe that a job ran on another kind of processor; None where it is of the same.
 
         >>> Environment({}, "AVX2").caution("fma", "AVX512")
         'fma was computed with AVX512, and here is AVX2: its last bits may differ from those that this machine gives'

@@ -34,17 +34,17 @@ class JobSpec(Protocol):
 
     @property
     def log(self) -> Path:
-        """Where its commands print."""
+        """The file that its commands print to."""
 
     @property
     def directory(self) -> Path | None:
-        """That relative paths begin at."""
+        """The folder that relative paths begin at."""
 
     def work(self, do: Do) -> str | None:
         """In the job: do what is left of it. Gives the sentence with which it failed, or None."""
 
     def is_complete(self) -> bool:
-        """Whether nothing is left to do.
+        """Check whether nothing is left to do.
 
         Raises:
             FedscopeError: what is there is damaged.

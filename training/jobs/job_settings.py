@@ -28,7 +28,7 @@ _LEAST = {
 
 @dataclass(frozen=True)
 class JobSettings:
-    """What each job is given.
+    """The resources that each job is given.
 
     Attributes:
         timeout_min: minutes that a job may take before it is stopped and queued again; what is complete stays.

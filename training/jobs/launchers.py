@@ -1,4 +1,5 @@
-"""Where jobs run: on a SLURM cluster, or as processes of this machine, which is for laptops and for trying it out."""
+"""Launchers of jobs: on a SLURM cluster, or as processes of this machine, which is for laptops and for trying it
+out."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class Launcher(Protocol):
 
     @property
     def pace(self) -> PollIntervals:
-        """How often it is asked."""
+        """The intervals at which it is asked."""
 
     @property
     def at_once(self) -> int | None:
@@ -207,7 +208,7 @@ class Slurm:
 
 
 def _is_of(row: Sequence[str], record: JobRecord) -> bool:
-    """Whether a job in the queue is one whose id could not be written down."""
+    """Check whether a job in the queue is one whose id could not be written down."""
     index = row[0].partition("_")[2]
     return row[1] == record.batch and (index or "0") == str(record.index)
 

@@ -1,4 +1,4 @@
-"""Which job has which piece of work, on disk: whoever waits for jobs may die, and the next one finds them.
+"""Records on disk of which job has which piece of work: a command that waits may die, and the next one finds them.
 
 For every piece ``NAME.job.json`` says which job is to do it, by a token that nobody else has. It is written before the
 job is sent, and the job reads it before it begins: one that finds another token has been replaced, and does nothing. So
@@ -80,7 +80,7 @@ class JobRecord(_OnDisk):
 
 @dataclass(frozen=True)
 class JobOutcome(_OnDisk):
-    """How a job ended, in its own words.
+    """The end of a job, in its own words.
 
     Attributes:
         token: the job's; failure: the sentence with which it failed, None where it did not.
@@ -95,7 +95,7 @@ class JobOutcome(_OnDisk):
 
 
 def outcomes_in(folder: Path, tokens: Mapping[str, str]) -> dict[str, JobOutcome]:
-    """How those of the jobs ended that have said so.
+    """Read how those jobs ended that have said so.
 
     Args:
         tokens: of the jobs, by the name of what they do.

@@ -1,4 +1,4 @@
-"""Whoever waits for jobs: finds those of an earlier command, sends what is lacking, and says how each ended."""
+"""Wait for jobs: find those of an earlier command, send the missing ones, and say how each ended."""
 
 from __future__ import annotations
 
@@ -7,27 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.safe_write import refuse_linked
 from .environment import Environment
 from .job import JobSpec, SentJob
 from .launchers import Launcher, UnknownError, known_launcher
+from .progress import Progress
 from .records import JobOutcome, JobRecord, outcomes_in
-
-
-class JobsWatcher(Protocol):
-    """Who is told."""
-
-    def look(self) -> None:
-        """Time to look at what jobs have done so far."""
-
-    def ended(self, name: str, failure: str | None) -> None:
-        """A job spec is complete, or has failed with a sentence."""
-
-    def note(self, sentence: str) -> None:
-        """What is worth reading meanwhile."""
 
 
 @dataclass
@@ -42,8 +29,9 @@ def wait_for_jobs(
     specs: Sequence[JobSpec],
     by: Launcher,
     folder: Path,
-    watcher: JobsWatcher,
+    progress: Progress,
     *,
+    count: Callable[[], tuple[int, int]] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, str | None]:
     """Have work done by jobs. Gives the sentence of each that failed, None of each that is complete.
@@ -54,6 +42,7 @@ def wait_for_jobs(
 
     Args:
         folder: of the records; the caller holds a lock on it, so that two commands do not send the same.
+        count: how much of all is done, asked for at each look; by default how many pieces.
 
     Raises:
         FedscopeError: jobs of another launcher still run; nothing is known of earlier jobs; the scheduler refuses.
@@ -66,18 +55,18 @@ def wait_for_jobs(
     for spec in specs:
         complete, damage = _looked_at(spec)
         if damage is not None:
-            _tell(watcher, ended, spec.name, damage)
+            _tell(progress, ended, spec.name, damage)
         elif complete:
             ended[spec.name] = None
     sent = _found(specs, by, folder, ended)
     if sent:
-        watcher.note(f"{_jobs(len(sent))} of an earlier command still {'run' if len(sent) > 1 else 'runs'}")
+        progress.note(f"{_jobs(len(sent))} of an earlier command still {'run' if len(sent) > 1 else 'runs'}")
     of = {spec.name: spec for spec in specs}
     asked, answers = clock(), True
     try:
         while len(ended) < len(specs):
             if clock() - asked >= by.pace.ask:
-                answers = _ask(by, sent, clock(), watcher, answers)
+                answers = _ask(by, sent, clock(), progress, answers)
                 asked = clock()
             outcomes = outcomes_in(folder, {name: job.record.token for name, job in sent.items()})
             for name in list(sent):
@@ -89,8 +78,8 @@ def wait_for_jobs(
                 del sent[name]
                 failure, outcome = how[0], outcomes.get(name)
                 if outcome is not None and (caution := environment.caution(name, outcome.capability)):
-                    watcher.note(caution)
-                _tell(watcher, ended, name, failure)
+                    progress.note(caution)
+                _tell(progress, ended, name, failure)
             ready = [
                 spec
                 for spec in specs
@@ -100,17 +89,21 @@ def wait_for_jobs(
             if ready[:room]:
                 for name, record in _send(ready[:room], by, folder, environment).items():
                     sent[name] = _Sent(record)
-            watcher.look()
+            progress.advance(*(count() if count else (len(ended), len(specs))))
             if len(ended) < len(specs):
                 time.sleep(by.pace.look)
     except KeyboardInterrupt:
-        ids = [job.record.id for job in sent.values() if job.record.id]
-        if ids:
-            go = "go on by themselves" if len(ids) > 1 else "goes on by itself"
-            watcher.note(f"{_jobs(len(ids))} {go}; the same command collects what they do, and this ends them: "
-                         f"{by.to_end(ids)}")  # fmt: skip
+        _say_left([job.record.id for job in sent.values() if job.record.id], by, progress)
         raise
     return ended
+
+
+def _say_left(ids: Sequence[str], by: Launcher, progress: Progress) -> None:
+    """Say of jobs that go on how they are collected, and how they are ended."""
+    if ids:
+        go = "go on by themselves" if len(ids) > 1 else "goes on by itself"
+        note = f"{_jobs(len(ids))} {go}; the same command collects what they do, and this ends them: {by.to_end(ids)}"
+        progress.note(note)
 
 
 def refuse_live_jobs(names: Sequence[str], folder: Path, remedy: str) -> None:
@@ -175,7 +168,7 @@ def _found(specs: Sequence[JobSpec], by: Launcher, folder: Path, ended: Mapping[
     return found
 
 
-def _ask(by: Launcher, sent: Mapping[str, _Sent], now: float, watcher: JobsWatcher, answers: bool) -> bool:
+def _ask(by: Launcher, sent: Mapping[str, _Sent], now: float, progress: Progress, answers: bool) -> bool:
     """Note which jobs have ended; whether the scheduler has answered."""
     if not sent:
         return answers
@@ -183,7 +176,7 @@ def _ask(by: Launcher, sent: Mapping[str, _Sent], now: float, watcher: JobsWatch
         states = by.states({name: job.record for name, job in sent.items()})
     except UnknownError as error:
         if answers:
-            watcher.note(f"{error}; waiting for it")
+            progress.note(f"{error}; waiting for it")
         return False
     for name, (_, how) in states.items():
         if how is None:
@@ -217,7 +210,7 @@ def _how_ended(spec: JobSpec, job: _Sent, outcome: JobOutcome | None, *, late: b
 
 
 def _looked_at(spec: JobSpec) -> tuple[bool, str | None]:
-    """Whether a job spec is complete, and what is wrong with what is there."""
+    """Check whether a job spec is complete, and what is wrong with what is there."""
     try:
         return spec.is_complete(), None
     except FedscopeError as error:
@@ -240,9 +233,9 @@ def _send(specs: Sequence[JobSpec], by: Launcher, folder: Path, environment: Env
     return known
 
 
-def _tell(watcher: JobsWatcher, ended: dict[str, str | None], name: str, failure: str | None) -> None:
+def _tell(progress: Progress, ended: dict[str, str | None], name: str, failure: str | None) -> None:
     ended[name] = failure
-    watcher.ended(name, failure)
+    progress.ended(name, failure)
 
 
 def _jobs(count: int) -> str:

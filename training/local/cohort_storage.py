@@ -1,4 +1,4 @@
-"""Where a cohort's models lie while a round is played: in memory, or on the disk beside the run."""
+"""Storage of a cohort's models while a round is played: in memory, or on the disk beside the run."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ MEMORY = CohortStorage()
 
 
 def put_aside(count: int, size: int, dtype: np.dtype[Any]) -> bool:
-    """Whether a matrix [count, size] is too large to be held in memory."""
+    """Check whether a matrix [count, size] is too large to be held in memory."""
     return count * size * dtype.itemsize > HELD

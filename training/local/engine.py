@@ -1,4 +1,5 @@
-"""Where and how wide local training runs. The method's code is the same, and on CPUs so are the numbers."""
+"""Engines of local training: where it runs, and how wide. The method's code is the same, and on CPUs so are the
+numbers."""
 
 from __future__ import annotations
 
@@ -190,12 +191,13 @@ class Engine:
 
     @property
     def _small(self) -> bool:
-        """Whether a group's models and gradients take so little memory that they are kept between rounds."""
+        """True if a group's models and gradients take so little memory that they are kept between rounds."""
         return sum(parameter.numel() for parameter in self.module.parameters()) <= SMALL
 
     @property
     def _ahead(self) -> int:
-        """How many clients a worker may be ahead of the eldest one that trains: their models wait in memory."""
+        """The number of clients that a worker may be ahead of the eldest one that trains: their models wait in
+        memory."""
         size = sum(parameter.numel() * parameter.element_size() for parameter in self.module.parameters())
         return max(2, min(AHEAD, WAITING // max(1, size)))
 
@@ -269,12 +271,12 @@ class GroupBenches:
 
 @dataclass(frozen=True)
 class OfOne:
-    """What is done with one client's task, elsewhere."""
+    """The work on one client's task, on another machine."""
 
     work: Callable[[LocalTask], Any]
 
     def __call__(self, task: LocalTask, bench: TrainableModel, stop: Event) -> Any:
-        """What the work gives."""
+        """Do the work."""
         return self.work(replace(task, bench=bench, stop=stop))
 
 

@@ -1,5 +1,5 @@
-"""Which engine trains a run's clients: a fixed rule, never a measurement, so that the same command gives the same
-numbers."""
+"""The choice of the engine that trains a run's clients: a fixed rule, never a measurement, so that the same command
+gives the same numbers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def with_engine(config: Config, module: nn.Module, data: Dataset) -> Config:
 
 
 def is_small(module: nn.Module) -> bool:
-    """Whether one pass for several models pays: convolutions would become grouped ones, which are slower."""
+    """Check whether one pass for several models pays: convolutions would become grouped ones, which are slower."""
     from torch.nn.modules.conv import _ConvNd
 
     few = sum(parameter.numel() for parameter in module.parameters()) <= MOST_PARAMETERS

@@ -99,7 +99,7 @@ class LocalTask:
         return model
 
     def each(self, work: Callable[[LocalTask], Any]) -> Any:
-        """What ``work`` gives for the client alone: models, arrays, or tuples of them.
+        """Apply ``work`` to the client alone: models, arrays, or tuples of them.
 
         For what a method does before local training and cannot do for several clients at once.
         """
@@ -155,7 +155,7 @@ class LocalTask:
 
 @dataclass(frozen=True)
 class Steps:
-    """What a method changes about the steps of :func:`local_sgd`, which says what each of them is."""
+    """The changes of a method to the steps of :func:`local_sgd`, which says what each of them is."""
 
     objective: Objective | None = None
     gradient: Callable[[Tensor, Tensor], Any] | None = None
@@ -166,7 +166,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """What a client returns.
+    """The result of a client's local training.
 
     Where several clients are trained at once, models and vectors have a row a client and numbers are columns [C, 1].
 

@@ -181,7 +181,7 @@ class _Parts(nn.Module):
 
 
 def why_not_vectorised(module: nn.Module, samples: Samples) -> str:
-    """What keeps clients with this module from being trained in one pass, in a clause; empty where nothing does.
+    """Describe what keeps clients with this module from being trained in one pass; "" where nothing does.
 
     Looked for in its layers, and then tried on two of the samples: two clients, of which one has a batch that is filled
     up, are to have the gradients that each has alone.

@@ -68,7 +68,7 @@ class VectorizedTask(LocalTask):
         return stack([member.start if model is None else model for model, member in pairs])
 
     def each(self, work: Callable[[LocalTask], Any]) -> Any:
-        """What ``work`` gives for every client alone, stacked: arrays and models with a row a client."""
+        """Apply ``work`` to every client alone, and stack the results: arrays and models with a row a client."""
         bench = self._cohort_bench.alone
         return stack_values([work(replace(member, bench=bench, stop=self.stop)) for member in self.members])
 

@@ -56,7 +56,7 @@ class TrainableModel(FlatModule):
             )
 
     def place_in_masks(self) -> Tensor | None:
-        """Where the dropout masks stand, for :meth:`return_in_masks`; None without dropout."""
+        """Read where the dropout masks stand, for :meth:`return_in_masks`; None without dropout."""
         return None if self._draws.generator is None else self._draws.generator.get_state()
 
     def return_in_masks(self, place: Tensor | None) -> None:
@@ -169,7 +169,7 @@ def _address_dropout(module: nn.Module, draws: _Draws) -> None:
 
 
 def has_batch_statistics(module: nn.Module) -> bool:
-    """Whether a module has layers that normalise over the batch."""
+    """Check whether a module has layers that normalise over the batch."""
     return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
@@ -195,7 +195,7 @@ class MeanLoss:
 
 
 def mean_loss(learnt: Task) -> MeanLoss:
-    """What a client minimises unless its method says otherwise."""
+    """Make the loss that a client minimises unless its method says otherwise."""
     return MeanLoss(learnt)
 
 
@@ -208,7 +208,7 @@ def head_layer(module: nn.Module, head: str | None) -> nn.Linear:
 
 
 def features_and_logits(module: nn.Module, head: str | None, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What the head sees, [n, features], and what the model answers, [n, classes], in one forward pass.
+    """Compute the head's inputs, [n, features], and the model's outputs, [n, classes], in one forward pass.
 
     Works on any module whose head is called once in its forward pass.
     """

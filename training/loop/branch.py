@@ -145,7 +145,7 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
 
 
 def branch_notes(run: Run, round: int, config: Config) -> list[str]:
-    """What the methods of a branch start from, where the history was made with others; a sentence each."""
+    """Describe what the methods of a branch start from, where the history was made with others; a sentence each."""
     before = config_at(run, round)
     notes = []
     for section in fresh_sections(run, round, config):

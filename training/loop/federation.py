@@ -30,7 +30,7 @@ from .state import Memory, Position, next_start
 
 
 class Watcher(Protocol):
-    """Who watches a training: progress bars, logs, tests."""
+    """A listener to a training: progress bars, logs, tests."""
 
     def begin(self, rounds: int, size: int) -> None:
         """Training begins; its rounds will take about ``size`` bytes, uncompressed."""
@@ -43,7 +43,7 @@ class Watcher(Protocol):
 
 
 class Unwatched:
-    """Nobody watches."""
+    """A listener that does nothing."""
 
     def begin(self, rounds: int, size: int) -> None: ...
     def client(self, round: int, done: int, of: int) -> None: ...

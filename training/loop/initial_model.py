@@ -51,7 +51,8 @@ def with_whole_path(config: Config) -> Config:
 
 
 def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstModel:
-    """What a training begins with: the module as it was drawn, or the model in the file of ``model.weights``.
+    """Make the model that a training begins with: the module as it was drawn, or the model in the file of
+    ``model.weights``.
 
     Names and shapes must be the module's, as ``load_state_dict`` takes them: it knows older names of some layers, and
     files from before BatchNorm counted its batches. A head of another shape, as of other classes, or none is left as

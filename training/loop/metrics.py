@@ -1,4 +1,4 @@
-"""What is measured after each round: test loss and error of the global, averaged and client models, by domain and by
+"""Metrics of each round: test loss and error of the global, averaged and client models, by domain and by
 client."""
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class RoundMeter:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What :meth:`measure` gives, of a run that averages over rounds."""
+        """The columns of :meth:`measure`, of a run that averages over rounds."""
         return MEASURED if self._domains is None else MEASURED + self._domains.columns
 
     def measure(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What :func:`~fedscope.training.train`, :func:`~fedscope.training.resume` and :func:`~fedscope.training.branch`
-    are given beside a configuration.
+    """The options of :func:`~fedscope.training.train`, :func:`~fedscope.training.resume` and
+    :func:`~fedscope.training.branch` beside a configuration.
 
     Attributes:
         force: replace an existing run, and train although the disk is too small for what will be recorded.

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PersonalizedModels:
-    """What clients use after a round: the model that the round has deployed, or where the method is personal their own.
+    """The models that clients use after a round: the one that the round has deployed, or where the method is personal
+    their own.
 
     Attributes:
         deployed: ``averaged`` where there is one, else ``global``.

@@ -1,4 +1,4 @@
-"""What is recorded of a round, and what of the rest is kept for a resume."""
+"""The recording policy: what is recorded of a round, and what of the rest is kept for a resume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record_round(writer: RunWriter, record: RoundRecord, position: Position, con
 
 
 def policies(record: RoundRecord, config: Config) -> tuple[bool, bool]:
-    """Whether all of a round's clients, and its globals, are recorded; the last round's globals always are."""
+    """Check whether all of a round's clients, and its globals, are recorded; the last round's globals always are."""
     rounds = config.run.rounds
     of_clients, of_globals = config.record.policies()
     clients = of_clients.keeps(record.round, rounds) or of_clients.sampled >= len(record.client_ids)
@@ -39,7 +39,7 @@ def policies(record: RoundRecord, config: Config) -> tuple[bool, bool]:
 
 
 def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
-    """Which of a round's clients are recorded where some are and not all, [m]; None elsewhere."""
+    """Choose which of a round's clients are recorded where some are and not all, [m]; None elsewhere."""
     count = config.record.policies()[0].sampled
     if record.clients is None or not 0 < count < len(record.client_ids):
         return None
@@ -74,7 +74,8 @@ def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
 
 
 def kept_parts(record: RoundRecord, config: Config) -> Iterator[tuple[str, RoundRecord]]:
-    """What a resume needs of the rest, in parts that are needed for different times; nothing after the last round."""
+    """Choose what a resume needs of the rest, in parts that are needed for different times; nothing after the last
+    round."""
     clients, globals_ = policies(record, config)
     nothing = replace(record, start=None, clients=None, global_=None, averaged=None, state={}, client_state={})
     nothing = replace(nothing, all_client_test_error=None)

@@ -1,5 +1,5 @@
-"""Which configuration made which rounds of a run: its own, or, where it branches from another, first the history's; and
-the history's files, which never change."""
+"""The history of a run, which configuration made which rounds: its own, or, where it branches from another, first the
+history's; and the history's files, which never change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECTIONS = ("client", "server", "average")
 
 
 def branch_of(run: Run) -> Mapping[str, Any]:
-    """What ``run.json`` says of a branch: the ``run`` and ``round`` that it branches from, and its ``history``.
+    """Read what ``run.json`` says of a branch: the ``run`` and ``round`` that it branches from, and its ``history``.
 
     ``history`` is a list of [last round, configuration], oldest first.
     """
@@ -53,7 +53,7 @@ def history_upto(run: Run, round: int) -> list[list[Any]]:
 
 
 def goes_on(section: str, before: Config, after: Config) -> bool:
-    """Whether a method goes on with the state that the method before it left.
+    """Check whether a method goes on with the state that the method before it left.
 
     A client's or a server's does where it is the same method, whatever its settings. An average's state depends on its
     settings: it is worked out from the history unless all are the same.

@@ -65,7 +65,7 @@ def warn_of_test_data(server: ServerMethod) -> None:
 def validator_of(
     server: ServerMethod, data: Dataset, module: nn.Module, partition: Partition | None, seed: int, compute: Compute
 ) -> Validator | None:
-    """What measures models on the samples that a server names, in float32; None where it names none.
+    """Make the function that measures models on the samples that a server names, in float32; None where it names none.
 
     Args:
         partition: of ``train`` the samples that clients train on are taken; all where it is None.

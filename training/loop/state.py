@@ -1,4 +1,4 @@
-"""Where a run stands between two rounds, and what it remembers beyond the last one, read when it is asked for."""
+"""The state of a run between two rounds, and what it remembers beyond the last one, read when it is asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .run_history import began, fresh_sections
 
 @dataclass(frozen=True)
 class Position:
-    """Where a federation stands between two rounds: all that the next round depends on.
+    """The state of a federation between two rounds: all that the next round depends on.
 
     Attributes:
         round: the last round that was played, 0 before the first.
@@ -41,13 +41,13 @@ class Position:
 
 
 class Memory(Protocol):
-    """Where a federation finds what it does not hold in memory."""
+    """The stored rounds in which a federation finds what it does not hold in memory."""
 
     def row(self, round: int, *, mean: bool = False) -> Weights:
         """A round's ``global``, or with ``mean`` its clients' mean before the server's step."""
 
     def client_states(self, last: Mapping[int, int]) -> dict[int, ClientState]:
-        """What clients kept, given the round of each one's last participation."""
+        """Read what clients kept, given the round of each one's last participation."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ class RunMemory:
 
 @dataclass(frozen=True)
 class KeptState(Mapping[str, "np.ndarray | Weights"]):
-    """What one client kept of a round, read whenever it is asked for, so that a cohort's is not in memory at once."""
+    """The state that one client kept of a round, read whenever it is asked for, so that a cohort's is not in memory at
+    once."""
 
     place: Round
     client: int
@@ -158,7 +159,7 @@ class KeptState(Mapping[str, "np.ndarray | Weights"]):
 
 
 def state_of(rows: Mapping[str, Weights | np.ndarray], i: int) -> ClientState:
-    """What one client keeps, of the rows of all."""
+    """Take one client's state from the rows of all."""
     return {name: value.row(i) if isinstance(value, Weights) else value[i] for name, value in rows.items()}
 
 
@@ -174,14 +175,15 @@ def flat(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def next_start(config: Config, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
-    """What round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``, looked ahead."""
+    """Choose the model that round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``,
+    looked ahead."""
     from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
     ahead = config.server.look_ahead(server, from_.parameters)
     return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
 
 
 def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Position:
-    """Where a run stands after a round.
+    """Read the state of a run after a round.
 
     After the last round of a branch's history, a method that the history was not made with starts with an empty
     state: the client's and the server's with the state of their first round, the average over rounds with the state

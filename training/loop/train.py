@@ -142,7 +142,7 @@ def resolve_device(config: Config, workers: int | None, data: str, engine: str |
 
 
 def compute_of(config: Config, workers: int | None, engine: str | None) -> Compute:
-    """What a run's clients are trained on.
+    """Find the device and workers that train a run's clients.
 
     Raises:
         FedscopeError: a device or a cluster that is not there.
@@ -156,7 +156,7 @@ def compute_of(config: Config, workers: int | None, engine: str | None) -> Compu
 
 
 def made_with(config: Config, compute: Compute) -> dict[str, Any]:
-    """What ``run.json`` says of when and on what a run was made; of a cluster what is there at the start.
+    """Describe when and on what a run was made, for ``run.json``; of a cluster what is there at the start.
 
     Raises:
         FedscopeError: a cluster without workers.

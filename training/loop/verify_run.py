@@ -26,7 +26,7 @@ from .state import RunMemory, next_start
 
 @dataclass(frozen=True)
 class Soundness:
-    """What a check of a run found.
+    """The findings of a check of a run.
 
     Attributes:
         rounds: how many there are; checksums: how many were compared.
@@ -113,7 +113,7 @@ def _parts(run: Run) -> tuple[list[tuple[float, Config]], list[tuple[str, str]]]
 
 
 def _beside(run: Run) -> Iterator[tuple[str, str]]:
-    """What is wrong beside the rounds, each file by its own reader."""
+    """Find what is wrong beside the rounds, each file by its own reader."""
     for name in ("config", "partition"):
         file = {"config": "config.toml", "partition": "partition.h5"}[name]
         try:
@@ -156,7 +156,7 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _about_round(run: Run, number: int, parts: list[tuple[float, Config]]) -> Iterator[str]:
-    """What does not hold between a sound round and the rest of the run."""
+    """Find what does not hold between a sound round and the rest of the run."""
     try:
         place, partition = run.round(number), run.partition
         if partition is not None:
@@ -176,7 +176,7 @@ _TOLERANCE = 1e-6
 
 
 def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) -> Iterator[str]:
-    """What does not hold of a round, a clause each:
+    """Find what does not hold of a round, a clause each:
 
     - ``global`` = Σ_k p_k w_k, bit for bit, where the server is FMA and the clients were recorded (parameters only);
     - ``start`` is what the round before left, bit for bit: its ``averaged`` where rounds restart from it, else its
@@ -253,7 +253,7 @@ def _others_than_mean(round_: Round) -> int:
 
 
 def _left(run: Run, round: int, config: Config) -> Weights | None:
-    """What a round left for the next to start from; None where that was not recorded."""
+    """Read the model that a round left for the next; None where that was not recorded."""
     memory = RunMemory(run)
     global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")
     if global_ is None:
@@ -295,7 +295,7 @@ _SKETCH_TOLERANCE = 2.0**-22
 
 
 def sketch_contradictions(round_: Round, *, is_mean: bool) -> Iterator[str]:
-    """What does not hold between a round's sketches S_k, [C, k], and its models, a clause each:
+    """Find what does not hold between a round's sketches S_k, [C, k], and its models, a clause each:
 
     - S_k is the sketch of w_k − start, bit for bit, of every client whose model was recorded, where start was;
     - the sketches of ``start``, ``global`` and ``averaged`` are those of these models, bit for bit, where recorded;

@@ -1,4 +1,4 @@
-"""What a client, server or average method supplies. Any client x any server x any average composes.
+"""The interface of client, server and average methods. Any client x any server x any average composes.
 
 A method is a frozen dataclass of hyper-parameters with functions over explicit state; the round loop
 (:mod:`fedscope.training.loop.federation`) is written once and calls them. A file on a shelf (``clients/``,
@@ -60,7 +60,7 @@ class MethodInfo:
 
 
 class LocalSchedule(NamedTuple):
-    """How fast a round's clients move: learning rate eta_t and number of local epochs."""
+    """The learning rate eta_t and the number of local epochs of a round's clients."""
 
     lr: float
     epochs: int
@@ -118,7 +118,7 @@ class ClientMethod(Settings):
         return LocalSchedule(self.lr * (1 - self.lr_decay) ** (round - 1), self.epochs)
 
     def begin(self, w: Weights, facts: ModelInfo) -> State:
-        """What is sent beside the model in the method's first round; ``w`` is the model at that time."""
+        """Make what is sent beside the model in the method's first round; ``w`` is the model at that time."""
         return {}
 
     def survey(self, task: LocalTask) -> State:
@@ -133,7 +133,7 @@ class ClientMethod(Settings):
         raise NotImplementedError
 
     def share(self, sent: State, exchange: Exchange) -> State:
-        """What is sent beside the model in the next round."""
+        """Make what is sent beside the model in the next round."""
         return sent
 
     def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
@@ -150,13 +150,13 @@ class ClientMethod(Settings):
         return own
 
     def model_size(self, facts: ModelInfo) -> int:
-        """How many parameters of the model travel each way: P."""
+        """Count the parameters of the model that travel each way: P."""
         return facts.layout.size
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """What a server sees of a round besides the models: who took part, with how much, and the weights p.
+    """The facts of a round that a server sees besides the models: who took part, with how much, and the weights p.
 
     Attributes:
         client_ids, samples, steps: [C]; p: [C], sums to 1.
@@ -258,7 +258,7 @@ class ServerMethod(Settings):
         raise NotImplementedError
 
     def look_ahead(self, state: State, w: np.ndarray) -> np.ndarray:
-        """What is sent in place of the model ``w`` [P] that the next round would start from."""
+        """Make what is sent in place of the model ``w`` [P] that the next round would start from."""
         return w
 
 
@@ -287,12 +287,12 @@ class AverageMethod(Settings):
 
     @property
     def needs_head(self) -> bool:
-        """Whether it needs to know which layer is the model's head."""
+        """True if it needs to know which layer is the model's head."""
         return False
 
     @property
     def averages_first(self) -> bool:
-        """Whether the clients' means are averaged, before the server steps towards that average."""
+        """True if the clients' means are averaged, before the server steps towards that average."""
         return False
 
     @property
@@ -318,7 +318,7 @@ class AverageMethod(Settings):
         return ()
 
     def restarts(self, round: int) -> bool:
-        """Whether round t starts from the previous round's ``averaged``."""
+        """Check whether round t starts from the previous round's ``averaged``."""
         return False
 
     def begins(self) -> int | None:
@@ -326,11 +326,11 @@ class AverageMethod(Settings):
         return 1
 
     def window_size(self) -> int:
-        """How many of the last rows :meth:`average` reads each round; they are held in memory."""
+        """Count the last rows that :meth:`average` reads each round; they are held in memory."""
         return 0
 
     def reaches_back(self) -> int:
-        """How many rounds back :meth:`average` may look: what a resume must find."""
+        """Count the rounds that :meth:`average` may look back: what a resume must find."""
         return self.window_size()
 
     def recover(self, round: int, history: History) -> State:

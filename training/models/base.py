@@ -1,4 +1,4 @@
-"""What a model on the shelf ``models/`` supplies."""
+"""The interface of the models in ``models/architectures/``."""
 
 from __future__ import annotations
 

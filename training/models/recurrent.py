@@ -1,4 +1,4 @@
-"""What models on tokens share: an embedding, recurrent layers, a linear head at every position."""
+"""Parts of models on tokens: an embedding, recurrent layers, a linear head at every position."""
 
 from __future__ import annotations
 

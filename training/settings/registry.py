@@ -137,7 +137,7 @@ def presets() -> tuple[str, ...]:
 
 
 def _also() -> set[str]:
-    """What the field calls methods, besides the names of their files."""
+    """List what the field calls methods, besides the names of their files."""
     return {name for shelf in _METHODS for name in _ALSO.get(shelf, {})}
 
 

@@ -1,4 +1,4 @@
-"""What a sweep varies, as it is written: ``run.participation=0.1,0.2``, in Hydra's way, and ``--seeds 0..4``."""
+"""The axes of a sweep, as they are written: ``run.participation=0.1,0.2``, in Hydra's way, and ``--seeds 0..4``."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from ...checkpoints import FedscopeError, real_path
 from ...checkpoints.io.safe_write import open_own
 from ..jobs.job import Do
 from ..jobs.launchers import Launcher
+from ..jobs.progress import Progress
 from ..jobs.records import JOBS, JobRecord
 from ..jobs.wait import refuse_live_jobs, wait_for_jobs
 from ..jobs.worker import last_words, wait_until_free
 from .plan import Plan, PlannedRun, read_plan
-from .running import SweepWatcher, UnwatchedSweep, make_folders, own_rounds, refuse_strange_logs
+from .running import make_folders, own_rounds, refuse_strange_logs
 from .schedule import LOGS, RUNS, TrainStep, arguments_of, steps_of
 from .state import failures_in, keep_failures, rounds_in, rounds_of
 
@@ -45,11 +46,11 @@ class RunOfSweep:
 
     @property
     def log(self) -> Path:
-        """What ``fedscope train`` prints."""
+        """The file that ``fedscope train`` prints to."""
         return self.folder / LOGS / f"{self.name}.log"
 
     def is_complete(self) -> bool:
-        """Whether all rounds are recorded; raises FedscopeError for a damaged run, or another one."""
+        """Check whether all rounds are recorded; raises FedscopeError for a damaged run, or another one."""
         return (rounds_of(self.folder, self.planned) or 0) >= self.planned.rounds
 
     def waits_for(self) -> str | None:
@@ -121,24 +122,25 @@ def _begun(folder: Path, name: str) -> Path:
     return folder / JOBS / f"{name}{_BEGUN}"
 
 
-def train_by_jobs(plan: Plan, folder: Path, by: Launcher, watcher: SweepWatcher | None = None) -> None:
+def train_by_jobs(plan: Plan, folder: Path, by: Launcher, progress: Progress | None = None) -> None:
     """Have jobs train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
 
     Raises:
         FedscopeError: see :func:`~fedscope.training.jobs.wait.wait_for_jobs`.
         KeyboardInterrupt: passed on; jobs go on, and the same call collects them.
     """
-    watcher = watcher or UnwatchedSweep()
+    progress = progress or Progress()
     folder = real_path(folder)
     make_folders(folder, LOGS, RUNS, JOBS)
     refuse_strange_logs(plan, folder)
     directory = Path(str(plan.about["directory"]))
     specs = [RunOfSweep(folder, run, directory if directory.is_dir() else None) for run in plan.runs]
     complete = [spec.name for spec in specs if _is_complete(spec)]
-    watcher.there(complete)
+    progress.begin(complete)
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
     keep_failures(folder, known)  # a job may have completed a run since
-    wait_for_jobs(specs, by, folder / JOBS, _Watching(plan, folder, known, watcher))
+    told = _SweepProgress(plan, folder, known, progress)
+    wait_for_jobs(specs, by, folder / JOBS, told, count=told.count)
 
 
 def _is_complete(spec: RunOfSweep) -> bool:
@@ -148,28 +150,32 @@ def _is_complete(spec: RunOfSweep) -> bool:
         return False
 
 
-class _Watching:
-    """Tells a sweep's watcher what jobs do, and keeps failures."""
+class _SweepProgress(Progress):
+    """Passes on what jobs do, and keeps failures."""
 
-    def __init__(self, plan: Plan, folder: Path, known: Mapping[str, str], watcher: SweepWatcher) -> None:
-        self._plan, self._folder, self._known, self._watcher = plan, folder, dict(known), watcher
+    def __init__(self, plan: Plan, folder: Path, known: Mapping[str, str], progress: Progress) -> None:
+        self._plan, self._folder, self._known, self._progress = plan, folder, dict(known), progress
 
-    def look(self) -> None:
-        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
+    def count(self) -> tuple[int, int]:
+        """How many rounds are recorded, of how many."""
         done = sum(own_rounds(run.after, rounds_in(self._folder, run.name)) for run in self._plan.runs)
-        self._watcher.rounds(done, self._plan.rounds)
+        return done, self._plan.rounds
+
+    def advance(self, done: int, of: int) -> None:
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
+        self._progress.advance(done, of)
 
     def ended(self, name: str, failure: str | None) -> None:
-        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
         self._known.pop(name, None)
         if failure is not None:
             self._known[name] = failure
         keep_failures(self._folder, self._known)
-        self._watcher.run(name, failure)
+        self._progress.ended(name, failure)
 
     def note(self, sentence: str) -> None:
-        """See :class:`~fedscope.training.jobs.wait.JobsWatcher`."""
-        self._watcher.note(sentence)
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
+        self._progress.note(sentence)
 
 
 def refuse_jobs(names: Sequence[str], folder: Path) -> None:

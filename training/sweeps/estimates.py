@@ -26,7 +26,7 @@ TRIED = 4
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a sweep takes.
+    """The time and disk space that a sweep takes.
 
     Attributes:
         seconds: of training and testing, on this machine as it is loaded now; bytes: of what is recorded, at most.

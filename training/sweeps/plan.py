@@ -57,7 +57,7 @@ class PlannedRun:
 
     @property
     def rounds(self) -> int:
-        """How many the run is to have."""
+        """The number of rounds that the run is to have."""
         return int(self.tables["run"]["rounds"])
 
 
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def rounds(self) -> int:
-        """How many rounds are trained in all; a shared history counts once."""
+        """The number of rounds that are trained in all; a shared history counts once."""
         return sum(run.rounds - (run.after[1] if run.after else 0) for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
@@ -335,7 +335,7 @@ def _assignments(settings: Tables) -> list[str]:
 
 
 def _in_small(cell: Cell, config: Config) -> Cell:
-    """What a recipe varies, as the scale has made it."""
+    """Scale what a recipe varies."""
     tables = config.tables()
     return {
         key: tables[key.partition(".")[0]].get(key.partition(".")[2], value) if "." in key else value

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from ...checkpoints import FedscopeError, real_path
 from ...checkpoints.io.safe_write import own_folder, refuse_strange
+from ..jobs.progress import Progress
 from ..jobs.worker import LOG, Worker, last_words, wait_until_free
 from .plan import Plan
 from .schedule import LOGS, RUNS, arguments_of, steps_of
@@ -17,45 +17,20 @@ from .state import failures_in, keep_failures, rounds_in, rounds_of
 LOOK = 0.5
 
 
-class SweepWatcher(Protocol):
-    """Who watches a sweep."""
-
-    def there(self, names: Sequence[str]) -> None:
-        """These runs are complete already."""
-
-    def rounds(self, done: int, of: int) -> None:
-        """So many of all rounds are recorded."""
-
-    def run(self, name: str, failure: str | None) -> None:
-        """A run is complete, or has failed with a sentence."""
-
-    def note(self, sentence: str) -> None:
-        """What is worth reading meanwhile."""
-
-
-class UnwatchedSweep:
-    """Nobody watches."""
-
-    def there(self, names: Sequence[str]) -> None: ...
-    def rounds(self, done: int, of: int) -> None: ...
-    def run(self, name: str, failure: str | None) -> None: ...
-    def note(self, sentence: str) -> None: ...
-
-
-def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -> None:
+def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> None:
     """Train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
 
     Raises:
         KeyboardInterrupt: passed on once the run in progress has stopped; the same call goes on.
     """
-    watcher = watcher or UnwatchedSweep()
+    progress = progress or Progress()
     folder = real_path(folder)
     make_folders(folder, LOGS, RUNS)
     refuse_strange_logs(plan, folder)
     done, failures = _looked_at(plan, folder)
     complete = {run.name for run in plan.runs if (done[run.name] or 0) >= run.rounds}
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
-    watcher.there([run.name for run in plan.runs if run.name in complete])
+    progress.begin([run.name for run in plan.runs if run.name in complete])
     directory = Path(str(plan.about["directory"]))
     ended = set(complete)
     with Worker(directory if directory.is_dir() else None) as worker:
@@ -73,7 +48,7 @@ def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -
                 worker.begin(words, log)
                 while (status := worker.status(LOOK)) is None:
                     now = {**done, name: rounds_in(folder, name)}
-                    watcher.rounds(elsewhere + _own(plan, now, name), plan.rounds)
+                    progress.advance(elsewhere + _own(plan, now, name), plan.rounds)
                 try:
                     done[name] = rounds_of(folder, step.run)
                     if status and (done[name] or 0) < step.last:
@@ -85,7 +60,7 @@ def train_sweep(plan: Plan, folder: Path, watcher: SweepWatcher | None = None) -
             ended.add(name)
             known = {**known, name: failure} if failure else {key: text for key, text in known.items() if key != name}
             keep_failures(folder, known)
-            watcher.run(name, failure)
+            progress.ended(name, failure)
 
 
 def make_folders(folder: Path, *names: str) -> None:
@@ -121,7 +96,7 @@ def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[st
 
 
 def _recorded(plan: Plan, done: Mapping[str, int | None]) -> int:
-    """How many of a plan's rounds are recorded; a shared history counts once."""
+    """Count the recorded rounds of a plan; a shared history counts once."""
     return sum(own_rounds(run.after, done[run.name]) for run in plan.runs)
 
 
@@ -130,5 +105,5 @@ def _own(plan: Plan, done: Mapping[str, int | None], name: str) -> int:
 
 
 def own_rounds(after: tuple[str, int] | None, done: int | None) -> int:
-    """How many of a run's recorded rounds are its own, and not of the one that it branches from."""
+    """Count the recorded rounds of a run that are its own, and not of the one that it branches from."""
     return max(0, (done or 0) - (after[1] if after else 0))

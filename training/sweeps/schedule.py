@@ -65,7 +65,8 @@ def shared_histories(configs: Sequence[Config]) -> list[SharedHistory | None]:
 
 
 def _can_branch(own: AverageMethod, trunk: AverageMethod) -> bool:
-    """Whether the history of a run with one average holds what another needs, and its settings can be replaced."""
+    """Check whether the history of a run with one average holds what another needs, and its settings can be
+    replaced."""
     left_out = set(trunk.table()) - set(own.table()) if type(own) is type(trunk) else set()
     return own.reaches_back() <= trunk.reaches_back() and not left_out
 

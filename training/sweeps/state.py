@@ -1,4 +1,4 @@
-"""What of a sweep is there: the rounds of its runs, and why some failed."""
+"""The state of a sweep: the rounds of its runs that are there, and why some failed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _refuse_other(run: Run, planned: PlannedRun) -> None:
 
 
 def _plainly_equal(recorded: Tables, meant: Tables) -> bool:
-    """Whether a run's file has what the plan has, value by value; older versions wrote less."""
+    """Check whether a run's file has what the plan has, value by value; older versions wrote less."""
 
     def said(tables: Tables) -> dict[tuple[str, str], Any]:
         found = {(section, key): value for section, table in tables.items() for key, value in table.items()}

@@ -15,10 +15,11 @@ from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
+from ..jobs.progress import Progress
 from .axes import checked_seeds, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
-from .running import SweepWatcher, train_sweep
+from .running import train_sweep
 from .schedule import RUNS
 from .state import failures_in, rounds_of
 
@@ -81,7 +82,7 @@ def sweep(
     seeds: Sequence[int] = (),
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     share: bool = True,
-    watcher: SweepWatcher | None = None,
+    watcher: Progress | None = None,
     launcher: str = LOCAL,
     job: Mapping[str, Any] | None = None,
 ) -> Sweep:
@@ -131,7 +132,7 @@ def sweep(
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 
 
-def train_plan(plan: Plan, out: Path | str, watcher: SweepWatcher | None = None, by: Launcher | None = None) -> Sweep:
+def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by: Launcher | None = None) -> Sweep:
     """Make a folder a sweep, or go on with the same one.
 
     Args:

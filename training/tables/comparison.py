@@ -161,7 +161,7 @@ class Comparison(TableResult):
         ]
 
     def head(self) -> dict[str, Any]:
-        """What the rows do not say."""
+        """Collect what the rows do not say."""
         return {
             "last": self.last,
             "target": self.target,
@@ -212,7 +212,7 @@ class Comparison(TableResult):
 
     @property
     def is_drawable(self) -> bool:
-        """Whether the columns are numbers of a setting."""
+        """True if the columns are numbers of a setting."""
         return len({place[0] for place in self.attrs.get("places", {}).values()}) > 1
 
 
@@ -424,7 +424,7 @@ def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
 
 
 def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int) -> list[str]:
-    """Says where the last rounds are all that there are: such a mean holds the first ones, too."""
+    """Say where the last rounds are all that there are: such a mean holds the first ones, too."""
     kinds = ("global", "averaged") if of == "both" else (of,)
     short = {}
     for entry in gathered.entries:
@@ -442,7 +442,7 @@ def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: 
 
 
 def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
-    """Says in which settings rows differ that no row and no column names."""
+    """Say in which settings rows differ that no row and no column names."""
     notes = []
     for key in unsaid_settings(gathered.entries, said):
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
@@ -451,7 +451,7 @@ def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
 
 
 def _silent(gathered: Gathered) -> list[str]:
-    """Says which recorded runs do not say their settings beside others that do."""
+    """Say which recorded runs do not say their settings beside others that do."""
     silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _said(entry)]
     if not silent or len(silent) == len(gathered.entries):
         return []

@@ -216,7 +216,7 @@ def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[s
 
 
 def _caption(table: Comparison) -> str:
-    """What the numbers are."""
+    """Describe the numbers."""
     seeds = sorted({len(cell.values) for cell in table.cells})
     over = f"mean ± deviation over {seeds[-1]} seeds of" if seeds[-1] > 1 else "one seed,"
     measures = " and ".join(dict.fromkeys(measure for _, measure in table.columns_named))

@@ -41,7 +41,7 @@ class TableRun:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether another program recorded the run, so that what it does not say is not known."""
+        """True if another program recorded the run, so that what it does not say is not known."""
         return self.run is not None and self.run.is_foreign
 
 

@@ -1,4 +1,4 @@
-"""Which settings of a table's runs make its rows, and which its columns."""
+"""The layout of a table: settings of its runs that make rows, and those that make columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def varied_settings(entries: Sequence[TableRun]) -> list[str]:
 
 
 def _alike(key: str, other: str, entries: Sequence[TableRun]) -> bool:
-    """Whether two sections have one setting: ``client.gamma`` and ``server.gamma``, in all runs of one value."""
+    """Check whether two sections have one setting: ``client.gamma`` and ``server.gamma``, in all runs of one value."""
     return _last(key) == _last(other) and all(e.settings.get(key) == e.settings.get(other) for e in entries)
 
 
@@ -53,7 +53,7 @@ def unsaid_settings(entries: Sequence[TableRun], said: Sequence[str]) -> list[st
 
 
 def says(entry: TableRun, key: str) -> bool:
-    """Whether a setting of a run is known: what a recorded run leaves out may be anything."""
+    """Check whether a setting of a run is known: what a recorded run leaves out may be anything."""
     return key in entry.settings or not entry.is_recorded
 
 
@@ -62,7 +62,7 @@ def _values(key: str, entries: Sequence[TableRun]) -> int:
 
 
 def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> bool:
-    """Whether the naming settings that are known already give a setting's value."""
+    """Check whether the naming settings that are known already give a setting's value."""
     naming = [name for name in known if name in NAMING]
     if key in NAMING[1:] and "label" not in naming:
         return False
@@ -138,14 +138,14 @@ def _paired(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
 
 
 def _crossed(entries: Sequence[TableRun]) -> bool:
-    """Whether several methods each have all of several averages, which are columns then: a paper's "+ IMA"."""
+    """Check whether several methods each have all of several averages, which are columns then: a paper's "+ IMA"."""
     pairs = {tuple(str(entry.settings.get(key)) for key in PAIR) for entry in entries}
     methods, averages = ({pair[i] for pair in pairs} for i in (0, 1))
     return len(methods) > 1 and len(pairs) == len(methods) * len(averages)
 
 
 def words_of(keys: Sequence[str], entry: TableRun) -> str:
-    """What a run is called by some of its settings: values alone where they say what they are.
+    """Name a run by some of its settings: values alone where they say what they are.
 
     >>> from types import SimpleNamespace
     >>> settings = {"method": "fma", "average.method": "ima", "run.participation": 0.1}
@@ -186,7 +186,7 @@ def _word(key: str, entry: TableRun, name: str) -> str:
 
 
 def position(key: str, value: Any) -> float | None:
-    """Where a setting lies on an axis; of a partition its first number. None where it is no number.
+    """Place a setting on an axis; of a partition its first number. None where it is no number.
 
     >>> position("run.participation", 0.1), position("data.partition", "dirichlet:0.3"), position("method", "ima")
     (0.1, 0.3, None)

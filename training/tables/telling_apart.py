@@ -1,4 +1,4 @@
-"""Which runs of a table are draws of one thing, so that they share a cell, and which only have the same words."""
+"""Draws of one thing, which share a cell of a table, told apart from runs that only have the same words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def place_runs(
 
 
 def about_rows(places: Sequence[Placed], row: Callable[[TableRun], str]) -> list[str]:
-    """Why runs of one method have rows of their own, a sentence."""
+    """Describe why runs of one method have rows of their own, a sentence."""
     alone = [one.entry for one in places if one.row != row(one.entry)]
     unsaid = [entry.name for entry in alone if seed_of(entry) is None]
     same = [entry.name for entry in alone if seed_of(entry) is not None]

@@ -101,7 +101,7 @@ def _place(name: str, folder: Path) -> Path | None:
 
 
 def _state(files: Iterable[Path]) -> str:
-    """What tells these files from others, and from what they were before: their names, sizes and times."""
+    """Identify these files, and their state: their names, sizes and times."""
     said = hashlib.sha256()
     for path in files:
         with explain_read_errors(path, "a file"):

@@ -1,4 +1,4 @@
-"""Where a published data set's files lie."""
+"""Places of a published data set's files."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Remote:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """What lies on disk of it, as fetched or unpacked by hand."""
+        """The files on disk of it, as fetched or unpacked by hand."""
         return (self.unpacked,) if self.unpacked else (self.file, self.file.removesuffix(".gz").removesuffix(".bz2"))
 
 
 def folders_of(name: str, argument: str, inside: Sequence[str]) -> list[Path]:
-    """Where a data set is looked for: in the folder that was typed, or in that of all data sets."""
+    """List the folders in which a data set is looked for: the one that was typed, or in that of all data sets."""
     root = expand_home(argument or os.environ.get(VARIABLE) or "data")
     return [root, root / name, *(root / part for part in inside)]
 

@@ -57,7 +57,7 @@ STEMS = tuple(f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in
 
 
 def remote_files(url: str, *sums: str) -> tuple[Remote, ...]:
-    """Where the four files of a set in MNIST's layout are published, with their md5."""
+    """Name where the four files of a set in MNIST's layout are published, with their md5."""
     return tuple(Remote(f"{url}{stem}.gz", md5) for stem, md5 in zip(STEMS, sums, strict=True))
 
 

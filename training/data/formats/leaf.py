@@ -27,7 +27,7 @@ Decoder = Callable[[str, Sequence[Any], Sequence[Any]], tuple[np.ndarray, np.nda
 
 @dataclass(frozen=True)
 class LeafFiles:
-    """Where a data set lies in this layout.
+    """The files of a data set in this layout.
 
     Attributes:
         splits: the files of each split; the same ones where samples are not split.
@@ -38,7 +38,7 @@ class LeafFiles:
 
     @property
     def together(self) -> bool:
-        """Whether samples are still to be split."""
+        """True if samples are still to be split."""
         return self.splits["train"] == self.splits["test"]
 
     @property

@@ -59,7 +59,7 @@ class DirichletClients(Partitioner):
 
 
 def equal_sizes(samples: int, clients: int) -> list[int]:
-    """How many samples each client has: n // N, and one more for the first n mod N.
+    """Count each client's samples: n // N, and one more for the first n mod N.
 
     >>> equal_sizes(11, 3)
     [4, 4, 3]
@@ -69,7 +69,7 @@ def equal_sizes(samples: int, clients: int) -> list[int]:
 
 
 def drawn(mixture: np.ndarray, left: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
-    """How many samples of each class one client takes: ``size`` in all, by ``mixture`` [C], at most ``left`` [C].
+    """Draw how many samples of each class one client takes: ``size`` in all, by ``mixture`` [C], at most ``left`` [C].
 
     Every pass either ends or empties a class, so there are C at most.
     """

@@ -67,7 +67,7 @@ class Flwr(Partitioner):
         return ",".join([f"flwr:{self.partitioner}", *self.given])
 
     def parameters(self) -> dict[str, Any]:
-        """What was given, by name.
+        """Read the parameters that were given, by name.
 
         >>> Flwr.parse("flwr", "SizePartitioner,partition_sizes=[10, 20],shuffle=true").parameters()
         {'partition_sizes': [10, 20], 'shuffle': True}

@@ -52,7 +52,8 @@ class Pathological(Partitioner):
 
 
 def holders_of(classes: int, clients: int, each: int, random: np.random.Generator) -> np.ndarray:
-    """Which client holds which class, bool [N, C]: ``each`` classes a client, ⌊N each/C⌋ or ⌈N each/C⌉ clients a class.
+    """Choose which client holds which class, bool [N, C]: ``each`` classes a client, ⌊N each/C⌋ or ⌈N each/C⌉ clients a
+    class.
 
     Client after client takes the classes with the most places left, ties at random: so the places left never differ by
     more than one, and the last client still finds ``each`` different classes.

@@ -112,7 +112,7 @@ def read_list(place: str, path: Path, *, users: bool) -> Listed:
 
 
 def find_photos(place: str, root: Path, images: Sequence[str]) -> list[Path]:
-    """Where the photos with these ids lie.
+    """Find the photos with these ids.
 
     Raises:
         FedscopeError: some are nowhere; names three.
@@ -136,7 +136,7 @@ def _photo(folders: Sequence[Path], image: str) -> Path | None:
 
 
 def _wrong(label: str, image: str, user: str | None) -> str:
-    """What is wrong with a line; "" where nothing is."""
+    """Describe what is wrong with a line; "" where nothing is."""
     if not re.fullmatch("[0-9]{1,9}", label) or int(label) >= CLASSES:
         return f"the class {label!r}, and classes are 0 to {CLASSES - 1}"
     if not re.fullmatch("[0-9A-Za-z]{3,99}", image):  # never a path out of the folder

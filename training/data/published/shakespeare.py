@@ -140,7 +140,7 @@ def _snippets(path: Path, role: str, own: Mapping[str, np.ndarray]) -> Iterator[
 
 
 def pieces(characters: int) -> int:
-    """How many samples a snippet of so many characters is.
+    """Count the samples of a snippet of so many characters.
 
     >>> [pieces(characters) for characters in (0, 79, 80, 159, 160)]
     [1, 1, 2, 2, 3]

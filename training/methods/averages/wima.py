@@ -48,7 +48,7 @@ class WIMA(AverageMethod):
 
     @property
     def needs_head(self) -> bool:
-        """Whether a part of the model is averaged."""
+        """True if a part of the model is averaged."""
         return self.parts != "all"
 
     def resolve(self, config: Config) -> WIMA:

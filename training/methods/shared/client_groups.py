@@ -1,4 +1,4 @@
-"""Which entries clients disagree about, and which clients disagree alike: one pass over a round's layers.
+"""Entries that clients disagree about, and clients that disagree alike: one pass over a round's layers.
 
 FedSA's server averages by these groups, and the diagnosis ``synergy`` shows them. Wang, Liao, Yuan and Zhang, "The Key
 of Parameter Skew in Federated Learning", arXiv 2408.11278, 2024.

@@ -43,7 +43,7 @@ def mean_and_cv(rows: np.ndarray) -> tuple[Array, Array]:
 
 
 def high_entries(cv: Array, threshold: float, quantile: float | None = None) -> Mask:
-    """Which entries of a layer are of high dispersion: (cv - min cv) / (max cv - min cv) > threshold (eq. 5, 6).
+    """Mark the entries of a layer with high dispersion: (cv - min cv) / (max cv - min cv) > threshold (eq. 5, 6).
 
     With a ``quantile`` that one of cv stands in place of its maximum, which depends on a single entry's mu near 0
     (chosen: the scale's lower end stays, it is never far from the others). Entries that all have one cv, and layers

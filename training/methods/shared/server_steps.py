@@ -1,4 +1,4 @@
-"""What a server's step is made of: how far the clients went from the model that they were sent; and the adaptive steps
+"""Parts of a server's step: how far the clients went from the model that they were sent; and the adaptive steps
 of Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan, "Adaptive Federated Optimization", ICLR 2021."""
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def adaptive_ascent(rho: float, eta: float, weights: Tensor) -> Ascent:
 
 
 def weight_mask(layout: Layout) -> np.ndarray:
-    """Which of the P parameters are weights, [P] bool: all but those with ``bias`` in the last part of their name.
+    """Mark which of the P parameters are weights, [P] bool: all but those with ``bias`` in the last part of their name.
 
     >>> from fedscope.checkpoints import TensorEntry
     >>> parts = ("rnn.weight_hh_l0", (2,)), ("rnn.bias_hh_l0", (1,)), ("norm.weight", (1,)), ("norm.bias", (1,))
