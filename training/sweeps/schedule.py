@@ -40,6 +40,7 @@ def shared_histories(configs: Sequence[Config]) -> list[SharedHistory | None]:
     trained from its start, because all others can branch from it before theirs begins. One that leaves out a setting
     which that one has is trained from its start, too: a branch has all settings that it does not change.
 
+    >>> from fedscope.training.config.config import Config
     >>> both = [Config.read({"average": {"method": name}, "run": {"rounds": 20}}) for name in ("none", "ima")]
     >>> shared_histories(both)
     [SharedHistory(trunk=1, round=14), None]
