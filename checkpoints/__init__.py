@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING
 
 from ..moved import names_of
-from .errors import FedscopeError as FedscopeError
-from .errors import FedscopeWarning as FedscopeWarning
-from .errors import format_size as format_size
-from .errors import nearest as nearest
 from .io.archives import npz_names as npz_names
 from .io.archives import read_npz as read_npz
 from .io.archives import refuse_oversize as refuse_oversize
 from .io.atomic import WriterLock as WriterLock
 from .io.atomic import write_durably as write_durably
 from .io.background import Background as Background
+from .io.errors import FedscopeError as FedscopeError
+from .io.errors import FedscopeWarning as FedscopeWarning
+from .io.errors import format_size as format_size
+from .io.errors import nearest as nearest
 from .io.untrusted import expand_home as expand_home
 from .io.untrusted import explain_read_errors as explain_read_errors
 from .io.untrusted import real_path as real_path

@@ -179,7 +179,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
     """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
     whole command line that names it, too."""
-    from ..checkpoints.errors import sentence
+    from ..checkpoints.io.errors import sentence
 
     if _is_out_of_memory(error):
         from ..checkpoints import format_size

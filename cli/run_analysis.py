@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
 from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
-from ..checkpoints.errors import listed
+from ..checkpoints.io.errors import listed
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..results import lock_result, plain, shown
 from .options import Output

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..checkpoints import real_path
-from ..checkpoints.errors import listed, spans
+from ..checkpoints.io.errors import listed, spans
 
 #: settings that change when another one does, and say nothing besides it
 FOLLOWS = {

@@ -27,11 +27,6 @@ LINE += ["plotting", "results", "checkpoints"]
 CORE = ("reporting", "analysis", "evaluation", "distributed", "plotting", "results")
 PUBLIC = {name: f"core/{name}" for name in CORE}
 FILES = sorted(path for folder in LINE for path in (ROOT / PUBLIC.get(folder, folder)).rglob("*.py"))
-# Circles that still stand: of a package those of its folders and modules that import each other. To be emptied.
-CIRCLES = {
-    "fedscope.checkpoints": [{"errors", "io"}],
-    "fedscope.landscape.planes": [{"result", "surface"}],
-}
 HEAVY = {"torch", "torchvision", "matplotlib", "plotly", "sklearn", "scipy", "h5py", "numpy"}
 
 
@@ -219,15 +214,8 @@ def test_no_circles_at_run_time() -> None:
     modules = run_time_imports()
     assert sum(map(len, modules.values())) > 1000, "imports are seen"
     packages = {module.rpartition(".")[0] for module in modules if "." in module}
-    strange = {
-        package: [sorted(circle) for circle in circles_of(package, modules) if not _stands(circle, package)]
-        for package in sorted(packages)
-    }
+    strange = {package: [sorted(circle) for circle in circles_of(package, modules)] for package in sorted(packages)}
     assert {package: found for package, found in strange.items() if found} == {}
-
-
-def _stands(circle: set[str], package: str) -> bool:
-    return any(circle <= known for known in CIRCLES.get(package, []))
 
 
 def test_circles_are_seen_through_folders_functions_and_stubs() -> None:
@@ -236,7 +224,7 @@ def test_circles_are_seen_through_folders_functions_and_stubs() -> None:
     assert circles_of("p.a", modules) == []
     found = run_time_imports()
     assert "fedscope.training.jobs.worker" in found["fedscope.cli.__main__"], "in a function"
-    assert "fedscope.checkpoints.errors" in found["fedscope.training.build"], "through the package's stub"
+    assert "fedscope.checkpoints.io.errors" in found["fedscope.training.build"], "through the package's stub"
     assert "fedscope.training.config.config" not in found["fedscope.training.methods.clients.mime"], "for types alone"
 
 

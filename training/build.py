@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, format_size, nearest
-from ..checkpoints.errors import listed
+from ..checkpoints.io.errors import listed
 from ..checkpoints.models.weights import tensors_of
 from ..evaluation.standard_tasks import CLASSIFICATION
 from ..evaluation.tasks import Task

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
+from .errors import FedscopeError, listed
 from .pickled_numbers import admit_numbers, with_numbers
 from .untrusted import explain_read_errors, regular
 
@@ -129,7 +129,7 @@ def refuse_oversize(place: object, declared: int, stored: int) -> None:
     >>> refuse_oversize("bomb.npz", 2**40, 2**20)
     Traceback (most recent call last):
         ...
-    fedscope.checkpoints.errors.FedscopeError: bomb.npz declares 1,099,511,627,776 bytes, but stores 1,048,576; ...
+    fedscope.checkpoints.io.errors.FedscopeError: bomb.npz declares 1,099,511,627,776 bytes, but stores 1,048,576; ...
     """
     if declared > ROOM and declared > RATIO * stored:
         raise FedscopeError(

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from ..errors import DiskFullError, FedscopeError
+from .errors import DiskFullError, FedscopeError
 from .locks import BESIDE, TAKING, HeldError, HeldLock, hold
 from .safe_write import ELSEWHERE, refuse_strange
 

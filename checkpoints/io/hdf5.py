@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 import xxhash
 
-from ..errors import FedscopeError
 from .atomic import write_durably
+from .errors import FedscopeError
 from .untrusted import regular
 
 _SEAL = b"fedscope xxh3 "

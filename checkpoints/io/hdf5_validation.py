@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from ..errors import FedscopeError, format_size
+from .errors import FedscopeError, format_size
 
 #: how often gzip, at most, holds its own size
 GZIP = 1032

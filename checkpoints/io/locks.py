@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import FedscopeError, FedscopeWarning
+from .errors import FedscopeError, FedscopeWarning
 from .processes import Process
 from .safe_write import open_own
 

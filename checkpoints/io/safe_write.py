@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import FedscopeError
+from .errors import FedscopeError
 from .untrusted import kind_of
 
 #: the end of most of these sentences: what is in the way is nothing that fedscope has made
@@ -36,7 +36,7 @@ def refuse_strange(path: Path, what: str, remedy: str = REMOVE, *, replaced: boo
     >>> refuse_strange(Path("/dev/null"), "a model's file")
     Traceback (most recent call last):
         ...
-    fedscope.checkpoints.errors.FedscopeError: /dev/null is a device, not a model's file; remove it
+    fedscope.checkpoints.io.errors.FedscopeError: /dev/null is a device, not a model's file; remove it
     """
     try:
         about = path.lstat()

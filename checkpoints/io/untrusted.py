@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import FedscopeError, format_size
+from .errors import FedscopeError, format_size
 
 #: bytes that no file of the kind ever has: settings and ``run.json``; a result's tables and what is said of them
 SETTINGS, RESULT = 2**24, 2**30
@@ -45,7 +45,7 @@ def regular(path: Path, what: str = "a file") -> Path:
     >>> regular(Path("/dev/zero"))
     Traceback (most recent call last):
         ...
-    fedscope.checkpoints.errors.FedscopeError: /dev/zero is a device, not a file; give a regular file
+    fedscope.checkpoints.io.errors.FedscopeError: /dev/zero is a device, not a file; give a regular file
     """
     try:
         mode = path.stat().st_mode

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
+from ..io.errors import FedscopeError, listed
 from ..io.untrusted import read_json
 from .weights import Layout
 

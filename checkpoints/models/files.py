@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, FedscopeWarning, listed, nearest
 from ..io.archives import read_npz, read_torch
 from ..io.atomic import write_durably
+from ..io.errors import FedscopeError, FedscopeWarning, listed, nearest
 from ..io.untrusted import explain_read_errors, lost_link, regular
 from .adapters import other_ranks
 from .expected import STATISTICS, ExpectedModel

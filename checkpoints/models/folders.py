@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import FedscopeError, listed
+from ..io.errors import FedscopeError, listed
 from ..io.untrusted import read_json
 
 INDEX = ".index.json"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
+from ..io.errors import FedscopeError, listed
 from .expected import STATISTICS, ExpectedModel, tied_names
 from .weights import EXTRA, TensorEntry
 from .wrappers import plain_name

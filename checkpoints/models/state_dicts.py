@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import FedscopeError, listed, nearest
+from ..io.errors import FedscopeError, listed, nearest
 from .expected import ExpectedModel
 from .match_names import is_constant, match_names, prefixes
 from .weights import TensorEntry, is_extra

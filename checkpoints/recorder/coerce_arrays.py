@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
 from ..io.array_digest import ARRAYS
+from ..io.errors import FedscopeError, listed
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 

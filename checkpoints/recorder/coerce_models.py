@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
+from ..io.errors import FedscopeError, listed
 from ..models.adapters import other_ranks
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
 from ..models.match_names import COUNTERS, is_constant, match_names

@@ -15,7 +15,7 @@ from math import isnan, nan
 
 import numpy as np
 
-from ..errors import listed
+from ..io.errors import listed
 from ..models.weights import BFLOAT16, Layout
 from ..rounds.round import Round
 from .coerce_models import ModelTensors, coerce_model, numbers_of

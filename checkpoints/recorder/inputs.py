@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
+from ..io.errors import FedscopeError, listed
 from ..io.untrusted import RESULT, expand_home, read_text, real_path
 from ..runs.info import sha256_of
 

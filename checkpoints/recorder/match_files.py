@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import FedscopeError, listed, spans
+from ..io.errors import FedscopeError, listed, spans
 from ..io.untrusted import real_path
 from ..models.files import SUFFIXES, file_and_key, is_model_folder
 from ..models.folders import model_in, model_names

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
+from ..io.errors import FedscopeError, listed
 from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside, scale_in
 from ..models.expected import STATISTICS, ExpectedModel
 from ..models.files import file_and_key, read_tensors

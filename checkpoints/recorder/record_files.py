@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, spans
+from ..io.errors import FedscopeError, spans
 from ..models.weights import BFLOAT16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
@@ -344,6 +344,8 @@ def _to_bfloat16(values: np.ndarray) -> np.ndarray:
     cut = np.uint64(45)  # of float64's 52 digits bfloat16 has 7
     half = np.uint64(2**44 - 1) + ((bits >> cut) & np.uint64(1))
     nearest = ((bits + half) >> cut << cut).view(np.float64)
+    # below the least normal number it has fewer digits: all are multiples of 2^-133
+    nearest = np.where(np.abs(values) < 2.0**-126, np.ldexp(np.rint(np.ldexp(values, 133)), -133), nearest)
     found = np.where(np.isfinite(values), nearest, values).astype(np.float32)
     return (found.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 

@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import DiskFullError, FedscopeError, FedscopeWarning, listed
 from ..io.atomic import WriterLock
 from ..io.background import Background
+from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, listed
 from ..io.visible_text import visible
 from ..models.adapters import about_adapters, refuse_other_scale, scale_of_module
 from ..models.expected import ExpectedModel

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import FedscopeError
+from ..io.errors import FedscopeError
 from ..models.weights import Layout
 from ..rounds.retention import RetentionPolicy, draw_kept_clients
 from ..rounds.sketches import Model, refuse_size, sketch_updates, sketch_whole

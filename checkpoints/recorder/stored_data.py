@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, FedscopeWarning, format_size
 from ..io.archives import npz_names, read_npz
 from ..io.array_digest import ARRAYS, digest, splits_in
 from ..io.atomic import write_durably
+from ..io.errors import FedscopeError, FedscopeWarning, format_size
 from ..runs.info import refuse_broken_seal
 from .coerce_arrays import coerce_arrays
 from .inputs import named_data, path_of

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from ..errors import FedscopeError, listed, nearest
 from ..io import checksums
+from ..io.errors import FedscopeError, listed, nearest
 from ..io.hdf5_validation import ValidatedDataset
 from .models import open_entry
 from .reader import RoundFile

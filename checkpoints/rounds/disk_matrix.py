@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import DiskFullError, FedscopeError, format_size
 from ..io.atomic import disk_is_full
+from ..io.errors import DiskFullError, FedscopeError, format_size
 from ..models.weights import Weights
 from .columns import read_chunks, read_columns
 from .models import read_buffers

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..errors import listed
+from ..io.errors import listed
 from ..io.hdf5 import attribute
 from ..io.hdf5_validation import ValidatedFile
 from .metrics import from_json

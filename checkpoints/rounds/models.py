@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from ..errors import FedscopeError
+from ..io.errors import FedscopeError
 from ..io.hdf5 import attribute
 from ..io.hdf5_validation import ValidatedDataset
 from ..models.weights import BFLOAT16, TensorEntry, Weights, from_bfloat16

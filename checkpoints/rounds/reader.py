@@ -11,9 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..errors import FedscopeError
 from ..io import checksums
 from ..io.checksums import KIND, NONE, VERIFIED, ChecksumTable, FileState
+from ..io.errors import FedscopeError
 from ..io.hdf5 import attribute, descriptor_of, open_hdf5
 from ..io.hdf5_validation import ValidatedDataset, ValidatedFile
 from ..models.weights import Layout

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import FedscopeError, nearest
+from ..io.errors import FedscopeError, nearest
 from ..models.weights import Layout, TensorEntry
 
 KNOWN = '"all", "none", "every:N", "last:N" or a list of rounds, as "1,20,last"'

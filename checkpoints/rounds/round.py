@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError, listed
+from ..io.errors import FedscopeError, listed
 from ..models.weights import Layout, Weights
 from .metadata import RoundMetadata, read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import is_packed, read_client_state, read_layer, read_models, read_state

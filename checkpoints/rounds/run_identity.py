@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import FedscopeError
+from ..io.errors import FedscopeError
 from ..io.hdf5 import attribute
 from ..io.hdf5_validation import DamagedError
 

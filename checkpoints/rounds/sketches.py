@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ..errors import FedscopeError
+from ..io.errors import FedscopeError
 from ..models.weights import Layout
 from .disk_matrix import as_disk_matrix
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import FedscopeError
 from ..io import checksums
+from ..io.errors import FedscopeError
 from ..io.hdf5_validation import DamagedError
 from .metadata import read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import open_entry, read_client_state, read_state

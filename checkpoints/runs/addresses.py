@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..errors import FedscopeError, FedscopeWarning, listed, nearest, spans
+from ..io.errors import FedscopeError, FedscopeWarning, listed, nearest, spans
 from ..io.untrusted import real_path
 from ..io.visible_text import visible
 from ..models.expected import ExpectedModel

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import FedscopeError
 from ..io.atomic import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
+from ..io.errors import FedscopeError
 from ..io.safe_write import refuse_linked
 from ..io.untrusted import lost_link, read_json
 from ..models.weights import Layout

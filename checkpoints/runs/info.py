@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import FedscopeError, listed, nearest
+from ..io.errors import FedscopeError, listed, nearest
 from ..io.hdf5 import check_version
 from ..io.untrusted import read_json, regular
 

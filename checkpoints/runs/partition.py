@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FedscopeError
+from ..io.errors import FedscopeError
 from ..io.hdf5 import attribute, check_version, open_hdf5, write_hdf5
 from ..io.hdf5_validation import read_array
 from ..rounds.run_identity import NAME, read_identity, refuse_other_run

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import FedscopeError
 from ..io.atomic import write_durably
+from ..io.errors import FedscopeError
 from ..io.untrusted import read_json
 
 NAME = "recorded-error.json"

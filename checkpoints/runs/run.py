@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import FedscopeError, FedscopeWarning, spans
+from ..io.errors import FedscopeError, FedscopeWarning, spans
 from ..io.untrusted import read_toml, real_path
 from ..io.visible_text import visible
 from ..models.weights import Layout

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from ..errors import DiskFullError, FedscopeError
 from ..io.atomic import WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
+from ..io.errors import DiskFullError, FedscopeError
 from ..io.safe_write import refuse_strange
 from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
 from ..rounds.writer import RoundRecord, write_round

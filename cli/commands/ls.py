@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
-from ...checkpoints.errors import spans
+from ...checkpoints.io.errors import spans
 from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table

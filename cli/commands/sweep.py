@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ..options import Share, launcher_options
 from ..printing import say, say_json
 from ..progress import progress

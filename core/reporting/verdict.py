@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checkpoints import Run
-from ..checkpoints.errors import spans
+from ..checkpoints.io.errors import spans
 from ..decomposition.explanation.result import Explanation
 from ..decomposition.factors.result import Decomposition
 from ..results import Result

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import h5py
 import numpy as np
 
-from ..checkpoints.errors import FedscopeError
+from ..checkpoints.io.errors import FedscopeError
 from ..checkpoints.io.hdf5 import RESULT_AGAIN, UnreadableAttribute, attribute, check_seal, open_hdf5, write_hdf5
 from ..checkpoints.io.hdf5_validation import refuse_unstored
 from ..checkpoints.io.visible_text import visible

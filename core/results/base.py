@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from ..checkpoints.errors import FedscopeError
+from ..checkpoints.io.errors import FedscopeError
 from ..checkpoints.io.visible_text import visible
 from .pictures import picture_of
 
@@ -92,16 +92,16 @@ class Result(ABC):
         """Who makes the page of an ending of :attr:`paged`."""
         return _beside(cls, cls.paged[end], "page")
 
-    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
+    def figure(self, width: float = 3.5, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
         """The figure for a paper; ``width`` in inches.
 
         Args:
-            drawing: what this figure can be asked.
+            more, drawing: what this figure can be asked, in its order or by name.
 
         Raises:
             FedscopeError: there is nothing to draw.
         """
-        figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, **drawing)
+        figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, *more, **drawing)
         return figure
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints.errors import FedscopeError
+from ..checkpoints.io.errors import FedscopeError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_orig
 
 import xxhash
 
-from ..checkpoints.errors import FedscopeError, FedscopeWarning
 from ..checkpoints.io.atomic import shorten_name, write_durably
+from ..checkpoints.io.errors import FedscopeError, FedscopeWarning
 from ..checkpoints.io.locks import HeldError, HeldLock, hold
 from ..checkpoints.io.safe_write import open_own, refuse_strange
 from ..checkpoints.io.untrusted import regular

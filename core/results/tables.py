@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from ..checkpoints.errors import FedscopeError, listed
 from ..checkpoints.io.atomic import write_durably
+from ..checkpoints.io.errors import FedscopeError, listed
 from ..checkpoints.io.untrusted import RESULT, read_json, read_text
 from .base import Result, of_installed
 from .csv_cells import cell, text_of

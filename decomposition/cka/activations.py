@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...evaluation.compute import Compute
 from ...evaluation.model_replica import Replica
 from ...evaluation.standard_tasks import Sequences

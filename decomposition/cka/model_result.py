@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...results import ArrayResult, Collection, along
 from ...results.arrays import Variable
 from .result import Array, extremes, undefined_words

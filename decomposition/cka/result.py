@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...results import ArrayResult, Collection, Serializable, along, padded
 from ...results.arrays import Variable
 

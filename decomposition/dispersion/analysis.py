@@ -9,7 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...evaluation.compute import Compute
 from .dispersion import refuse_rate
 from .layer_maps import LayerMap, count_clients

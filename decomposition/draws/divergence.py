@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Weights
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 
 if TYPE_CHECKING:
     from .cohort_draws import CohortDraws

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints.errors import spans
+from ...checkpoints.io.errors import spans
 from ...results import Table, TableResult
 from .shown_models import Point
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...checkpoints import ColumnChunk, FedscopeError, Layout, Round, Run, nearest, read_chunks, recorded_clients
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.rounds.columns import AHEAD
 
 #: what the server has of a round, where it was recorded

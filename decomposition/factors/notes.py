@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...plotting.style import describe_accepted, describe_statistics, literal
 from .fixed import fixed_factors, has_full_batches, is_replayed
 from .rows import is_recorded

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...results import ArrayResult, Serializable, along
 from ...results.arrays import Variable
 from ..draws.divergence import diverged_words

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Layout, Round, Run, TensorEntry, Weights, read_columns, weighted_mean
-from ...checkpoints.errors import listed, nearest
+from ...checkpoints.io.errors import listed, nearest
 
 Array = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, read_columns
-from ...checkpoints.errors import listed, nearest
+from ...checkpoints.io.errors import listed, nearest
 from ...training.methods.shared.client_groups import Criteria
 from ...training.methods.shared.micro_classes import is_high, mean_and_cv
 from ..dispersion.statistics import column_moments

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.compute import CPU, Compute
 from ...evaluation.evaluator import Evaluator

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, number, truth
 from ...results.tables import beside

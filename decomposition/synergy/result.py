@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ...training.methods.shared.client_groups import CV_QUANTILES

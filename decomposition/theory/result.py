@@ -9,7 +9,7 @@ from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
 
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...results import Table, TableResult, number
 from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps

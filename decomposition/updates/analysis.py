@@ -9,7 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis,
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
-from ...checkpoints.errors import spans
+from ...checkpoints.io.errors import spans
 from .angles import RoundUpdates
 from .result import ClientUpdates, Updates
 

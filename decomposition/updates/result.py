@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.errors import listed, spans
+from ...checkpoints.io.errors import listed, spans
 from ...results import ArrayResult, Collection, along, padded
 from ...results.arrays import Variable
 from ...results.tables import beside, write_csv

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...results import Serializable, Table, TableResult
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.hdf5 import attribute, open_hdf5, write_hdf5
 from ...checkpoints.io.hdf5_validation import refuse_unstored
+from ..planes.file_checks import refuse_strange
 from ..planes.result import Plane
-from ..planes.surface.file_checks import refuse_strange
 
 SPLITS = ("test", "train")
 #: what their code fills a surface with before it computes

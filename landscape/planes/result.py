@@ -12,8 +12,8 @@ import numpy as np
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from .basins import basin_of
+from .file_checks import refuse_damaged_plane
 from .summary import plane_sentence, surface_sentence
-from .surface.file_checks import refuse_damaged_plane
 
 if TYPE_CHECKING:
     pass

@@ -64,7 +64,7 @@ def test_a_question_keeps_the_signature_and_the_page_of_its_function() -> None:
     assert list(inspect.signature(subsets).parameters) == [  # type: ignore[arg-type]
         *("runs", "rounds", "sizes", "subsets", "weights", "measured")
     ]
-    assert inspect.getdoc(subsets).startswith("How many models an average needs")  # type: ignore[union-attr]
+    assert inspect.getdoc(subsets).startswith("Measure how many models an average needs")  # type: ignore[union-attr]
 
 
 # --- runs and rounds ---

@@ -424,6 +424,7 @@ def test_every_door_is_known() -> None:
 
 def test_no_path_is_resolved_in_a_way_that_fails_for_a_circle() -> None:
     """``Path.resolve`` raises RuntimeError for a link to itself in Python 3.11 and 3.12."""
-    for folder in ("api", "checkpoints", "cli", "decomposition", "landscape", "training"):
+    for folder in ("checkpoints", "cli", "core", "decomposition", "landscape", "training"):
         for path in (ROOT / folder).rglob("*.py"):
-            assert ".resolve(" not in path.read_text(encoding="utf-8"), path
+            # a method's resolve takes a configuration
+            assert not re.search(r"\.resolve\((strict\b.*)?\)", path.read_text(encoding="utf-8")), path

@@ -190,7 +190,7 @@ def spoilt(**changes: Any) -> State:
         ),
     ],
 )
-@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.errors.FedscopeWarning")
+@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.io.errors.FedscopeWarning")
 def test_another_model_is_refused_by_what_differs(state: State, own: dict[str, Any], sentence: str, here: Path) -> None:
     torch.save(state, "net.pt")
     with pytest.raises(FedscopeError, match=sentence) as refusal:

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ..settings.registry import METHOD_SECTIONS, canonical_method, preset
 from .config import SECTIONS, merge, methods_in
 

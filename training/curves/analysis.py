@@ -12,7 +12,7 @@ from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
 from ...analysis.runs import RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.io.visible_text import visible
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS

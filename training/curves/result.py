@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, write_durably
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.io.untrusted import RESULT, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further

@@ -7,7 +7,7 @@ from textwrap import fill
 
 import numpy as np
 
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from .bands import Band
 from .measures import MEASURES, TOTALS, USUAL, CurveMeasure
 from .run_curve import WINDOW, Curve

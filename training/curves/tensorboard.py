@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, real_path
-from ...checkpoints.errors import DiskFullError, listed
 from ...checkpoints.io.atomic import disk_is_full
+from ...checkpoints.io.errors import DiskFullError, listed
 from ...checkpoints.io.locks import HeldError, hold
 from .measures import USUAL
 from .run_curve import Curve, curve_of

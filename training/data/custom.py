@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task

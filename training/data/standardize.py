@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, FedscopeWarning
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ...evaluation.tasks import Task
 from ...evaluation.uint8_images import Uint8Images

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...distributed.worker import MapJob
 from ...evaluation.compute import AHEAD, CPU, Compute, run_in_workers
 from ..profile import Profile, timed

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expand_home, real_path
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.models.expected import STATISTICS, ExpectedModel
 from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read_arrays
 from ...checkpoints.models.folders import parts_of

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ..build import ModelInfo
 from ..config.config import Config
 from ..local.cohort_storage import put_aside

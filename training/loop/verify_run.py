@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.io.hdf5_validation import DamagedError
 from ...checkpoints.recorder.stored_data import KEPT, read_kept
 from ...checkpoints.rounds.metrics import MetricRows, read_rows

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, nearest
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ...checkpoints.io.visible_text import visible
 from ...results import Table, TableResult, number
 from ..curves.measures import TOTALS, CurveMeasure, measure_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ..curves.run_names import with_average
 from .gathered import TableRun
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.errors import listed
+from ...checkpoints.io.errors import listed
 from ..curves.run_names import is_copy
 from .gathered import TableRun
 

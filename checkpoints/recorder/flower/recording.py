@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import FedscopeError, FedscopeWarning
+from ...io.errors import FedscopeError, FedscopeWarning
 from ..recorder import Recorder
 from .replies import partition_mod as partition_mod
 from .strategies import MessageWatch, ResultWatch

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FedscopeError
+from ...io.errors import FedscopeError
 from ...models.weights import BFLOAT16
 
 #: under which name a reply says whose it is

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...errors import FedscopeError, FedscopeWarning
+from ...io.errors import FedscopeError, FedscopeWarning
 from ..recorder import Recorder
 from .replies import Arrays, Reply
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....checkpoints import FedscopeError, FedscopeWarning
-from ....checkpoints.errors import DiskFullError
+from ....checkpoints.io.errors import DiskFullError
 from ....checkpoints.io.safe_write import refuse_strange
 
 if TYPE_CHECKING:

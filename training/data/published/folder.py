@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ....checkpoints import FedscopeError, expand_home, real_path, regular
-from ....checkpoints.errors import listed
+from ....checkpoints.io.errors import listed
 from ....distributed.torchvision_import import torchvision_part
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ....checkpoints import FedscopeError, real_path
-from ....checkpoints.errors import listed
+from ....checkpoints.io.errors import listed
 from ....checkpoints.io.untrusted import explain_read_errors, read_text
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ....checkpoints import FedscopeError, real_path
-from ....checkpoints.errors import listed
+from ....checkpoints.io.errors import listed
 from ....checkpoints.io.untrusted import read_text
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task

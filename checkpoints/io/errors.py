@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from .io.visible_text import visible
+from .visible_text import visible
 
 #: characters of a sentence, at most; of a word in it, which is no path then
 LONGEST, LONGEST_WORD = 8000, 5000

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....checkpoints import FedscopeError
+from ...checkpoints import FedscopeError
 
 _TEXTS = ("kind", "split", "data", "units", "loss_units", "program", "file", "loss_is", "data_sha256", "precision")
 _COUNTS = ("samples", "holes", "client", "points_computed", "points_held_out", "points_unknown")
