@@ -103,7 +103,7 @@ def plain(device: str, size: Size) -> float:
     """Seconds of such a round in plain PyTorch: a client after the other, training alone."""
     import torch
 
-    from fedscope.evaluation.compute import Compute
+    from fedscope.evaluation.device import Compute
 
     def finish() -> None:
         if device != "cpu":
@@ -151,7 +151,7 @@ def training(folder: Path, data: Path, device: str, size: Size) -> list[Line]:
 def planes(device: str, size: Size) -> list[Line]:
     """A plane in both arithmetics."""
     from fedscope.checkpoints import Model
-    from fedscope.evaluation.compute import Compute
+    from fedscope.evaluation.device import Compute
     from fedscope.landscape import plane
 
     module, samples = paper_cnn(), random_samples(size.test)

@@ -71,7 +71,7 @@ BLOCKS: dict[str, tuple[str, int]] = {
 
 def workers(work: Callable[[Any], object], make: Callable[[], Any]) -> tuple[float, float]:
     """Seconds by the clock, and of processor time a core, of ``work`` once in every worker, after it was made."""
-    from fedscope.evaluation.compute import run_in_workers
+    from fedscope.evaluation.device import run_in_workers
 
     spent: list[float] = []
 
@@ -199,7 +199,7 @@ def alone(name: str, what: str) -> None:
     import numpy as np
 
     from fedscope.checkpoints import Layout
-    from fedscope.evaluation.compute import Compute
+    from fedscope.evaluation.device import Compute
     from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import build_module, model_settings
     from fedscope.training.build import ModelInfo, initial_model

@@ -94,7 +94,7 @@ def play(repetitions: int) -> dict[str, Any]:
     import numpy as np
 
     from fedscope.distributed.engines import open_cluster
-    from fedscope.evaluation.compute import Compute
+    from fedscope.evaluation.device import Compute
     from fedscope.training import build_module, model_settings
     from fedscope.training.local.engine import Engine
     from fedscope.training.methods.clients.sgd import SGD

@@ -60,7 +60,7 @@ def local_step(steps: int) -> float:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.evaluation.compute import run_in_workers
+    from fedscope.evaluation.device import run_in_workers
     from fedscope.training.build import ModelInfo, initial_model
     from fedscope.training.local.local_training import LocalTask, local_sgd
     from fedscope.training.local.worker_model import TrainableModel

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..moved import names_of
+from ..old_paths import names_of
 from .io.archives import npz_names as npz_names
 from .io.archives import read_npz as read_npz
 from .io.archives import refuse_oversize as refuse_oversize

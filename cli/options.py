@@ -12,7 +12,7 @@ import click
 
 from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError
-from ..evaluation.compute import PRECISIONS
+from ..evaluation.device import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
 
 # Generic to the type checker, and in older releases of click not to Python.

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 
 from fedscope.checkpoints import RoundRecord, Weights
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.training import Config, Engine, Federation, build_module, load_data, partition
 from fedscope.training.build import initial_model
 from fedscope.training.loop.federation import Unwatched

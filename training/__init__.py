@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-from ..moved import names_of
+from ..old_paths import names_of
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __getattr__ = names_of(__name__, __getattr__)

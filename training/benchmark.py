@@ -17,7 +17,7 @@ from ..results.base import versions
 if TYPE_CHECKING:
     from torch import nn
 
-    from ..evaluation.compute import Compute
+    from ..evaluation.device import Compute
 
 #: one client and one round of the papers' federations on CIFAR-10
 IMAGE, CLASSES, BATCH, OWN, CLIENTS, EPOCHS = (3, 32, 32), 10, 50, 500, 10, 5
@@ -129,7 +129,7 @@ def bench(
         FedscopeError: a model or a device that there is not; a folder that cannot be written.
     """
     from ..distributed.cores import cores
-    from ..evaluation.compute import Compute
+    from ..evaluation.device import Compute
     from .build import build_module, model_settings
     from .local.engine_choice import is_small, one_by_one
 
@@ -206,7 +206,7 @@ def _products(compute: Compute, seconds: float) -> float:
     import torch
 
     from ..distributed.cores import cores
-    from ..evaluation.compute import run_in_workers
+    from ..evaluation.device import run_in_workers
 
     size = _LARGE if compute.is_gpu else _SIZE
     kind = torch.bfloat16 if compute.precision == "bf16" else torch.float32

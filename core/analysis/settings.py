@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.recorder.coerce_models import model_made
-from ..evaluation.compute import PRECISIONS, Compute
+from ..evaluation.device import PRECISIONS, Compute
 
 SPLITS = ("test", "train")
 #: where the normalization statistics of combinations of models come from

@@ -18,7 +18,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..distributed.worker import MapJob
-from .compute import CPU, Compute, Item, Result, run_in_workers, torch_threads
+from .device import CPU, Compute, Item, Result, run_in_workers, torch_threads
 from .model_replica import Replica
 from .module_copy import copy_module
 from .samples import Samples

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..checkpoints import Weights
-from .compute import run_in_workers
+from .device import run_in_workers
 from .first_layer_cache import GROUP, FirstLayer, Spanned, first_layer, worth
 
 if TYPE_CHECKING:

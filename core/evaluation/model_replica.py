@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Layout, Weights
-from .compute import CPU, Compute
+from .device import CPU, Compute
 from .first_layer_cache import Entrance, FirstLayer
 from .module_copy import copy_module
 from .normalization import re_estimate

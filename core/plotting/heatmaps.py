@@ -1,15 +1,14 @@
-"""Matrices as heat maps, their colour bars, and the names of their rows and columns."""
+"""Matrices as heat maps, and the names of their rows and columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .style import CHARACTER, SMALL
-from .ticks import even
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,20 +20,6 @@ NO_VALUE = "#d9d9d9"
 
 #: type is not smaller than this, points
 LEGIBLE = 6.0
-
-
-class BarScale(Protocol):
-    """A scale that knows the colour bar it needs, such as the bands of a plane."""
-
-    @property
-    def extend(self) -> str:
-        """The ends at which the bar has an arrow, in matplotlib's word."""
-
-    def label_within(self, height: float) -> str:
-        """The label of a bar so many inches high."""
-
-    def numbers_within(self, height: float) -> tuple[list[float], list[str]]:
-        """The values that are labelled on a bar so many inches high, and their labels."""
 
 
 def heat_map(
@@ -67,41 +52,6 @@ def frame(axes: Axes, *, bare: bool = False) -> None:
     axes.tick_params(length=0, pad=2)
     if bare:
         axes.set(xticks=[], yticks=[])
-
-
-def color_bar(
-    axes: Axes,
-    image: Any,
-    label: str = "",
-    most: int | None = None,
-    *,
-    labelpad: float = 3.0,
-    extend: str = "neither",
-    scale: BarScale | None = None,
-    height: float = 0.0,
-    labelled: bool = True,
-    **ticks: Any,
-) -> Any:
-    """Draw the colour bar of an image into ``axes``; returns it.
-
-    Args:
-        most: so many numbers at most (see :func:`even`, which takes ``ticks``).
-        scale: says itself which numbers and which label a bar of ``height`` inches has, and at which end an arrow;
-            without the label if not ``labelled``.
-    """
-    if scale is not None:
-        label, extend = scale.label_within(height) if labelled else "", scale.extend
-    bar = axes.figure.colorbar(image, cax=axes, extend=extend)
-    bar.set_label(label, labelpad=labelpad)
-    if most is not None:
-        even(bar.ax.yaxis, most, **ticks)
-    bar.outline.set_linewidth(0.6)
-    if scale is not None:
-        at, texts = scale.numbers_within(height)
-        bar.set_ticks(at, labels=texts, minor=False)
-        bar.ax.minorticks_off()
-        bar.ax.tick_params(length=1.5, labelsize=SMALL)
-    return bar
 
 
 def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = True) -> None:

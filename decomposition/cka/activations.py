@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.io.errors import listed
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from ...evaluation.model_replica import Replica
 from ...evaluation.standard_tasks import Sequences
 from ...evaluation.tasks import Task

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import color_bar, heat_map, name_cells, room_beside, room_for
+from ...plotting.color_bar import color_bar
+from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.spread import mean_bars
 from ...plotting.style import (

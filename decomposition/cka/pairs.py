@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
-from ...evaluation.compute import CPU, Compute, run_in_workers, torch_threads
+from ...evaluation.device import CPU, Compute, run_in_workers, torch_threads
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.resumable import provenance_of
 from ...evaluation.samples import Samples

@@ -10,7 +10,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import listed
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from .dispersion import refuse_rate
 from .layer_maps import LayerMap, count_clients
 from .result import Dispersion, RoundDispersion

@@ -10,7 +10,7 @@ from threading import Event, Lock
 import numpy as np
 
 from ...checkpoints import ColumnChunk, FedscopeError, Round, read_chunks
-from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.device import CPU, Compute, run_in_workers
 from ...training.methods.shared.micro_classes import TINY, high_entries
 from .layer_maps import NUMBERS, count_clients
 from .result import WHOLE, LayerDispersion, RoundDispersion

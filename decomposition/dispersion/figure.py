@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import DIVERGING, NO_VALUE, color_bar, heat_map
+from ...plotting.color_bar import color_bar
+from ...plotting.heatmaps import DIVERGING, NO_VALUE, heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even

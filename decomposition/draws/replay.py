@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...training.build import config_of, data_of, learnt_by, model_info, module_of, partition_of
 from ...training.data.dataset import Dataset

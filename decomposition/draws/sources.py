@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from ...analysis.execution import Report, spoken
 from ...checkpoints import FedscopeError, Run
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 
 if TYPE_CHECKING:
     from ...training import Dataset

@@ -9,7 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from .result import Embedding
 
 #: so many models are shown where no rounds are asked for, all rounds of shorter runs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import color_bar
+from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, paper_style, shortened
 from ...plotting.ticks import even

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Run
 from ...distributed.cores import cores
-from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.device import CPU, Compute, run_in_workers
 from ...results.resume import ResumeStore
 from .shown_models import LayerColumns, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...moved import names_of
+from ...old_paths import names_of
 from .dominant_factor import differs_most, greatest_part
 from .error_against_bias import bias_and_error_early, together
 from .recorded_models import averaging_over_rounds, better_than_clients, outputs_differ, server_lowers

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...checkpoints import Round, Weights, weighted_mean
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...results import Serializable

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Sequences
 from ...evaluation.tasks import require_classes

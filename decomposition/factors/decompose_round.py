@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Regression, is_own
 from ...evaluation.validation import with_outputs

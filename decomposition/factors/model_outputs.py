@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights, weighted_mean
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.samples import Samples
 from ..draws.cohort_draws import CohortDraws

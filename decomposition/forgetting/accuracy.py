@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...evaluation.validation import with_outputs

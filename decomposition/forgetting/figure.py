@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...plotting.heatmaps import color_bar, signed_heat_map
+from ...plotting.color_bar import color_bar
+from ...plotting.heatmaps import signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, SMALL, describe_data, paper_style, run_look
 from ...plotting.ticks import even

@@ -10,7 +10,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from .parameter_names import Place, parse_place
 from .result import MOST, ParameterMap, Parameters
 

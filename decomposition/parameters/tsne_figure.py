@@ -8,7 +8,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import nearest
-from ...plotting.heatmaps import color_bar
+from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import COLOURS, GREY, SURFACE, paper_style, shortened
 

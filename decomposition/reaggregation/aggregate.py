@@ -12,7 +12,7 @@ from torch import nn
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
 from ...checkpoints.io.errors import listed
 from ...checkpoints.runs.run import lacking_words
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.samples import Samples
 from ...training.build import config_of, data_of, module_of, partition_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Weights
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ..draws.divergence import diverged_rows
 from .result import RoundSubsets, SizeRow
 

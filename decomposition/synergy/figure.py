@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import color_bar, heat_map, name_cells
+from ...plotting.color_bar import color_bar
+from ...plotting.heatmaps import heat_map, name_cells
 from ...plotting.layout import LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
 from ...plotting.ticks import decades, even

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import LEGIBLE, color_bar, frame, heat_map, name_cells
+from ...plotting.color_bar import color_bar
+from ...plotting.heatmaps import LEGIBLE, frame, heat_map, name_cells
 from ...plotting.layout import FigureLayout
 from ...plotting.style import COLOURS, GREY, SMALL, SURFACE
 from ...plotting.ticks import even

@@ -13,7 +13,7 @@ from ...analysis.execution import Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, said
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
 from ...training.inputs.models import ResolvedModels, resolve_models
 from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import color_bar
+from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import GREY, SMALL, SURFACE, describe_data, paper_style, word_of
 from ...plotting.ticks import decades, even, power_of_ten

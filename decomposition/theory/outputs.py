@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.evaluator import default_batch
 from ...evaluation.model_replica import Replica
 from ...evaluation.module_copy import copy_module

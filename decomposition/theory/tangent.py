@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import copy_module
 from ...evaluation.trainable_parameters import trained_parameters

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import ColumnChunk, Round, read_chunks
-from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.device import CPU, Compute, run_in_workers
 from ...results import Serializable
 
 if TYPE_CHECKING:

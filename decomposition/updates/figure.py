@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import color_bar, name_cells, room_beside, room_for, signed_heat_map
+from ...plotting.color_bar import color_bar
+from ...plotting.heatmaps import name_cells, room_beside, room_for, signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.spread import mean_band, mean_bars
 from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
-from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.evaluator import default_batch
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.samples import Samples

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Layout, Model
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.resumable import Progress, fingerprint, provenance_of
 from ...evaluation.samples import Samples

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.heatmaps import color_bar, name_cells, signed_heat_map
+from ...plotting.color_bar import color_bar
+from ...plotting.heatmaps import name_cells, signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import (
     CHARACTER,

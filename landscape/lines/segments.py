@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Model
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import Replica
 from ...evaluation.normalization import Normalization, Points

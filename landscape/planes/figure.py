@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
-from ...plotting.heatmaps import color_bar
+from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, literal, paper_style, shortened
 from .basins import basin_of

@@ -22,7 +22,7 @@ from fedscope.decomposition.cka.hsic import cka, gram, hsic, jackknife, minibatc
 from fedscope.decomposition.cka.model_result import ModelCKA
 from fedscope.decomposition.cka.pairs import model_similarity, round_similarity
 from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.plotting.layout import FigureLayout
 from fedscope.plotting.style import paper_style, save_figure

@@ -26,7 +26,7 @@ from fedscope.decomposition.dispersion.statistics import (
     skewness_p_values,
 )
 from fedscope.decomposition.synergy.diagnosis import synergy
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 
 LAYOUT = Layout(
     (

@@ -13,7 +13,7 @@ import torch
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights, mean, stack, weighted_mean
 from fedscope.decomposition import CohortDraws, decompose_round, draws_of_rounds, draws_of_runs, join
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training import Config, branch, config_of, merge, module_of, preset, train
 

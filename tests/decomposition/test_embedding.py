@@ -34,7 +34,7 @@ from fedscope.decomposition.embedding.pca_and_tsne import (
 )
 from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.results.resume import ResumeStore
 
 LAYOUT = Layout(

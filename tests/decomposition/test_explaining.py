@@ -29,7 +29,7 @@ from fedscope.decomposition.explanation.result import Explanation
 from fedscope.decomposition.explanation.single_factors import variance_of
 from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import spell
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training.curves.run_curve import ErrorCurve
 

@@ -17,7 +17,7 @@ from random_models import Table
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round
 from fedscope.decomposition.draws.divergence import diverged_rows
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training.data.membership import membership_labels, membership_train
 

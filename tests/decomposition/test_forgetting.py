@@ -14,7 +14,7 @@ from random_models import Table
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition.forgetting.accuracy import count_answers
 from fedscope.decomposition.forgetting.result import Answers, Forgetting, mean_over_clients
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
 from fedscope.plotting.style import save_figure

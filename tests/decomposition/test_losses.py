@@ -23,7 +23,7 @@ from fedscope.decomposition import (
 from fedscope.decomposition.factors.cross_entropy import closure_error, decompose_loss
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS_OF, MEASURED_OF
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
 from fedscope.training.curves.run_curve import ErrorCurve

@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 
 CLIENTS, N, CLASSES = 3, 6, 3

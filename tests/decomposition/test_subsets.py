@@ -19,7 +19,7 @@ from scipy.stats import hypergeom
 from fedscope.checkpoints import FedscopeError, Layout, Weights, weighted_mean
 from fedscope.decomposition.subsets.averages import average_subsets, choose, size_row, spread_sizes
 from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
 from fedscope.plotting.style import save_figure

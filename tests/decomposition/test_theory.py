@@ -28,7 +28,7 @@ from fedscope.decomposition.theory.outputs import locality_gaps, replay_variance
 from fedscope.decomposition.theory.result import Theory
 from fedscope.decomposition.theory.tangent import tangent_kernel
 from fedscope.decomposition.theory.theorem2 import ClientBound, client_bounds, correlate, mmd2, posterior_variance
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training.data.membership import by_client, kernel_rows, refuse_outside
 

@@ -18,7 +18,7 @@ from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, Tens
 from fedscope.decomposition.updates.angles import RoundUpdates, geometry, update_products
 from fedscope.decomposition.updates.figure import draw_updates
 from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 
 
 def round_of(

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, 
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.model_replica import Replica
 from fedscope.evaluation.module_copy import copy_module

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape.curvature import hessian

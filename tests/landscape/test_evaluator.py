@@ -13,7 +13,7 @@ from random_models import measured_directly, random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator, default_batch
 from fedscope.evaluation.model_replica import Replica
 from fedscope.evaluation.normalization import Normalization, Points

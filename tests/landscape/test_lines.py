@@ -13,7 +13,7 @@ from random_models import interrupt_at, measured_directly, random_models
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape import Line, barrier_of, betas_on, line

@@ -29,7 +29,7 @@ from fedscope.checkpoints import (
     stack,
 )
 from fedscope.cli.main import run
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape import (
     Line,

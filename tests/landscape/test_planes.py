@@ -11,7 +11,7 @@ from random_models import interrupt_at, measured_directly, random_models
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.resumable import coarse_to_fine
 from fedscope.evaluation.samples import Samples

@@ -19,7 +19,7 @@ from torch import nn
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.cli.main import run
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape import Curvature, Sharpness, sharpness

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedscope.checkpoints import Layout, Model, Weights
 from fedscope.evaluation import first_layer_groups as spanning
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.first_layer_groups import Spanning, replaceable_layer
 from fedscope.evaluation.samples import Samples

@@ -14,7 +14,7 @@ from random_models import interrupt_at, random_models, random_samples
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.model_replica import Replica
 from fedscope.evaluation.samples import Samples

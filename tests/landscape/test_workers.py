@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedscope.evaluation.compute import run_in_workers
+from fedscope.evaluation.device import run_in_workers
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

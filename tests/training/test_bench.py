@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.training import Config
 from fedscope.training.build import ModelInfo, find_head, initial_model, model_info
 from fedscope.training.local.engine import Engine

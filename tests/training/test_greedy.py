@@ -155,7 +155,7 @@ def test_a_run_is_trained_with_it_and_says_how_many_clients_it_took(run: Any) ->
 
 def test_samples_that_clients_test_on_are_no_training_samples(run: Any) -> None:
     """The judge's samples are those that clients train on, 300 of them."""
-    from fedscope.evaluation.compute import CPU
+    from fedscope.evaluation.device import CPU
     from fedscope.training import data_of
     from fedscope.training.build import config_of
     from fedscope.training.loop.server import validator_of
@@ -194,7 +194,7 @@ def test_re_aggregated_it_names_whom_it_took(run: Any) -> None:
 
 def test_a_split_without_samples_is_named(tmp_path: Path) -> None:
     from fedscope.checkpoints import Partition
-    from fedscope.evaluation.compute import CPU
+    from fedscope.evaluation.device import CPU
     from fedscope.training.build import load_data
     from fedscope.training.data.dataset import Dataset
     from fedscope.training.loop.server import validator_of

@@ -13,7 +13,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, weighted_mean
 from fedscope.decomposition.draws.replay import Replayer
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.training import Config, config_of, merge, preset, resume, train
 from fedscope.training.loop.federation import Unwatched
 from fedscope.training.loop.train import made_with

@@ -19,7 +19,7 @@ from torch.nn import functional
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.decomposition.draws.replay import Replayer
-from fedscope.evaluation.compute import Compute
+from fedscope.evaluation.device import Compute
 from fedscope.evaluation.standard_tasks import Regression, Sequences
 from fedscope.landscape import Line, Plane, Sharpness
 from fedscope.training import Config, branch, data_of, load_data, module_of, resume, train

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ...analysis.register import Analysis
-from ...moved import attributes_of
+from ...old_paths import attributes_of
 
 if not TYPE_CHECKING:  # a checker is to see what is really there
     __getattr__ = attributes_of(__name__, "result")

@@ -186,7 +186,7 @@ class RecordedModels:
         """Loss and error, [2, models]."""
         import numpy as np
 
-        from ...evaluation.compute import Compute
+        from ...evaluation.device import Compute
         from ...evaluation.evaluator import Evaluator
 
         evaluator = Evaluator(self.module, self.samples, compute=Compute(self.source.device, precision))
@@ -232,7 +232,7 @@ class RecordedModels:
         count = len(self.samples)
         if weights is None or abs(recorded.error * count - round(recorded.error * count)) < 1e-3:
             return None
-        from ...evaluation.compute import Compute
+        from ...evaluation.device import Compute
         from ...evaluation.evaluator import Evaluator
 
         evaluator = Evaluator(self.module, self.samples, compute=Compute(self.source.device, "float32"))

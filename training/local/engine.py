@@ -17,7 +17,7 @@ from torch import nn
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from ...checkpoints.io.errors import listed
 from ...distributed.worker import MapJob
-from ...evaluation.compute import AHEAD, CPU, Compute, run_in_workers
+from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ..profile import Profile, timed
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate

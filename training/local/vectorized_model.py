@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ...checkpoints import Weights
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from .worker_model import MeanLoss, Objective, TrainableModel, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:

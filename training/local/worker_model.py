@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import Weights
-from ...evaluation.compute import CPU, Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task

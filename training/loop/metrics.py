@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import Weights
-from ...evaluation.compute import CPU, Compute, run_in_workers
+from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.evaluator import Evaluator, default_batch
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.samples import Samples

@@ -11,7 +11,7 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, TensorEntry, Weights, as_disk_matrix
 from ...checkpoints.rounds.disk_matrix import NUMBERS
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from ...evaluation.evaluator import Evaluator
 from ..data.dataset import Dataset
 from ..data.membership import indices_held

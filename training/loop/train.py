@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, RunWriter, refuse_occupied
-from ...evaluation.compute import Compute
+from ...evaluation.device import Compute
 from ...results.base import versions
 from ..build import (
     build_module,

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from ....checkpoints import Model
-from ....evaluation.compute import CPU, Compute
+from ....evaluation.device import CPU, Compute
 from ....evaluation.evaluator import Evaluator
 from ....evaluation.first_layer_groups import Spanning, replaceable_layer
 from ....evaluation.model_replica import Replica

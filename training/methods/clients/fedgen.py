@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ....checkpoints import FedscopeError, Weights
-from ....evaluation.compute import run_in_workers
+from ....evaluation.device import run_in_workers
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...local.worker_model import head_layer
 from ...rng import torch_generator

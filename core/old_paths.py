@@ -247,9 +247,9 @@ NAMES = {
         "explain": "decomposition.explanation.explain",
     },
     "landscape": {
-        "Compute": "evaluation.compute",
+        "Compute": "evaluation.device",
         "cores": "distributed.cores",
-        "run_in_workers": "evaluation.compute",
+        "run_in_workers": "evaluation.device",
         "Evaluator": "evaluation.evaluator",
         "Replica": "evaluation.model_replica",
         "Samples": "evaluation.samples",

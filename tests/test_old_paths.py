@@ -8,13 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from fedscope import moved
+from fedscope import old_paths
 
 # Packages of today have the path of two old ones, of which only what lay in them has moved.
-ALL = {**moved.PACKAGES, **moved.MODULES}
+ALL = {**old_paths.PACKAGES, **old_paths.MODULES}
 for today in ("training.data", "training.models"):
     del ALL[today]
-FORWARDING = [name for name in ALL if moved.MODULES.get(name, "").startswith(f"{name}.")]
+FORWARDING = [name for name in ALL if old_paths.MODULES.get(name, "").startswith(f"{name}.")]
 
 
 def import_quietly(name: str) -> ModuleType:
@@ -27,7 +27,7 @@ def import_quietly(name: str) -> ModuleType:
 @pytest.mark.parametrize("name", [name for name in ALL if name not in FORWARDING])
 def test_an_old_path_is_the_module_at_its_new_place(name: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"fedscope\.{name} is now fedscope\.{ALL[name]}; "):
-        moved.Moved.find_spec(f"fedscope.{name}")
+        old_paths.Moved.find_spec(f"fedscope.{name}")
     old = import_quietly(f"fedscope.{name}")
     new = importlib.import_module(f"fedscope.{ALL[name]}")
     assert old is new
@@ -37,7 +37,7 @@ def test_an_old_path_is_the_module_at_its_new_place(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORWARDING)
 def test_a_module_that_became_a_package_hands_on_what_it_held(name: str) -> None:
-    package, module = (importlib.import_module(f"fedscope.{place}") for place in (name, moved.MODULES[name]))
+    package, module = (importlib.import_module(f"fedscope.{place}") for place in (name, old_paths.MODULES[name]))
     held = [one for one in vars(module) if getattr(vars(module)[one], "__module__", None) == module.__name__]
     assert held
     for one in held:
@@ -50,9 +50,9 @@ def test_what_lay_in_a_package_moved_with_it() -> None:
     assert fedprox is importlib.import_module("fedscope.training.methods.clients.fedprox")
 
 
-@pytest.mark.parametrize(("package", "name"), [(p, n) for p, names in moved.NAMES.items() for n in names])
+@pytest.mark.parametrize(("package", "name"), [(p, n) for p, names in old_paths.NAMES.items() for n in names])
 def test_a_name_that_a_package_handed_on_is_still_there(package: str, name: str) -> None:
-    module, _, now = moved.NAMES[package][name].partition(":")
+    module, _, now = old_paths.NAMES[package][name].partition(":")
     place = importlib.import_module(f"fedscope.{module}")
     path = f"fedscope.{package}".rstrip(".")
     with pytest.warns(DeprecationWarning, match=rf"{path}\.{name} is now "):
@@ -62,7 +62,7 @@ def test_a_name_that_a_package_handed_on_is_still_there(package: str, name: str)
 
 @pytest.mark.parametrize("name", ["fedscope.training.nothing", "fedscope.nothing", "elsewhere.training.building"])
 def test_other_names_are_not_found(name: str) -> None:
-    assert moved.new_place(name) is None
+    assert old_paths.new_place(name) is None
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
 
