@@ -255,7 +255,7 @@ def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
     Drawing takes a second a figure and is what the tests of figures are for; ``@pytest.mark.drawn`` asks for it.
     """
-    if request.path.parent.name not in ("cli", "api") or request.node.get_closest_marker("drawn"):
+    if request.path.parent.name not in ("cli", "core") or request.node.get_closest_marker("drawn"):
         return
     from matplotlib.figure import Figure
 
