@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False  # as in typing, which takes half of what importing fedscope does
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 #: packages, old and new place below ``fedscope``; what lies in them moves with them
 PACKAGES = {
@@ -357,6 +358,9 @@ class Moved:
         found = _new_place(name)
         if found is None or name.partition(".")[2] in _TODAY:  # whatever path is asked: of pytest it is another
             return None
+        import warnings
+        from importlib.machinery import ModuleSpec, PathFinder
+
         if found[1] in _TODAY and PathFinder.find_spec(name, path) is not None:
             return None
         place = found[0]
@@ -370,6 +374,8 @@ def attributes_of(package: str, module: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        from importlib.util import find_spec
+
         if find_spec(f"{package}.{name}") is not None:  # asked for before it is imported
             return import_module(f"{package}.{name}")
         place = f"{package}.{module}"
@@ -393,6 +399,8 @@ def names_of(package: str, known: Callable[[str], Any] | None = None) -> Callabl
 
 
 def _forwarded(package: str, name: str, place: str) -> Any:
+    import warnings
+
     module, _, now = place.partition(":")
     now = now or name
     try:
