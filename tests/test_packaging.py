@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import fedscope
+from fedscope.analysis.register import analyses
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
@@ -255,10 +256,13 @@ def test_reading_recipes_and_tables_loads_no_torch(words: list[str]) -> None:
 def test_public_names_resolve(name: str, module: str) -> None:
     loaded = importlib.import_module(module)
     assert getattr(fedscope, name) is getattr(loaded, name)
-    # a file of a question is called like its one public function
-    assert module in (f"fedscope.questions.{name}", "fedscope.analysis.execution") or name in getattr(
-        loaded, "__all__", dir(loaded)
-    )
+
+
+def test_the_function_of_an_analysis_is_public_and_lies_in_its_folder() -> None:
+    public = public_names()
+    assert {one.name: public.get(one.name) for one in analyses()} == {
+        one.name: f"{one.package}.analysis" for one in analyses()
+    }
 
 
 def test_all_lists_the_public_names_and_the_version() -> None:
