@@ -205,7 +205,7 @@ def test_the_page_runs_and_prints_what_it_shows(flower: Callable[..., str], tmp_
 
 def wheel(folder: Path) -> Path:
     """fedscope, built from a copy of the checkout: a build writes beside the sources."""
-    for name in ("api", "checkpoints", "landscape", "decomposition", "training", "cli"):
+    for name in ("core", "checkpoints", "landscape", "decomposition", "training", "cli"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
