@@ -241,6 +241,30 @@ MODULES = {
 }
 #: names that packages handed on, and the modules that have them, ``MODULE:NAME`` where under another name
 NAMES = {
+    "analysis.settings": {
+        "Measured": "analysis.settings:EvaluationSettings",
+    },
+    "decomposition.embedding.pca_and_tsne": {
+        "embed": "decomposition.embedding.pca_and_tsne:project",
+    },
+    "distributed.engines": {
+        "cluster_named": "distributed.engines:open_cluster",
+    },
+    "landscape.curvature.result": {
+        "Measure": "landscape.curvature.result:CurvatureMeasure",
+    },
+    "evaluation.uint8_images": {
+        "Pixels": "evaluation.uint8_images:Uint8Images",
+    },
+    "training.config.scale": {
+        "scaled": "training.config.scale:scale_tables",
+    },
+    "training.loop.server": {
+        "step": "training.loop.server:step_server",
+    },
+    "training.sweeps.plan": {
+        "planned": "training.sweeps.plan:plan_sweep",
+    },
     "": {
         "Work": "analysis.execution:Execution",
     },

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.recorder.coerce_models import model_made
 from ..evaluation.device import PRECISIONS, Compute
+from ..old_paths import names_of
 
 SPLITS = ("test", "train")
 #: where the normalization statistics of combinations of models come from
@@ -123,3 +124,7 @@ def at_least(name: str, value: Any, least: int) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise FedscopeError(f"--{name} {value} is not a whole number from {least} on")
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..checkpoints import FedscopeError
+from ..old_paths import names_of
 
 if TYPE_CHECKING:
     from .scheduler import WorkerPool
@@ -59,3 +60,7 @@ def _pool_of(engine: str) -> WorkerPool:
         what = f"engine {engine!r}" if where else f"RAY_ADDRESS = {known!r}"
         raise FedscopeError(f"{what} is not a cluster; give {_FORMS}")
     return WorkerPool(RayBackend(address))
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ..old_paths import names_of
 
 #: bytes of standardised numbers that an evaluation keeps, so that it standardises them once and not for every model
 HELD = 1 << 28
@@ -108,3 +110,7 @@ def in_batches(x: Inputs, size: int) -> Iterator[Tensor]:
     """Yield all samples in their order, so many at a time; bytes are standardised when it is their turn."""
     for start in range(0, len(x), size):
         yield x[start : start + size]
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

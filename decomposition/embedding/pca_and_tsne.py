@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...old_paths import names_of
 from .gram import Array, Gram, distances, spreads
 from .result import Embedding, Method
 from .shown_models import Point
@@ -213,3 +214,7 @@ def _shares(squared: Array, entropy: float) -> Array:
     shares = np.zeros((n, n))
     shares[~np.eye(n, dtype=bool)] = (p / total).ravel()
     return shares
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...old_paths import names_of
 from ...results import Table, TableResult, number
 
 if TYPE_CHECKING:
@@ -209,3 +210,7 @@ class Sharpness(TableResult):
                 for model in self.models
             ]
         }
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

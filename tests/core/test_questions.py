@@ -207,8 +207,8 @@ import numpy as np
 from fedscope.cli.main import run
 assert run(["plane", "--gird", "5"]) == 2
 from fedscope import Layout, Run
-from fedscope.checkpoints import Entry, RoundRecord, RunWriter, Weights
-layout, ids, p = Layout((Entry("w", (3,), "float32", "parameter"),)), np.arange(2), np.array([0.5, 0.5])
+from fedscope.checkpoints import RoundRecord, RunWriter, TensorEntry, Weights
+layout, ids, p = Layout((TensorEntry("w", (3,), "float32", "parameter"),)), np.arange(2), np.array([0.5, 0.5])
 one, clients = Weights(layout, np.zeros(3, np.float32), {}), Weights(layout, np.ones((2, 3), np.float32), {})
 with RunWriter.create("r", {"layout": layout.to_json(), "source": "mine"}, None, None) as writer:
     writer.write(RoundRecord(1, one, clients, one, None, ids, ids + 1, ids, p, p))

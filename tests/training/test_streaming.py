@@ -390,7 +390,8 @@ def test_a_killed_run_leaves_nothing_but_whole_rounds(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from fedscope.checkpoints import TemporaryMatrix
-from fedscope.training import Config, cohort_room, train
+from fedscope.training import Config, train
+from fedscope.training.local import cohort_storage as cohort_room
 from fedscope.training.loop.federation import Unwatched
 
 cohort_room.HELD = 0

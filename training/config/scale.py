@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
+from ...old_paths import names_of
 from ..data.partitions.domains import Domains
 from ..data.split import parse_partition
 from ..settings.values import format_value
@@ -157,3 +158,7 @@ def _scaled_rounds(rounds: Any, scale: float, last: int) -> Any:
         word, colon, number = part.rpartition(":")
         parts.append(f"{word}{colon}{_smaller(int(number), scale, 1)}" if number.strip().isdigit() else part)
     return ",".join(dict.fromkeys(parts))
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import nn
@@ -13,6 +13,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Te
 from ...checkpoints.rounds.disk_matrix import NUMBERS
 from ...evaluation.device import Compute
 from ...evaluation.evaluator import Evaluator
+from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
@@ -89,3 +90,7 @@ def validator_of(
     if count is not None:
         samples = samples.limit(count, seed)
     return Evaluator(module, samples, compute=compute.exact).models
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, explain_read_errors, write_durably
 from ...checkpoints.io.untrusted import RESULT, read_json
+from ...old_paths import names_of
 from ...results import plain
 from ...results.base import versions
 from ..config.config import Config, merge, methods_in, read_assignments
@@ -430,3 +431,7 @@ def _uniquely_named(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
         used.add(name)
         named.append(replace(run, name=name))
     return named
+
+
+if not TYPE_CHECKING:  # a checker is to see what is really there
+    __getattr__ = names_of(__name__)
