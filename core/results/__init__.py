@@ -13,5 +13,9 @@ from .resume import lock_result as lock_result
 from .shown import shown as shown
 from .tables import Table as Table
 from .tables import TableResult as TableResult
+from .tables import columns_of as columns_of
+from .tables import group_rows as group_rows
 from .tables import number as number
+from .tables import optional_bool as optional_bool
+from .tables import optional_int as optional_int
 from .tables import truth as truth

@@ -8,9 +8,9 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 from ..checkpoints.io.atomic import write_durably
 from ..checkpoints.io.errors import FedscopeError, listed
@@ -39,14 +39,70 @@ def truth(text: str) -> bool:
     return {"True": True, "False": False}[text]
 
 
+def optional_int(text: str) -> int | None:
+    """A whole number that may be missing.
+
+    >>> optional_int("3"), optional_int("")
+    (3, None)
+    """
+    return int(text) if text else None
+
+
+def optional_bool(text: str) -> bool | None:
+    """A field that is True, False or empty."""
+    return truth(text) if text else None
+
+
+#: by the type of a row's field, how a column of it is read
+READERS: Mapping[Any, Callable[[str], Any]] = {
+    **{str: str, int: int, float: float, bool: truth},
+    **{int | None: optional_int, float | None: number, bool | None: optional_bool},
+}
+
+
+def columns_of(row: type, *names: str) -> dict[str, Callable[[str], Any]]:
+    """Derive columns and their readers from the dataclass of a table's rows: all its fields in order, or the ``names``.
+
+    So a field that is added to the class, or moved, changes the files.
+
+    Raises:
+        KeyError: no such field, or one that is no number, text or bool.
+
+    >>> @dataclass
+    ... class Row:
+    ...     m: int
+    ...     error: float | None
+    >>> columns_of(Row) == {"m": int, "error": number}
+    True
+    """
+    kinds = get_type_hints(row)
+    return {name: READERS[kinds[name]] for name in names or [field.name for field in fields(row)]}
+
+
+Rows = list[dict[str, Any]]
+
+
+def group_rows(rows: Rows, *names: str) -> dict[tuple[Any, ...], Rows]:
+    """Group rows by their values in the columns of these names; groups, and the rows in each, keep their order.
+
+    >>> group_rows([{"run": "a", "m": 1}, {"run": "b", "m": 1}, {"run": "a", "m": 2}], "run")
+    {('a',): [{'run': 'a', 'm': 1}, {'run': 'a', 'm': 2}], ('b',): [{'run': 'b', 'm': 1}]}
+    """
+    groups: dict[tuple[Any, ...], Rows] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
 @dataclass(frozen=True)
 class Table:
     """One CSV file of a result.
 
     Attributes:
         suffix: of its name, ``.subsets.csv``.
-        columns: their names, and how a field of each is read: ``str``, ``int``, ``float``, :func:`number` where it may
-            be empty, :func:`truth`.
+        columns: their names, and how a field of each is read: ``str``, ``int``, ``float``, :func:`truth`, and
+            :func:`optional_int`, :func:`number` and :func:`optional_bool` where it may be empty; see
+            :func:`columns_of`.
         optional: a result may do without; its rows are then None, and there is no file.
     """
 

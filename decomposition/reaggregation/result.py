@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.io.errors import listed
 from ...plotting.style import describe_statistics
-from ...results import Table, TableResult, number, truth
+from ...results import Table, TableResult, number, optional_bool
 from ...results.tables import beside
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ class Reaggregation(TableResult):
             ".reaggregate.csv",
             {
                 **{"run": str, "round": int, "model": str, "server": str, "state": str, "split": str, "samples": int},
-                **{"loss": float, "error": float, "distance": number},
-                "identical": lambda text: truth(text) if text else None,
+                **{"loss": float, "error": float, "distance": number, "identical": optional_bool},
             },
         ),
     )

@@ -8,7 +8,7 @@ from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...results import Serializable, Table, TableResult, number, truth
+from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
@@ -126,16 +126,7 @@ class Subsets(TableResult):
     command = "subsets"
     suffixes = (".subsets.csv", ".subsets.json")
     format = "fedscope-subsets"
-    tables = (
-        Table(
-            ".subsets.csv",
-            {
-                **{"run": str, "round": int, "weights": str, "m": int, "subsets": int, "exhaustive": truth},
-                **dict.fromkeys(("error_mean", "error_std", "error_stderr"), number),
-                **dict.fromkeys(("loss_mean", "loss_std", "loss_stderr", "error_min", "error_max"), number),
-            },
-        ),
-    )
+    tables = (Table(".subsets.csv", {"run": str, "round": int, "weights": str, **columns_of(SizeRow)}),)
 
     rounds: tuple[RoundSubsets, ...]
     weights: str
@@ -169,9 +160,7 @@ class Subsets(TableResult):
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """The inverse of :meth:`rows` and :meth:`head`."""
-        sizes: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            sizes.setdefault((row["run"], row["round"]), []).append(row)
+        sizes = group_rows(tables[0], "run", "round")
         rounds = (
             RoundSubsets.from_json({**one, "sizes": sizes.get((one["run"], one["round"]), [])})
             for one in head["rounds"]

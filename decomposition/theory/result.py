@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints.io.errors import listed
-from ...results import Table, TableResult, number
+from ...results import Table, TableResult, number, optional_int
 from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate
@@ -29,11 +29,6 @@ GAP = tuple(field.name for field in fields(Gap) if field.name not in ("round", "
 BOUND = tuple(field.name for field in fields(ClientBound) if field.name not in ("round", "client"))
 
 Value = tuple[int | None, float | None, int | None, str, float | int | None]
-
-
-def _count(text: str) -> int | None:
-    """A whole number that may be missing."""
-    return int(text) if text else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +56,10 @@ class Theory(TableResult):
     tables = (
         Table(
             ".theory.csv",
-            {"run": str, "round": _count, "shrink": number, "client": _count, "quantity": str, "value": number},
+            {
+                **{"run": str, "round": optional_int, "shrink": number, "client": optional_int},
+                **{"quantity": str, "value": number},
+            },
         ),
     )
 

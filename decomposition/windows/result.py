@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints.io.errors import listed
-from ...results import Serializable, Table, TableResult
+from ...results import Serializable, Table, TableResult, columns_of, group_rows
 
 if TYPE_CHECKING:
     pass
@@ -100,15 +100,7 @@ class WindowMeans(TableResult):
     command = "wima"
     suffixes = (".wima.csv", ".wima.json")
     format = "fedscope-wima"
-    tables = (
-        Table(
-            ".wima.csv",
-            {
-                **{"run": str, "round": int, "parts": str, "window": int, "globals": int},
-                **{"loss": float, "error": float},
-            },
-        ),
-    )
+    tables = (Table(".wima.csv", {"run": str, "round": int, "parts": str, **columns_of(WindowMean)}),)
 
     rounds: tuple[RoundMeans, ...]
     parts: str = "all"
@@ -144,9 +136,7 @@ class WindowMeans(TableResult):
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """The inverse of :meth:`rows` and :meth:`head`."""
-        rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            rows.setdefault((row["run"], row["round"]), []).append(row)
+        rows = group_rows(tables[0], "run", "round")
         # an older fedscope did not look at the steps
         decayed = {(run, number): found for run, number, found in head.get("decayed", [])}
         rounds = (

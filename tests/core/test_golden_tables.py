@@ -152,7 +152,7 @@ def comparison() -> Comparison:
 
 #: of each table's columns in order: s text, i whole number, f number, t truth; a capital one may also be empty
 KINDS = {
-    subsets: {"subsets": "s i s i i t F F F F F F F F"},
+    subsets: {"subsets": "s i s i i t f F F f F F f f"},
     windows: {"wima": "s i s i i f f"},
     factors: {"factors": "s i s s s s s s F F F", "clients": "s i i I F F F f s I"},
     reaggregation: {"reaggregate": "s i s s s s i f f F T"},

@@ -15,7 +15,7 @@ from ...checkpoints.io.errors import listed
 from ...checkpoints.io.untrusted import RESULT, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
-from ...results import Table, TableResult, number
+from ...results import Table, TableResult, group_rows, number
 from ...results.base import of_installed
 from ...results.tables import AGAIN, beside, write_csv
 from .bands import COLUMNS, Band, seeds_of
@@ -149,16 +149,13 @@ class Curves(TableResult):
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """The inverse of :meth:`rows` and :meth:`head`."""
-        rows: dict[str, list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            rows.setdefault(row["run"], []).append(row)
         curves = (
             Curve(
                 run,
                 np.array([row["round"] for row in own]),
                 {name: np.array([row[name] for row in own], np.float64) for name in own[0] if name not in _NAMED},
             )
-            for run, own in rows.items()
+            for (run,), own in group_rows(tables[0], "run").items()
         )
         return cls(tuple(curves), head)
 

@@ -16,7 +16,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import listed
 from ...checkpoints.io.visible_text import visible
-from ...results import Table, TableResult, number
+from ...results import Table, TableResult, group_rows, number
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
@@ -173,14 +173,11 @@ class Comparison(TableResult):
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """The inverse of :meth:`rows` and :meth:`head`."""
-        places: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            places.setdefault((row["row"], row["column"], row["measure"]), []).append(row)
         cells = []
-        for place, own in places.items():
+        for (name, column, measure), own in group_rows(tables[0], "row", "column", "measure").items():
             rounds = {row["seed"]: None if row["reached"] is None else int(row["reached"]) for row in own}
             values = {row["seed"]: float("nan") if row["value"] is None else row["value"] for row in own}
-            cells.append(Cell(*place, values, rounds if head["target"] is not None else {}))
+            cells.append(Cell(name, column, measure, values, rounds if head["target"] is not None else {}))
         commands = {row: tuple(own) for row, own in head["commands"].items()}
         return cls(
             tuple(cells),
