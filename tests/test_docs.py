@@ -80,8 +80,8 @@ SLOW = {
     "howto/record-own-loop.md",
     "gallery.md",
 }
-#: played by tests of their own: in Flower's environment (tests/checkpoints/test_flower_long.py), in Ray's
-#: (tests/training/test_ray_long.py), on MNIST (below)
+#: played by tests of their own: in Flower's environment (tests/checkpoints/recorder/test_flower_long.py), in Ray's
+#: (tests/training/local/test_ray_long.py), on MNIST (below)
 OWN_TESTS = {"howto/record-flower.md", "howto/cluster.md", "howto/soup.md"}
 #: the papers' commands take hours: `make papers` runs each, which tests/test_papers.py tries in small
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in ("reference", "papers")]
@@ -220,7 +220,7 @@ def assert_shown(step: Step, output: str) -> None:
 #: commands of the tour whose runs only pages that are slow look at in detail, and rounds enough for what the tour asks
 SHORTER = {
     "fedscope train --method fma": " --set run.rounds=42",
-    "fedscope train --method scaffold": " --set run.rounds=10",
+    "fedscope train --method scaffold": " --set run.rounds=20",
     "fedscope train --from runs/fma@40 --method scaffold": " --set run.rounds=50",
 }
 
@@ -230,7 +230,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
     """The folder that the README's tour leaves."""
     folder = tmp_path_factory.mktemp("tour")
     assert set(SHORTER) <= {step.text for step in steps_of(README)}
-    play(README, folder, SHORTER if pytestconfig.option.markexpr == "not slow" else None)
+    play(README, folder, SHORTER if "not slow" in pytestconfig.option.markexpr else None)
     return folder
 
 
