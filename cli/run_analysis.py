@@ -253,12 +253,12 @@ def _placeless(run: Any) -> Any:
 
 
 def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
-    """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
+    """Keep what lies where tables and figures will be written and no result there says that it is its own.
 
     Args:
         question: what it lacks is said first, for then nothing will be written.
-        mains: the results' main files; where one exists, or what an interrupted command left of it, what lies beside
-            it is known to be fedscope's.
+        mains: the results' main files; where one exists, or what an interrupted command left of it, the files next to
+            it are known to be fedscope's.
 
     Raises:
         FedscopeError: such a file, and no ``--force``.
@@ -276,7 +276,7 @@ def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: 
 
 
 def refuse_linked_figures(folder: Path, given: Path | None) -> None:
-    """Refuse to write beside a run into a folder that is a link, where no place was given.
+    """Refuse to write figures of a run into a folder that is a link, where no place was given.
 
     Raises:
         FedscopeError: names the folder.
@@ -299,7 +299,7 @@ def refuse_unwritable(file: Path) -> None:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
+    """Write a web page. The script that draws it, 5 MB, is a file next to it: once a folder, and not in each page."""
     from ..plotting.web_page import split_library
 
     page, name, library = split_library(page)

@@ -207,7 +207,7 @@ def model_settings(name: str) -> Architecture:
 
 
 def initial_model(module: nn.Module) -> Weights:
-    """A module's parameters and buffers at rest."""
+    """Return a module's parameters and buffers as stored weights."""
     return Layout.of(module).flatten({name: value.detach().numpy() for name, value in tensors_of(module).items()})
 
 

@@ -1,4 +1,4 @@
-"""Code of the user's own that a recorded run names: no question imports it unless whoever asks names it, too."""
+"""Code of the user's own that a recorded run names: no analysis imports it unless the caller names it, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NamedCodeError(FedscopeError):
-    """A run names code, and whoever asks does not.
+    """A run names code, and the caller does not.
 
     Attributes:
         seen: what the run names, without the remedy.

@@ -20,7 +20,7 @@ OTHERS = ("training.curves",)
 
 
 class ReportSection(NamedTuple):
-    """How a report shows one class of results.
+    """The place of one class of results in a report.
 
     Attributes:
         result: the class, as ``file:Class`` below the analysis' folder.

@@ -69,7 +69,8 @@ def resolve_runs(
         option: what names rounds, for sentences.
 
     Raises:
-        FedscopeError: no run; two of one name; a run with rounds of its own beside ``rounds``; one model of a run.
+        FedscopeError: no run; two of one name; a run with rounds of its own together with ``rounds``; one model of a
+            run.
     """
     given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     opened: list[Run] = []
@@ -152,7 +153,7 @@ def refuse_one_name(runs: Sequence[Run]) -> None:
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """What tells this run from another that has stood in the same folder.
+    """Return what tells this run from another that was in the same folder before.
 
     A run of another program does not say when it was made: its files do.
     """

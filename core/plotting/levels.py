@@ -82,8 +82,8 @@ def within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
 
 
 def round_edges(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
-    """Round the numbers between bands: each edge but the first moves by a fifth of the thinner band
-    beside it at most, and the last one only upwards, so that nothing lies above it that did not.
+    """Round the numbers between bands: each edge but the first moves by a fifth of the thinner adjacent band at most,
+    and the last one only upwards, so that nothing lies above it that did not.
 
     Args:
         last: leave the last one as it is, too.

@@ -37,7 +37,7 @@ class Sentence:
 
 
 def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
-    """What a co-author wants to know first."""
+    """Write what a co-author wants to know first."""
     return [
         soundness(run, sound),
         *outcome(run),
@@ -48,7 +48,7 @@ def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
 
 
 def soundness(run: Run, sound: Soundness) -> Sentence:
-    """Whether the run's files are what was written."""
+    """Say whether the run's files are what was written."""
     asks = "Is the run sound?"
     if sound.faults:
         name, what = sound.faults[0]
@@ -98,7 +98,7 @@ def outcome(run: Run) -> list[Sentence]:
 
 
 def averaging(run: Run) -> list[Sentence]:
-    """The error of the average beside that of what was averaged."""
+    """Compare the error of the average with that of what was averaged."""
     curve = Curves.of([run]).runs[0]
     own, clients, spread = (curve.column(name) for name in ("test_error", "client_error_mean", "client_error_std"))
     there = np.flatnonzero(np.isfinite(own) & np.isfinite(clients))

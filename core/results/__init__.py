@@ -1,4 +1,4 @@
-"""What a question answers: a result that saves, loads, draws and tells itself, as tables or as arrays."""
+"""Results of analyses, which save, load, draw and describe themselves, as tables or as arrays."""
 
 from .arrays import ArrayResult as ArrayResult
 from .arrays import along as along

@@ -254,8 +254,8 @@ class ResultLock:
 
 @contextmanager
 def lock_result(partial: Path, files: Sequence[Path]) -> Iterator[ResultLock]:
-    """Hold a result while it is computed and saved: a lock on its ``.partial``, beside which the store of what is
-    computed so far lies in the same file.
+    """Hold a result while it is computed and saved: a lock on its ``.partial``, the file that also holds the store of
+    what is computed so far.
 
     The file stays where the work is interrupted after it has kept or saved something: then the same command goes on,
     and what lies half written is known to be its own. It goes when the result is whole, and where nothing was begun;

@@ -23,7 +23,7 @@ def shown(value: T) -> T:
 
 
 def _changed(value: Any) -> Any:
-    """What stands for a value; None where it may stay."""
+    """Return the replacement of a value; None where it may stay."""
     if isinstance(value, str):
         text = visible(value)
         return None if text == value else text

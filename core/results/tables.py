@@ -1,4 +1,4 @@
-"""Results as tables: CSV files, and the JSON beside them that says what they are."""
+"""Results as tables: CSV files, and a JSON file that says what they are."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class TableResult(Result):
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
-        """What the JSON file says besides ``attrs``."""
+        """Return what the JSON file says besides ``attrs``."""
 
     @classmethod
     @abstractmethod

@@ -165,7 +165,7 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
 
 
 def _room_beside_maps(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
-    """The room for names of rows beside each map, in inches, and the side of a map then."""
+    """Return the room for names of rows next to each map, in inches, and the side of a map then."""
     beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
     return beside, _side(width, columns, beside)
 

@@ -213,5 +213,5 @@ def extremes(matrix: Array, names: Sequence[str]) -> str:
 
 
 def undefined_words(who: str) -> str:
-    """Why there is no CKA."""
+    """Say why there is no CKA."""
     return f"not defined for {who}, whose features are constant, not finite, or too noisy for so few samples"

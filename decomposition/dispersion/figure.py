@@ -1,4 +1,4 @@
-"""Dispersion and skewness by layer and round; of single layers the histogram of skewness beside its map over mean and
+"""Dispersion and skewness by layer and round; of single layers the histogram of skewness next to its map over mean and
 deviation. Drawing only."""
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Models:
     """Clients of some rounds, round by round, and behind them the server's models of these rounds.
 
     Attributes:
-        rounds: at rest, one an asked round, all of one layout.
+        rounds: stored ones, one an asked round, all of one layout.
         points: all models, the clients first.
         servers: of each server model its place in ``rounds`` and its name.
     """

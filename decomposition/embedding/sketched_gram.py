@@ -52,7 +52,7 @@ def told_from_sketches(asked: Sequence[tuple[Run, int]]) -> bool:
     sketches.
 
     Raises:
-        FedscopeError: a round without models and sketches; one with models alone beside one with sketches alone.
+        FedscopeError: a round without models and sketches; one with models alone together with one with sketches alone.
     """
     rounds = [(run, run.round(number)) for run, number in asked]
     lacking = [(run, round_) for run, round_ in rounds if not round_.has_clients]

@@ -38,8 +38,8 @@ class Reading:
 
 
 def read(one: RoundFactors, factor: str) -> Reading:
-    """A factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where the
-    samples are not all of D, 1.96 `stderr_samples` beside it, added in quadrature (the page says so). Of the recorded
+    """Read a factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where
+    the samples are not all of D, also 1.96 `stderr_samples`, added in quadrature (the page says so). Of the recorded
     models alone over samples only: none on all of D, where nothing is drawn.
 
     No interval without `stderr_draws`, that is for R = 2 and for dependent draws, and none where the draws are all

@@ -90,7 +90,7 @@ class Explanation(Result):
     def beside(
         cls, base: Path | str, decomposition: Decomposition, early: Mapping[str, int], *, again: bool
     ) -> Self | None:
-        """The statements that lie beside their decomposition; None where there are none yet, those of another
+        """Load the statements that are stored with their decomposition; None where there are none yet, those of another
         decomposition, or with other last ``early`` rounds.
 
         Args:

@@ -153,8 +153,8 @@ def round_factors(
     """The factors of a recorded round, of its own average or, where clients of several rounds are joined
     (:func:`~fedscope.decomposition.join`), of the average over these; corollaries where runs are draws.
 
-    Beside them stands `missing_share`, which data were missing: the share of all clients' training data that none of
-    the averaged clients holds; only with a partition, without which nothing splits the bias either.
+    With them stands `missing_share`, which data were missing: the share of all clients' training data that none of the
+    averaged clients holds; only with a partition, without which nothing splits the bias either.
 
     Args:
         round_: whose recorded `global` and `averaged` are measured, where there are any.

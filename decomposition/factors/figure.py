@@ -242,7 +242,7 @@ def _furnish(
 def _entitle(
     axes: Mapping[tuple[str, int], Axes], panels: Iterable[str], loss: str, width: float, left: float, right: float
 ) -> None:
-    """Titles of the panels, over the columns alone: beside them stand the labels of the lines."""
+    """Write the titles of the panels, over the columns alone: next to them stand the labels of the lines."""
     room = width - left - right
     for name in panels:
         full, short = TITLES[loss if name == "large" else name]

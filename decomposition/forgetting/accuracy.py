@@ -49,8 +49,8 @@ def count_answers(
     misclassified, as in :class:`~fedscope.evaluation.evaluator.Evaluator`, whose error is 1 − Σ_c (after_own +
     after_others) / n.
 
-    Samples are streamed, and of the outputs only what is right is kept: O(K chunk) numbers beside the models and
-    ``members``.
+    Samples are streamed, and of the outputs only what is right is kept: O(K chunk) numbers in addition to the models
+    and ``members``.
 
     Args:
         module: the architecture; its own parameters are not used and not changed.

@@ -111,8 +111,8 @@ def reaggregate(
 
     w⁺ and the buffers as the round loop makes them: ``server.step(state, start, clients, cohort)`` in its own
     arithmetic, so that the run's own server, begun with the recorded state, gives the recorded ``global`` bit for bit.
-    No server method of this package reads what clients send beside their models. How far each client could have gone
-    (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
+    No server method of this package reads what clients send in addition to their models. How far each client could have
+    gone (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
 
     Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
     :func:`fedscope.training.loop.server.step_server`, and one that holds a layer of all says how much that is.

@@ -30,7 +30,7 @@ class WindowMean(Serializable):
 
 @dataclass(frozen=True)
 class Decayed(Serializable):
-    """The mean of a window beside the steps with a decaying rate that add up to it (equations 6 and 7).
+    """The mean of a window compared with the steps with a decaying rate that add up to it (equations 6 and 7).
 
     ``first`` is the window's first round. ``difference`` of the two as a share of the mean's norm, None where no model
     from before that round is there; whether it ``holds``, that is up to rounding; whether the ``starts`` of all its

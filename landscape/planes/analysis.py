@@ -127,8 +127,8 @@ class Survey:
 
     @property
     def end(self) -> str:
-        """The end of the name of a figure of several sets of samples, behind the base: it lies beside that of one,
-        and not over it."""
+        """Return the end of the name of a figure of several sets of samples, behind the base: it does not replace that
+        of one."""
         if self.data_of is not None:
             return f".data-of-{self.data_of.replace(',', '-')}"
         return ".both" if self.source.split == "both" else ""

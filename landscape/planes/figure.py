@@ -32,7 +32,7 @@ SMALLEST = 0.6  # of several panels; rather fewer stand side by side
 
 
 def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
-    """Filled contours of the loss (from 6 inches on with the error beside it).
+    """Draw filled contours of the loss (from 6 inches on with the error next to it).
 
     Args:
         width: in inches.
@@ -68,7 +68,7 @@ def draw_planes(
 def draw_plane(
     plane: Plane, width: float = 3.5, title: str | None = None, colours: SurfaceColours | None = None
 ) -> Figure:
-    """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
+    """Draw one plane: the loss (from 6 inches on with the error next to it) above a table of its models."""
     with paper_style(width):
         names = quantities([plane]) if width >= 6 else ["loss"]
         cell = width / len(names) if len(names) > 1 else min(width, WIDEST)

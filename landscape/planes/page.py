@@ -1,4 +1,4 @@
-"""A plane as a web page: a surface one can turn, beside its contours. Drawing only."""
+"""A plane as a web page: a surface one can turn, next to its contours. Drawing only."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ class _Surface:
         return float(self.heights[np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))])
 
     def above(self, model: PlaneModel) -> float:
-        """A height over the surface, which would hide a model beside the plane that is better than its projection."""
+        """Return a height over the surface, which would hide a model off the plane that is better than its
+        projection."""
         return float(np.nanmax([*self.scale.height(np.array([model.loss])), self.below(model), 0.0])) + 0.6
 
     def legible(self, model: PlaneModel) -> str:

@@ -45,7 +45,7 @@ SURFACE = ("program", "split", "units", "holes")
 
 @dataclass(frozen=True)
 class PlaneModel:
-    """A model on or beside a plane.
+    """A model on a plane or off it.
 
     Attributes:
         label: as it is called in figures.

@@ -303,8 +303,8 @@ def _settings(raw: Mapping[str, Any]) -> Tables:
 
 
 def _upwards(name: str, take: Any) -> list[Any]:
-    """What is taken of the recipe that this one is like, of the one that that one is like, ..., and of its own; the
-    farthest first."""
+    """List what is taken of the recipe that this one is like, of the one that that one is like, ..., and of its own;
+    the farthest first."""
     raw = _read(name)
     return [*(_upwards(raw["like"], take) if "like" in raw else ()), take(raw)]
 

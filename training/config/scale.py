@@ -134,7 +134,7 @@ def _least_clients(participation: float) -> int:
 
 
 def _fewer_clients(config: Config, scale: float, least: int) -> tuple[int, str]:
-    """How many clients, at least so many, and how the samples are split over them."""
+    """Return how many clients, at least so many, and how the samples are split over them."""
     clients, partitioner = config.data.clients, parse_partition(config.data.partition)
     if partitioner.places_every_class:
         return clients, config.data.partition

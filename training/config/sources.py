@@ -90,7 +90,7 @@ class Setup:
         return f"scale {self.scale:g}: {parts}" if parts else ""
 
     def _full(self, method: str | None, cell: Tables, *above: Tables) -> dict[str, dict[str, Any]]:
-        """What the scale makes smaller, with that of what is laid over it that decides about minima."""
+        """Return what the scale makes smaller, with that of what is laid over it that decides about minima."""
         given = merge(*above)
         kept = {
             section: {key: given[section][key]}

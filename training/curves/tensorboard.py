@@ -89,7 +89,7 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
 
     Raises:
         FedscopeError: tensorboard is not installed; the run has no numbers; the file holds other events; event files of
-            another program lie beside it; the folder cannot be written to; the disk is full.
+            another program lie in its folder; the folder cannot be written to; the disk is full.
     """
     if curve.is_empty:
         raise FedscopeError(

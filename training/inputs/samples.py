@@ -194,8 +194,8 @@ def halves_read(run: Run) -> str:
 
 
 def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:
-    """What a result on averages of clients says of the running statistics of normalization layers, where there are
-    any: ``normalization_policy`` is ``averaged``."""
+    """Return what a result on averages of clients says of the running statistics of normalization layers, where there
+    are any: ``normalization_policy`` is ``averaged``."""
     kept = [entry for run in runs for entry in run.layout.buffers if entry.dtype.startswith("float")]
     return {"normalization_policy": "averaged"} if kept else {}
 

@@ -68,8 +68,8 @@ class Trained:
     Attributes:
         clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once, or on the disk.
         samples, steps, loss, reach: [C], see :class:`fedscope.training.local.local_training.LocalUpdate`.
-        message: the average of what they send beside their models, float64.
-        message_size: how many numbers one client sends beside its model.
+        message: the average of what they send with their models, float64.
+        message_size: how many numbers one client sends with its model.
         states: by name, what they keep for their next participation: models or vectors [C, P], or arrays [C, ...].
     """
 

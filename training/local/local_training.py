@@ -42,7 +42,7 @@ class LocalTask:
         pace: this round's learning rate and epochs.
         facts: of the federation's model.
         draw: 1 for the recorded training, 2, 3, ... for replays with other mini-batch orders.
-        sent: what was sent beside the model, see :meth:`fedscope.training.methods.base.ClientMethod.share`.
+        sent: what was sent with the model, see :meth:`fedscope.training.methods.base.ClientMethod.share`.
         surveyed: the cohort's average of what the clients' surveys gave.
         state: what the client kept from its last participation, which was in round ``last``; empty and 0 before that.
     """
@@ -173,7 +173,7 @@ class LocalUpdate:
     Attributes:
         weights: its model; samples: n_i; steps: K_i; loss: mean training loss over the steps.
         reach: how far a constant unit gradient would have carried it, see
-        :class:`fedscope.training.methods.base.Cohort`. message: what it sends beside the model: arrays by name.
+        :class:`fedscope.training.methods.base.Cohort`. message: what it sends with the model: arrays by name.
         state: what it keeps for its next participation.
     """
 

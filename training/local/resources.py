@@ -98,7 +98,7 @@ def disk_needed(config: Config, facts: ModelInfo, *, after: int = 0) -> int:
 
 
 def disk_aside(config: Config, facts: ModelInfo) -> int:
-    """Estimate the bytes of a round's clients that are on the disk beside the run until the round is recorded."""
+    """Estimate the bytes of a round's clients that are on the disk next to the run until the round is recorded."""
     count, size, dtype = (
         cohort_size(config.data.clients, config.run.participation),
         facts.layout.size,

@@ -147,7 +147,7 @@ _OWN = "own"
 
 
 class _Parts(nn.Module):
-    """The module that is trained and those beside it, so that one call gives parameters to all of them."""
+    """The module that is trained and the others, so that one call gives parameters to all of them."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ class PersonalizedModels:
 
         Args:
             parts: the clients' own test parts.
-            sent: what went beside the model in the round.
+            sent: what was sent with the model in the round.
             last: the round of each client's last participation before this one.
         """
         clients = np.arange(self.federation.config.data.clients)

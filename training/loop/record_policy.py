@@ -15,7 +15,7 @@ from .state import Position
 
 
 def record_round(writer: RunWriter, record: RoundRecord, position: Position, config: Config) -> None:
-    """Record a round as the policy says, keep beside it what a resume needs, and forget what nothing needs any more.
+    """Record a round as the policy says, keep next to it what a resume needs, and forget what nothing needs any more.
 
     Args:
         position: after the round.

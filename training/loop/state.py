@@ -25,8 +25,8 @@ class Position:
         round: the last round that was played, 0 before the first.
         start: the model that the next round sends out.
         recent: the last rows that the average over rounds looks at each round, by round; older ones are in the memory.
-        server, sent, average: what the server keeps, what it sends beside the model, what the average keeps; None
-            before a method's first round.
+        server, sent, average: what the server keeps, what it sends with the model, what the average keeps; None before
+            a method's first round.
         last: the round of each client's last participation, for methods whose clients keep something; what they kept
             is in the memory.
     """
@@ -61,7 +61,7 @@ class MethodStates:
 
 @dataclass(frozen=True)
 class RunMemory:
-    """The memory of a recorded run: its round files, and what is kept beside them."""
+    """The memory of a recorded run: its round files, and what is kept next to them."""
 
     run: Run
 
@@ -101,7 +101,7 @@ class RunMemory:
         return next((place.read(which) for place in self.run.files_of(round) if which in place.models), None)
 
     def kept(self, round: int) -> MethodStates:
-        """The state after a round, of the server, of what is sent beside the model, and of the average."""
+        """The state after a round, of the server, of what is sent with the model, and of the average."""
         state: dict[str, Any] = {}
         for place in self.run.files_of(round):
             state = {**place.state(), **state}

@@ -113,7 +113,7 @@ def _parts(run: Run) -> tuple[list[tuple[float, Config]], list[tuple[str, str]]]
 
 
 def _beside(run: Run) -> Iterator[tuple[str, str]]:
-    """Find what is wrong beside the rounds, each file by its own reader."""
+    """Find what is wrong in the files besides the rounds, each file by its own reader."""
     for name in ("config", "partition"):
         file = {"config": "config.toml", "partition": "partition.h5"}[name]
         try:

@@ -10,7 +10,7 @@ One round, in the order of the calls::
     [client.survey(task)                       a pass before local training, where the method has one]
     client.train(task) -> LocalUpdate          the client's model, its message, its state
     server.step(...)   -> Served               global
-    client.share(...)  -> sent                 what is sent beside the model in the next round
+    client.share(...)  -> sent                 what is sent with the model in the next round
     average.average(...) -> Averaged           averaged
 """
 
@@ -68,7 +68,8 @@ class LocalSchedule(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientMethod(Settings):
-    """What a client minimises and how it steps. These seven settings are common to all client methods.
+    """The local training of a client: what it minimises and how it steps. These seven settings are common to all client
+    methods.
 
     Momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024). Their batch is 50; here it
     is 20, because a client of the embedded digits has 29 samples, and with one full batch an epoch nothing is left to
@@ -118,7 +119,7 @@ class ClientMethod(Settings):
         return LocalSchedule(self.lr * (1 - self.lr_decay) ** (round - 1), self.epochs)
 
     def begin(self, w: Weights, facts: ModelInfo) -> State:
-        """Make what is sent beside the model in the method's first round; ``w`` is the model at that time."""
+        """Make what is sent with the model in the method's first round; ``w`` is the model at that time."""
         return {}
 
     def survey(self, task: LocalTask) -> State:
@@ -133,7 +134,7 @@ class ClientMethod(Settings):
         raise NotImplementedError
 
     def share(self, sent: State, exchange: Exchange) -> State:
-        """Make what is sent beside the model in the next round."""
+        """Make what is sent with the model in the next round."""
         return sent
 
     def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
@@ -215,7 +216,7 @@ class Served:
 
 @dataclass(frozen=True)
 class ServerMethod(Settings):
-    """How client rows [C, P] become the next row."""
+    """A rule by which client rows [C, P] become the next row."""
 
     section: ClassVar[str] = "server"
     about: ClassVar[MethodInfo]  #: its row of the feature table
@@ -280,7 +281,7 @@ class Averaged:
 
 @dataclass(frozen=True)
 class AverageMethod(Settings):
-    """What is averaged over rounds, and whether the next round starts from it."""
+    """A rule for what is averaged over rounds, and whether the next round starts from it."""
 
     section: ClassVar[str] = "average"
     about: ClassVar[MethodInfo]  #: its row of the feature table
@@ -297,7 +298,7 @@ class AverageMethod(Settings):
 
     @property
     def models_kept(self) -> int:
-        """How much room its state takes in a round's file, in models."""
+        """Return how much room its state takes in a round's file, in models."""
         return 0
 
     def resolve(self, config: Config) -> Self:

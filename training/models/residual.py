@@ -22,7 +22,7 @@ WIDTHS = (64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class ResNet(Architecture):
-    """What ResNets with four stages have in common."""
+    """The common part of ResNets with four stages."""
 
     stem: Literal["3x3", "7x7"] = setting(
         "3x3", "3x3: stride 1, no pooling, for small images; 7x7: stride 2, then max-pooling, as for ImageNet"

@@ -88,7 +88,7 @@ def sweep(
 ) -> Sweep:
     """Train a run for every combination of settings, or go on with what is there of them.
 
-    Runs are trained in a process beside this one, which ends with it, or by jobs. One that fails is named, and the
+    Runs are trained in a process of their own, which ends with this one, or by jobs. One that fails is named, and the
     others go on.
 
     Args:

@@ -1,4 +1,4 @@
-"""``table``: runs beside each other, mean ± deviation over seeds, and the difference to a baseline."""
+"""``table``: runs side by side, mean ± deviation over seeds, and the difference to a baseline."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Comparison(TableResult):
-    """Runs beside each other.
+    """Runs side by side.
 
     Attributes:
         cells: in the order of rows, columns and measures.
@@ -225,7 +225,7 @@ def table(
     target: float | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Runs beside each other: mean ± deviation over seeds, and the difference to a baseline, paired over seeds.
+    """Compare runs side by side: mean ± deviation over seeds, and the difference to a baseline, paired over seeds.
 
     A run's number is the mean of a measure over its last measured rounds. Runs that differ in ``run.seed`` and
     ``data.seed`` alone are one cell.
@@ -395,7 +395,7 @@ def _usual(gathered: Gathered) -> tuple[str, ...]:
 
 
 def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
-    """Runs on different data stand beside each other only where somebody asked for that; says where it is not known.
+    """Refuse to compare runs on different data unless that was asked for; say where the data are not known.
 
     Raises:
         FedscopeError: runs on different data.
@@ -448,7 +448,7 @@ def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
 
 
 def _silent(gathered: Gathered) -> list[str]:
-    """Say which recorded runs do not say their settings beside others that do."""
+    """Say which recorded runs do not say their settings, where others do."""
     silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _said(entry)]
     if not silent or len(silent) == len(gathered.entries):
         return []

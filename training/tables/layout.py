@@ -40,7 +40,7 @@ def _alike(key: str, other: str, entries: Sequence[TableRun]) -> bool:
 
 def unsaid_settings(entries: Sequence[TableRun], said: Sequence[str]) -> list[str]:
     """Settings of data, model and run that go with the method, and so are no column, though they are none of its own:
-    FedProx of 4 rounds beside FMA of 8. A label stands for whatever it was given to.
+    FedProx of 4 rounds next to FMA of 8. A label stands for whatever it was given to.
 
     Args:
         said: the keys that the table names.
@@ -172,7 +172,7 @@ def _last(key: str) -> str:
 
 
 def _word(key: str, entry: TableRun, name: str) -> str:
-    """One setting of a run; ``name`` is what it is called beside its value."""
+    """One setting of a run; ``name`` is what it is called next to its value."""
     value = entry.settings.get(key)
     if key == "average.method" and value in (None, "none"):
         return "no average"

@@ -88,7 +88,7 @@ def told_apart(plane: Plane) -> bool:
 
 
 def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
-    """The models on the surface; ``numbered`` writes 1, 2, 3 beside the anchors, away from their middle."""
+    """Draw the models on the surface; ``numbered`` writes 1, 2, 3 next to the anchors, away from their middle."""
     from matplotlib.patheffects import withStroke
 
     inner: set[int] = set()

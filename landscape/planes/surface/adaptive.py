@@ -47,7 +47,7 @@ class Refined:
         loss_bands: greatest difference at them in bands of the colour scale.
         beyond: greatest difference at them over the tolerated one (:class:`Tolerances`); at most 1: the aim is met.
         error_error, error_rms: greatest and root mean square of the same difference of the share misclassified.
-        unknown: points neither computed nor interpolated, because one measured beside them is not finite.
+        unknown: points neither computed nor interpolated, because a measured neighbour is not finite.
     """
 
     loss: np.ndarray

@@ -143,7 +143,7 @@ def put_together(
 
 @contextmanager
 def _workplace(shown: str, place: Path | None) -> Iterator[_Work]:
-    """A new folder beside ``place``, where one can be made; it is gone afterwards."""
+    """Make a new folder next to ``place``, where one can be made; it is removed afterwards."""
     folder = None
     if place is not None:
         with suppress(OSError):
@@ -160,7 +160,7 @@ def _workplace(shown: str, place: Path | None) -> Iterator[_Work]:
 
 
 class _Work:
-    """Where the data set ``shown`` is decoded and made ready; None is memory alone."""
+    """The folder in which the data set ``shown`` is decoded and made ready; None is memory alone."""
 
     def __init__(self, shown: str, folder: Path | None) -> None:
         self._shown, self._folder = shown, folder

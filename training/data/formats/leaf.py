@@ -141,7 +141,7 @@ class _Half:
 
 
 def _size(split: Split, together: bool, count: int) -> int:
-    """How many of a user's samples are of a split, where they are split here nine tenths and the rest.
+    """Return how many of a user's samples are of a split, where they are split here nine tenths and the rest.
 
     >>> [_size("train", True, count) for count in (0, 1, 2, 20)], _size("test", True, 20), _size("test", False, 20)
     ([0, 1, 1, 18], 2, 20)
@@ -153,7 +153,7 @@ def _size(split: Split, together: bool, count: int) -> int:
 
 
 def _head(path: Path) -> dict[str, int]:
-    """How many samples each user of a file has, as its head says, which stands before them and is read alone."""
+    """Read how many samples each user of a file has, as its head says, which stands before them and is read alone."""
     regular(path, _WHAT)
     with explain_read_errors(path, _WHAT):
         text = path.read_text(encoding="utf-8")
@@ -169,7 +169,8 @@ def _head(path: Path) -> dict[str, int]:
 
 
 def _member(text: str, key: str) -> Any:
-    """What stands behind a key. In a text of JSON's a quotation mark has a backslash before it, and so ends no key."""
+    """Return what stands behind a key. In a text of JSON's a quotation mark has a backslash before it, and so ends no
+    key."""
     found = re.search(rf'"{key}"\s*:\s*', text)
     return None if found is None else json.JSONDecoder().raw_decode(text, found.end())[0]
 
