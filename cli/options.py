@@ -48,7 +48,7 @@ class Count(_Type):
         self.name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
+        """Return the number."""
         try:
             number = int(value)
         except (TypeError, ValueError):
@@ -66,7 +66,7 @@ class Share(_Type):
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; its range is the command's."""
+        """Return the number; its range is the command's."""
         text = str(value).strip()
         try:
             return float(text)
@@ -90,7 +90,7 @@ class ResultPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
+        """Return the path."""
         path: Path = Path(str(super().convert(value, param, ctx)))
         return path.with_suffix("") if path.suffix in self.ENDS else path
 
@@ -132,7 +132,7 @@ def panel_option(panels: Sequence[str]) -> Decorator:
 
 
 def _gathered(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
-    """The function with options that reach it as one argument."""
+    """Return the function with options that reach it as one argument."""
 
     @wraps(function)
     def gathering(**given: Any) -> Any:
@@ -295,7 +295,7 @@ def surface_options(*, panels: bool) -> Decorator:
 
 
 def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same of results without a figure."""
+    """Return the same of results without a figure."""
     return _gathered(function, "output", Output, [_OUT, _FORCE, _JSON])
 
 

@@ -79,7 +79,7 @@ def tell(result: Result, written: Sequence[Path], output: Output) -> None:
 
 
 def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
-    """The answer: read back where its files hold it, else computed and saved.
+    """Return the answer: read back where its files hold it, else computed and saved.
 
     Args:
         blocks: how jobs measure what is lacking, before it is put together here.
@@ -170,7 +170,8 @@ def _numbers(question: PreparedAnalysis[Any], base: Path) -> list[Path]:
 def _kept(
     part: Step[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
 ) -> list[Any] | None:
-    """The results that lie there, where they are those that are asked for; None where there is one to compute."""
+    """Return the results that lie there, where they are those that are asked for; None where there is one to
+    compute."""
     if part.read_back is not None:
         read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
         return None if read is None else [read]

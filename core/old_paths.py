@@ -333,7 +333,7 @@ def new_place(name: str) -> str | None:
 
 
 def _new_place(name: str) -> tuple[str, str] | None:
-    """The same, and the path that has moved."""
+    """Return the same, and the path that has moved."""
     root, _, path = name.partition(".")
     if root != __package__:
         return None
@@ -363,7 +363,7 @@ class _Loader:
         self.place = place
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module at its new place."""
+        """Return the module at its new place."""
         module = import_module(self.place)
         self._own = module.__spec__
         return module

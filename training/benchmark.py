@@ -168,7 +168,7 @@ def bench(
 
 
 def _named(compute: Compute) -> str:
-    """The device in words."""
+    """Return the device in words."""
     import torch
 
     from ..distributed.cores import cores

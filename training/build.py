@@ -111,7 +111,7 @@ def _means_own_data(name: str) -> bool:
 
 
 def unbuilt(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The module without its numbers: tensors of the meta device, which have shapes and take no memory.
+    """Return the module without its numbers: tensors of the meta device, which have shapes and take no memory.
 
     Raises:
         FedscopeError: what the architecture refuses; sizes beyond what a tensor can have.
@@ -212,7 +212,7 @@ def initial_model(module: nn.Module) -> Weights:
 
 
 def config_of(run: Run) -> Config:
-    """The resolved configuration of a recorded run.
+    """Return the resolved configuration of a recorded run.
 
     Raises:
         FedscopeError: the run came from another program and has none; a setting that this fedscope does not take.
@@ -226,7 +226,7 @@ def config_of(run: Run) -> Config:
 
 
 def data_of(run: Run, task: Task | None = None) -> Dataset:
-    """The data set that a run was trained on, verified.
+    """Return the data set that a run was trained on, verified.
 
     Args:
         task: what is measured on it; by default what the run has learnt.
@@ -309,7 +309,7 @@ def partition_for(config: Config, data: Dataset) -> Partition:
 
 
 def module_of(run: Run) -> nn.Module:
-    """The architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
+    """Return the architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
     config = config_of(run)
     architecture, shape, classes = config.model.architecture, tuple(run.info["data"]["shape"]), run.info["classes"]
     try:
@@ -366,7 +366,7 @@ class ModelInfo:
 
 
 def find_head(module: nn.Module, name: str | None = None) -> str | None:
-    """The name of a module's head: the one given, or the last linear layer; None where there is none.
+    """Find the name of a module's head: the one given, or the last linear layer; None where there is none.
 
     Raises:
         FedscopeError: the name given is not that of a linear layer (says which there are).

@@ -31,7 +31,7 @@ class ExpectedModel:
 
     @classmethod
     def of(cls, module: Any) -> ExpectedModel:
-        """The expected model of a torch module.
+        """Return the expected model of a torch module.
 
         Raises:
             FedscopeError: as :meth:`~fedscope.checkpoints.Layout.of`.

@@ -100,7 +100,7 @@ def row_of(run: Run) -> dict[str, Any]:
 
 
 def last_error(run: Run) -> str:
-    """The deployed model's test error in the last round."""
+    """Read the deployed model's test error in the last round."""
     if not run.rounds:
         return "-"
     last = run.rounds[-1]

@@ -133,7 +133,7 @@ def command(
 def _plan_of(
     keys: Sequence[str], recipe: str, scale: float | None, seeds: str | None, assignments: Sequence[str], *, share: bool
 ) -> Plan:
-    """The plan of what was typed.
+    """Return the plan of what was typed.
 
     Raises:
         FedscopeError: words that are neither a configuration nor keys with values, and what the plan refuses.
@@ -203,7 +203,7 @@ def _name(files: list[str], keys: tuple[str, ...]) -> str:
 
 
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
-    """The commands that are left, in their order, and an estimate."""
+    """Print the commands that are left, in their order, and an estimate."""
     from ...analysis.execution import spoken
     from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate

@@ -83,7 +83,7 @@ class Step(Generic[R]):
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
     def answer(self, work: Execution) -> list[R]:
-        """The results."""
+        """Return the results."""
         said = versions()
         return list(
             self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
@@ -167,11 +167,11 @@ class Asks(Protocol[P, A]):
     """A public function, and the same as a question that is not answered yet."""
 
     def __call__(self, *args: P.args, **settings: P.kwargs) -> A:
-        """The answer."""
+        """Return the answer."""
         ...
 
     def prepare(self, *args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
-        """The question: ``prepare(...).answer(Execution(keep=PATH))`` survives interruptions."""
+        """Prepare the question: ``prepare(...).answer(Execution(keep=PATH))`` survives interruptions."""
         ...
 
 

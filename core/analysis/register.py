@@ -61,7 +61,7 @@ class Analysis(NamedTuple):
         return next(path for path, one in _found().items() if one is self)
 
     def result(self, report: ReportSection) -> type[Result]:
-        """The class of a result, imported now."""
+        """Return the class of a result, imported now."""
         file, _, name = report.result.partition(":")
         found: type[Result] = getattr(import_module(f"{self.package}.{file}"), name)
         return found

@@ -168,8 +168,9 @@ def identity(run: Run) -> dict[str, Any]:
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
-    """The rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among those whose
-    clients were recorded, and without a word it is the first and the last of these, or with ``last`` the last.
+    """Return the rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among
+    those whose clients were recorded, and without a word it is the first and the last of these, or with ``last`` the
+    last.
 
     Raises:
         FedscopeError: rounds that the run does not have, or of which it did not record the clients.
@@ -242,7 +243,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
 
 
 def _several(word: str, available: tuple[int, ...]) -> tuple[int, ...]:
-    """The rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
+    """Return the rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
     kind, _, count = word.partition(":")
     if not (count.isascii() and count.isdecimal() and int(count) > 0):
         return ()

@@ -161,7 +161,7 @@ class ResumableEvaluation:
         self._expected += more
 
     def _take_over(self, store: ResumeStore) -> None:
-        """The points of a store; one that is none is measured again."""
+        """Take over the points of a store; one that is none is measured again."""
         sets, count = self.loss.shape
 
         def point(key: str, value: Any) -> tuple[int, np.ndarray, np.ndarray]:

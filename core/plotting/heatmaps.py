@@ -66,7 +66,7 @@ def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = Tr
 
 
 def room_for(names: Sequence[str], side: float) -> float:
-    """The height of the names below the columns of a map of ``side`` inches."""
+    """Return the height of the names below the columns of a map of ``side`` inches."""
     size, _ = _size(names, side)
     return 0.13 if _level(names, side) else 0.05 + max(map(len, names)) * CHARACTER * size / SMALL
 
@@ -78,7 +78,7 @@ def room_beside(names: Sequence[str], side: float) -> float:
 
 
 def _size(names: Sequence[str], side: float) -> tuple[float, int]:
-    """The size of names in points, and of how many cells one has its name.
+    """Return the size of names in points, and of how many cells one has its name.
 
     >>> _size(["7"] * 10, 2.0), _size(["7"] * 30, 1.0)
     ((7.0, 1), (6.48, 3))

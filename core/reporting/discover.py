@@ -88,7 +88,7 @@ class Beside:
 
 
 def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
-    """The results in ``RUN/figures``, and in further ``folders``, that were made of this run as it is.
+    """Return the results in ``RUN/figures``, and in further ``folders``, that were made of this run as it is.
 
     One that is damaged, of a newer fedscope, or of a run that has stood in the same folder before is left out, and said
     to be. In further folders, results of other runs are passed over.

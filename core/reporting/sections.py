@@ -91,7 +91,7 @@ def _single(value: Any) -> Any:
 
 
 def head_html(runs: Sequence[Run], title: str | None) -> str:
-    """The page's heading and its table of contents."""
+    """Write the page's heading and its table of contents."""
     about = "; ".join(f"{run.name}: {_about(run)}" if len(runs) > 1 else _about(run) for run in runs)
     links = "".join(
         f'<a href="#{name.lower()}">{name}</a>'

@@ -82,7 +82,7 @@ def diverged(run: Run) -> dict[int, list[int]]:
 
 
 def outcome(run: Run) -> list[Sentence]:
-    """The error of the model that one would deploy."""
+    """Return the error of the model that one would deploy."""
     curve = Curves.of([run]).runs[0]
     for name, spoken, unit in (("test_error", "has an error of", True), ("test_loss", "has a loss of", False)):
         mean, deviation, count = curve.tail(name)
@@ -121,7 +121,8 @@ def averaging(run: Run) -> list[Sentence]:
 
 
 def composition(results: Beside) -> list[Sentence]:
-    """The first claim of a page on the factors, and how many of its claims hold; else the decomposition's sentence."""
+    """Return the first claim of a page on the factors, and how many of its claims hold; else the decomposition's
+    sentence."""
     asks = "What dominates the loss?"
     explained = [one.result for one in results.results if isinstance(one.result, Explanation)]
     if explained:

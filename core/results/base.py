@@ -63,7 +63,7 @@ class Result(ABC):
     @classmethod
     @abstractmethod
     def load(cls, base: Path | str) -> Self:
-        """The inverse of :meth:`save`.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FedscopeError: a file is missing, damaged, or of another kind or version.
@@ -96,7 +96,7 @@ class Result(ABC):
         return _beside(cls, cls.paged[end], "page")
 
     def figure(self, width: float = 3.5, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
-        """The figure for a paper; ``width`` in inches.
+        """Return the figure for a paper; ``width`` in inches.
 
         Args:
             more, drawing: what this figure can be asked, in its order or by name.
@@ -129,7 +129,7 @@ class Result(ABC):
 
     @abstractmethod
     def findings(self) -> dict[str, Any]:
-        """The same with NaN, tuples and arrays as they are."""
+        """Return the same with NaN, tuples and arrays as they are."""
 
     def to_pandas(self) -> Any:
         """Its tables as data frames.
@@ -148,7 +148,7 @@ class Result(ABC):
         raise FedscopeError(f"a result of {self.command} is kept as tables; take to_pandas() instead")
 
     def _repr_html_(self) -> str:
-        """The sentence and the figure, for a notebook."""
+        """Return the sentence and the figure, for a notebook."""
         from base64 import b64encode
         from html import escape
 

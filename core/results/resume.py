@@ -169,7 +169,7 @@ def sum_of(key: str, value: Any) -> str:
 
 
 def _value_of(part: Any) -> Any:
-    """The value of a line.
+    """Return the value of a line.
 
     Raises:
         LookupError, TypeError, ValueError: it is not what was written.
@@ -219,7 +219,7 @@ class Serializable:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """The inverse of :meth:`to_json`.
+        """Build it from what :meth:`to_json` gave.
 
         Raises:
             KeyError, TypeError, ValueError: what it holds is not such a value.

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def shown(value: T) -> T:
-    r"""The same, with every text in it made visible; itself where there is nothing to change.
+    r"""Return the same, with every text in it made visible; itself where there is nothing to change.
 
     Tables keep texts as they are, so a result that was read back may hold any.
 

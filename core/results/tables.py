@@ -146,7 +146,7 @@ class TableResult(Result):
 
     @abstractmethod
     def rows(self) -> Sequence[Iterable[Sequence[Any]] | None]:
-        """The rows of every table; None of an optional one that this result does without."""
+        """Return the rows of every table; None of an optional one that this result does without."""
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class TableResult(Result):
     @classmethod
     @abstractmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The result of what :meth:`head` and :meth:`rows` gave; a :class:`LookupError`, :class:`TypeError` or
+        """Build the result of what :meth:`head` and :meth:`rows` gave; a :class:`LookupError`, :class:`TypeError` or
         :class:`ValueError` says that they do not fit each other."""
 
     def save(self, base: Path | str) -> list[Path]:
@@ -172,7 +172,7 @@ class TableResult(Result):
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """The inverse of :meth:`save`.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
@@ -221,7 +221,7 @@ class TableResult(Result):
 
 
 def beside(base: Path, suffix: str) -> Path:
-    """``BASE.factors.csv``; not by ``with_suffix``, because a base like ``run.v2`` has a dot that is no suffix.
+    """Return ``BASE.factors.csv``; not by ``with_suffix``, because a base like ``run.v2`` has a dot that is no suffix.
 
     >>> beside(Path("figures/run.v2"), ".factors.csv").name
     'run.v2.factors.csv'
@@ -250,7 +250,7 @@ def _fields(row: Sequence[Any]) -> list[Any]:
 
 
 def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str, str]]:
-    """The rows of a table that ``fedscope COMMAND`` wrote, by column.
+    """Read the rows of a table that ``fedscope COMMAND`` wrote, by column.
 
     Raises:
         FedscopeError: other columns; no UTF-8, no CSV; a row with more or fewer fields.

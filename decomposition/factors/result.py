@@ -37,7 +37,7 @@ class RunFactors:
     curves: tuple[ErrorCurve, ...] = ()
 
     def summary(self) -> str:
-        """The last decomposed round in words, with its numbers."""
+        """Describe the last decomposed round in words, with its numbers."""
         last = self.rounds[-1]
 
         def shown(factor: str) -> str:
@@ -137,7 +137,7 @@ class Decomposition(TableResult):
         return [factors, clients]
 
     def head(self) -> dict[str, Any]:
-        """The runs and rounds, the weights of the clients, the error curves."""
+        """Return the runs and rounds, the weights of the clients, the error curves."""
 
         def told(one: RoundFactors) -> dict[str, Any]:
             fields = {name: getattr(one, name) for name in ROUND_FIELDS}
@@ -156,7 +156,7 @@ class Decomposition(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         factors, clients = (group_rows(rows, "run", "model", "round") for rows in tables)
 
         def round_of(run: Mapping[str, Any], told: Mapping[str, Any]) -> RoundFactors:
@@ -180,7 +180,7 @@ class Decomposition(TableResult):
         return cls(tuple(runs), head["split"], head["draws"], head["loss"], head["attrs"])
 
     def summary(self) -> str:
-        """The last decomposed round of every run in words."""
+        """Describe the last decomposed round of every run in words."""
         return "\n".join(run.summary() for run in self.runs)
 
     def findings(self) -> dict[str, Any]:

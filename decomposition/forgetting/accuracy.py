@@ -112,8 +112,8 @@ def count_answers(
 def round_answers(
     module: torch.nn.Module, samples: Samples, round_: Round, partition: Partition, **settings: Any
 ) -> Answers:
-    """The right answers of a recorded round; a client's own samples are those that it trained on, of test data those of
-    its classes. ``settings`` are those of :func:`count_answers`."""
+    """Compute the right answers of a recorded round; a client's own samples are those that it trained on, of test data
+    those of its classes. ``settings`` are those of :func:`count_answers`."""
     ids, samples = round_.client_ids, with_outputs(module, samples)
     return count_answers(
         module,

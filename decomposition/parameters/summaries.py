@@ -60,7 +60,7 @@ class Summary:
         return {**asdict(self), "fma_to_mode": self.fma_to_mode}
 
     def words(self) -> str:
-        """The parameter in words."""
+        """Describe the parameter in words."""
         if self.constant:
             return "the same in all clients"
         parts = [] if self.skewness is None else [f"skewness {self.skewness:.2f}"]
@@ -152,7 +152,7 @@ class Reference(Serializable):
 
 
 def reference(round_: Round, seed: int = 0) -> Reference:
-    """The quartiles over a sample of a round's parameters, and over Gaussian draws with the round's weights p.
+    """Compute the quartiles over a sample of a round's parameters, and over Gaussian draws with the round's weights p.
 
     Raises:
         FedscopeError: the round has no clients.

@@ -64,8 +64,8 @@ class RoundSubsets(Serializable):
         return "loss" if without else "error"
 
     def enough(self, share: float = 0.9) -> int | None:
-        """The least size from which on mean errors, or losses (:attr:`measure`), have come down by ``share`` of the way
-        from the first size to the last; None where the last is no better than the first, but for rounding.
+        """Return the least size from which on mean errors, or losses (:attr:`measure`), have come down by ``share`` of
+        the way from the first size to the last; None where the last is no better than the first, but for rounding.
 
         >>> rows = [SizeRow(m, 1, False, e, None, None, e, None, None, e, e) for m, e in ((1, 0.5), (2, 0.2), (4, 0.1))]
         >>> RoundSubsets("ima", 1, 4, tuple(rows)).enough(0.75)
@@ -83,7 +83,7 @@ class RoundSubsets(Serializable):
         return least
 
     def summary(self, split: str) -> str:
-        """The round in words: the error of one, of all, and how many are enough."""
+        """Describe the round in words: the error of one, of all, and how many are enough."""
 
         def shown(i: int) -> str:
             row = self.sizes[i]
@@ -150,7 +150,7 @@ class Subsets(TableResult):
         return [[(one.run, one.round, self.weights, *astuple(row)) for one, row in self.sizes()]]
 
     def head(self) -> dict[str, Any]:
-        """The rounds, and what their rows do not say."""
+        """Return the rounds, and what their rows do not say."""
         names = ("run", "round", "clients", "diverged")
         return {
             "weights": self.weights,
@@ -159,7 +159,7 @@ class Subsets(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         sizes = group_rows(tables[0], "run", "round")
         rounds = (
             RoundSubsets.from_json({**one, "sizes": sizes.get((one["run"], one["round"]), [])})

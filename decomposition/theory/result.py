@@ -153,12 +153,12 @@ class Theory(TableResult):
         return [[(self.run, *row) for row in self.values()]]
 
     def head(self) -> dict[str, Any]:
-        """The run; the number of rows tells a table that was cut between two of them."""
+        """Return the run; the number of rows tells a table that was cut between two of them."""
         return {"run": self.run, "rows": sum(1 for _ in self.values())}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`; what is derived is not read."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave; what is derived is not read."""
         if len(tables[0]) != head["rows"]:
             raise ValueError(f"{len(tables[0])} of {head['rows']} rows")
         gaps: defaultdict[tuple[int, float], dict[str, float]] = defaultdict(dict)

@@ -114,7 +114,7 @@ class WindowMeans(TableResult):
         return "loss" if without else "error"
 
     def lines(self) -> list[WindowLine]:
-        """The runs' means over their rounds."""
+        """Return the runs' means over their rounds."""
         made = []
         for run in dict.fromkeys(one.run for one in self.rounds):
             own = [one for one in self.rounds if one.run == run]
@@ -129,13 +129,13 @@ class WindowMeans(TableResult):
         return [[(one.run, one.round, self.parts, *astuple(row)) for one in self.rounds for row in one.rows]]
 
     def head(self) -> dict[str, Any]:
-        """The rounds and which parts are averaged."""
+        """Return the rounds and which parts are averaged."""
         decayed = [[one.run, one.round, [asdict(row) for row in one.decayed]] for one in self.rounds if one.decayed]
         return {"parts": self.parts, "rounds": [[one.run, one.round] for one in self.rounds], "decayed": decayed}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         rows = group_rows(tables[0], "run", "round")
         # an older fedscope did not look at the steps
         decayed = {(run, number): found for run, number, found in head.get("decayed", [])}

@@ -60,7 +60,7 @@ class Curvature:
         return self.model if self.round is None else f"{self.run}@{self.round}/{self.model}"
 
     def measure(self, name: str) -> CurvatureMeasure | None:
-        """The measure of a name; None where it was not asked for."""
+        """Return the measure of a name; None where it was not asked for."""
         return next((one for one in self.measures if one.name == name), None)
 
     def sentence(self) -> str:
@@ -154,7 +154,7 @@ class Sharpness(TableResult):
         return [measures, points or None]
 
     def head(self) -> dict[str, Any]:
-        """The models, and which of them have a spectrum."""
+        """Return the models, and which of them have a spectrum."""
         names = ("run", "round", "model")
         return {
             "models": [
@@ -165,7 +165,7 @@ class Sharpness(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         measures, points = (group_rows(table, "run", "round", "model") for table in tables)
         models = []
         for about in head["models"]:

@@ -73,7 +73,7 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
 
 
 def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
-    """The excess in the middle as a heat map, a row and a column a model; ``width`` in inches.
+    """Draw the excess in the middle as a heat map, a row and a column a model; ``width`` in inches.
 
     Violet cells: the mean of the two is better than they are on average; orange ones: a barrier.
     """

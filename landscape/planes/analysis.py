@@ -134,7 +134,7 @@ class Survey:
         return ".both" if self.source.split == "both" else ""
 
     def sets(self, models: PlaneModels) -> list[SampleSet]:
-        """The samples that the plane is measured on."""
+        """Return the samples that the plane is measured on."""
         return sample_sets([*models.members, *models.shown], self.source, self.data_of)
 
     def part(self, models: PlaneModels, sets: Sequence[SampleSet]) -> Step[Plane]:

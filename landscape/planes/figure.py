@@ -112,7 +112,7 @@ def _extent(plane: Plane, size: float) -> tuple[float, float]:
 
 
 def _first_fitting(words: Sequence[str], room: float) -> str:
-    """The first of several labels that is not longer than ``room`` inches, else the last."""
+    """Return the first of several labels that is not longer than ``room`` inches, else the last."""
     lengths = [0.067 * len(label.translate({ord(sign): None for sign in "$_"})) for label in words]
     return next((label for label, length in zip(words, lengths, strict=True) if length <= room), words[-1])
 
@@ -265,7 +265,7 @@ def _cut(title: str, length: int) -> str:
 
 
 def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
-    """The labels of several panels' axes: distances, or those of the first one."""
+    """Return the labels of several panels' axes: distances, or those of the first one."""
     if all(is_metric(plane) for plane in planes):
         return DISTANCE, DISTANCE
     across, up = axis_labels(next(plane for plane in planes if not is_metric(plane)))

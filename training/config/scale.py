@@ -124,7 +124,7 @@ def _counted_by_client(config: Config) -> bool:
 
 
 def _smaller(number: int, scale: float, least: int) -> int:
-    """The number in small, not below the least, but never greater than it was."""
+    """Return the number in small, not below the least, but never greater than it was."""
     return min(number, max(least, round(scale * number)))
 
 

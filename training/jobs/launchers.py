@@ -83,7 +83,7 @@ class Launcher(Protocol):
         """
 
     def to_end(self, ids: Iterable[str]) -> str:
-        """The command that ends jobs."""
+        """Return the command that ends jobs."""
 
 
 def launcher(name: str, settings: JobSettings | None = None) -> Launcher:

@@ -55,7 +55,7 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
 
 
 def say_memory_of(config: Config, facts: ModelInfo) -> None:
-    """The same of a training's rounds. Raises as :func:`say_memory`."""
+    """Say the same of a training's rounds. Raises as :func:`say_memory`."""
     count = cohort_size(config.data.clients, config.run.participation)
     say_memory(config.server, facts.layout, count, f"all {count} clients of a round")
 

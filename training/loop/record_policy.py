@@ -47,7 +47,7 @@ def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
 
 
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
-    """The record without what the recording policy leaves out."""
+    """Return the record without what the recording policy leaves out."""
     clients, globals_ = policies(record, config)
     k, sketches = config.record.sketch, None
     whole: dict[str, np.ndarray] = {}

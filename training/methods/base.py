@@ -138,7 +138,7 @@ class ClientMethod(Settings):
         return sent
 
     def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
-        """The model that a client would use itself after a round; only asked where ``personal``.
+        """Return the model that a client would use itself after a round; only asked where ``personal``.
 
         By default the one that it keeps, and before its first participation the one that everybody has.
 
@@ -245,7 +245,7 @@ class ServerMethod(Settings):
         return None
 
     def init(self, w: np.ndarray) -> State:
-        """The state before its first round; ``w`` [P] is the model at that time."""
+        """Return the state before its first round; ``w`` [P] is the model at that time."""
         return {}
 
     def weights(self, samples: np.ndarray) -> np.ndarray:
@@ -306,7 +306,7 @@ class AverageMethod(Settings):
         return self
 
     def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
-        """The pace of round t; by default the client's own."""
+        """Return the pace of round t; by default the client's own."""
         return pace
 
     def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
@@ -314,8 +314,8 @@ class AverageMethod(Settings):
         return Averaged(None)
 
     def members(self, round: int) -> tuple[int, ...]:
-        """The rounds whose ``global``s the ``averaged`` of round t is the plain mean of, ascending; () where there is
-        no ``averaged`` or it is no such mean."""
+        """Return the rounds whose ``global``s the ``averaged`` of round t is the plain mean of, ascending; () where
+        there is no ``averaged`` or it is no such mean."""
         return ()
 
     def restarts(self, round: int) -> bool:
@@ -323,7 +323,8 @@ class AverageMethod(Settings):
         return False
 
     def begins(self) -> int | None:
-        """The first round of which anything recorded differs from a run without an average; None: there is none."""
+        """Return the first round of which anything recorded differs from a run without an average; None: there is
+        none."""
         return 1
 
     def window_size(self) -> int:
@@ -335,5 +336,5 @@ class AverageMethod(Settings):
         return self.window_size()
 
     def recover(self, round: int, history: History) -> State:
-        """The state after a round that another method averaged, from the history alone; for branches."""
+        """Return the state after a round that another method averaged, from the history alone; for branches."""
         return {}

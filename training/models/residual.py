@@ -36,7 +36,7 @@ class ResNet(Architecture):
         norm: Norm,
         projector: int = 0,
     ) -> ResidualNetwork:
-        """The module with a stage of 64, 128, 256 and 512 channels for each number of ``blocks``."""
+        """Return the module with a stage of 64, 128, 256 and 512 channels for each number of ``blocks``."""
         depth, _, _ = image_shape(self, shape, 8 if self.stem == "3x3" else 32)
         return ResidualNetwork(
             depth, classes, WIDTHS, blocks, norm, projection(norm), large_stem=self.stem == "7x7", projector=projector

@@ -54,7 +54,8 @@ class RunOfSweep:
         return (rounds_of(self.folder, self.planned) or 0) >= self.planned.rounds
 
     def waits_for(self) -> str | None:
-        """The run that it branches from, until that has begun it; where that one fails it is trained from its start."""
+        """Return the run that it branches from, until that has begun it; where that one fails it is trained from its
+        start."""
         if self.planned.after is None or _begun(self.folder, self.name).exists():
             return None
         return self.planned.after[0]

@@ -116,7 +116,7 @@ class Plan:
             temporary.write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def write_given(self, folder: Path) -> None:
-        """The configuration that was given, for the runs' commands, where it is not there yet."""
+        """Write the configuration that was given, for the runs' commands, where it is not there yet."""
         import tomli_w
 
         if self.stored and not (folder / GIVEN).exists():
@@ -215,7 +215,7 @@ def _planned_run(
 
 
 def read_plan(folder: Path, *, checked: bool = True) -> Plan:
-    """The plan of a sweep's folder.
+    """Read the plan of a sweep's folder.
 
     Args:
         checked: whether every run's configuration is made, to see that it can be; that takes torch.

@@ -64,7 +64,7 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
 
 
 def make_folders(folder: Path, *names: str) -> None:
-    """The folders that a sweep writes into, where they are not there.
+    """Make the folders that a sweep writes into, where they are not there.
 
     Raises:
         FedscopeError: something else lies there.

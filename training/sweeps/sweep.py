@@ -174,7 +174,7 @@ def rounds_there(plan: Plan, out: Path) -> dict[str, int | None]:
 
 
 def _of_folder(plan: Plan, out: Path) -> Plan:
-    """The plan of the same sweep that a folder holds already, or this one for a folder that is free.
+    """Return the plan of the same sweep that a folder holds already, or this one for a folder that is free.
 
     Free are: nothing, an empty folder, and what an interrupted beginning left.
 

@@ -122,8 +122,8 @@ class Comparison(TableResult):
         return self._places.get((row, column, measure))
 
     def best(self, column: str, measure: str) -> str:
-        """The row with the best mean of a column: the greatest accuracy, else the smallest number; "" where fewer than
-        two rows have one, as one alone is better than nothing."""
+        """Return the row with the best mean of a column: the greatest accuracy, else the smallest number; "" where
+        fewer than two rows have one, as one alone is better than nothing."""
         known = measure_of(measure)
         there = [cell for cell in self.cells if (cell.column, cell.measure) == (column, measure)]
         there = [cell for cell in there if not np.isnan(cell.mean)]
@@ -136,12 +136,12 @@ class Comparison(TableResult):
         return None if other is None or other is cell else paired_difference(cell.values, other.values)
 
     def ratio(self, cell: Cell) -> float:
-        """The baseline's rounds to the target over this one's; NaN where one never has it."""
+        """Return the baseline's rounds to the target over this one's; NaN where one never has it."""
         other = self.cell(self.baseline, cell.column, cell.measure)
         return float("nan") if other is None else other.round / cell.round
 
     def text(self, form: str = "text") -> str:
-        """The table as ``text``, ``markdown``, ``csv``, ``latex`` or ``typst``.
+        """Write the table as ``text``, ``markdown``, ``csv``, ``latex`` or ``typst``.
 
         Raises:
             FedscopeError: another form.
@@ -172,7 +172,7 @@ class Comparison(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         cells = []
         for (name, column, measure), own in group_rows(tables[0], "row", "column", "measure").items():
             rounds = {row["seed"]: None if row["reached"] is None else int(row["reached"]) for row in own}
@@ -190,7 +190,7 @@ class Comparison(TableResult):
         )
 
     def summary(self) -> str:
-        """The table as text."""
+        """Format the table as text."""
         return self.text()
 
     def findings(self) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def _refuse_options(of: str, last: int | None, target: float | None) -> None:
 def _cells(
     there: Sequence[Placed], chosen: Sequence[CurveMeasure], of: str, last: int | None, target: float | None
 ) -> tuple[list[Cell], set[int]]:
-    """The cells of runs that have their places, and over how many rounds their means are.
+    """Return the cells of runs that have their places, and over how many rounds their means are.
 
     Raises:
         FedscopeError: no run has measured what was chosen.
@@ -345,7 +345,7 @@ def _cells(
 
 
 def _baseline(asked: str | None, rows: Sequence[str]) -> str:
-    """The row that others are compared with; "" for none.
+    """Return the row that others are compared with; "" for none.
 
     Raises:
         FedscopeError: a row that is not there.
@@ -359,8 +359,8 @@ def _baseline(asked: str | None, rows: Sequence[str]) -> str:
 
 
 def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[str, Any]:
-    """The first setting of the columns that is a number in all runs, and of each column its value and what else it is
-    called."""
+    """Return the first setting of the columns that is a number in all runs, and of each column its value and what else
+    it is called."""
     for key in columns:
         at = [position(key, entry.settings.get(key)) for entry in gathered.entries]
         if None in at or len(set(at)) < 2:

@@ -42,7 +42,7 @@ Decoded = tuple[Mapping[str, np.ndarray], Mapping[str, Groups]]
 def decoded_once(
     name: str, folder: Path, files: Sequence[Path], decode: Callable[[Room], Decoded], task: Task
 ) -> Dataset:
-    """The data set ``name:folder``: from the cache where it is there, else decoded and put there.
+    """Return the data set ``name:folder``: from the cache where it is there, else decoded and put there.
 
     Images are bytes in a file that is mapped into memory, so they are held once however many processes read them, and
     a set may be larger than memory; tokens are bytes there, too, and whole numbers in memory. What is kept is checked
@@ -88,7 +88,7 @@ def decoded_once(
 
 
 def _place(name: str, folder: Path) -> Path | None:
-    """The set's folder in the cache; None where there is to be no cache."""
+    """Return the set's folder in the cache; None where there is to be no cache."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "off":
         return None

@@ -50,7 +50,7 @@ class LeafFiles:
 def located_in_leaf(
     name: str, argument: str, files: Sequence[Sequence[str]], *, inside: Sequence[str], source: str
 ) -> list[Path] | LeafFiles:
-    """The files of a data set, or where they are not there, its files in LEAF's layout.
+    """Find the files of a data set, or where they are not there, its files in LEAF's layout.
 
     For the arguments see :func:`~fedscope.training.data.formats.data_folder.locate`.
 
@@ -85,7 +85,7 @@ def _json(folder: Path) -> tuple[Path, ...]:
 def read_leaf(
     found: LeafFiles, room: Room, sample: tuple[int, ...], decoded: Decoder, targets: np.ndarray, *, drawn: bool
 ) -> Decoded:
-    """The arrays of a data set and its users, a file in memory at a time.
+    """Read the arrays of a data set and its users, a file in memory at a time.
 
     Where samples are not split, the first nine tenths of each user's are for training (at least one of them), or, where
     they are to be drawn, so many drawn by the user's number.
@@ -134,7 +134,7 @@ class _Half:
         self._at = 0
 
     def put(self, x: np.ndarray, y: np.ndarray, user: int) -> None:
-        """The next user's."""
+        """Add the next user's."""
         there = slice(self._at, self._at + len(y))
         self.x[there], self.y[there], self.of[there] = x, y, user
         self._at += len(y)

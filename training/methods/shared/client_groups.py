@@ -92,7 +92,7 @@ class HighLayer:
         return self.count / max(self.high.size, 1)
 
     def rows(self, clients: Weights | Round) -> np.ndarray:
-        """The clients' high entries, [K, M_high], a copy."""
+        """Return the clients' high entries, [K, M_high], a copy."""
         return np.asarray(layer_of(clients, self.name)[:, self.high])
 
 
