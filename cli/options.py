@@ -105,6 +105,7 @@ class Output:
     width: float | None = None
     title: str | None = None
     redraw: bool = False
+    labels: tuple[str, ...] = ()
 
     @property
     def inches(self) -> float:
@@ -248,10 +249,17 @@ normalization_option = choice(
 
 
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--out, --width, --title, --redraw, --force and --json as ``output``."""
+    """--out, --width, --title, --label, --redraw, --force and --json as ``output``."""
     drawing = [
         click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
         click.option("--title", help="Title of the figure (default: none)."),
+        click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="NAME",
+            help="What a run or model is called in figures and sentences, in their order, or OLD=NEW; repeatable.",
+        ),
         click.option("--redraw", is_flag=True, help="Draw an existing result again without computing anything."),
     ]
     return _gathered(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])

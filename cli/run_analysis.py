@@ -16,6 +16,7 @@ from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durab
 from ..checkpoints.io.errors import listed
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..results import lock_result, plain, shown
+from ..results.labels import labels_of
 from .options import Output
 from .printing import say, say_json, say_lines
 from .progress import progress
@@ -51,6 +52,8 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     result = obtain(question, base, output, blocks)
     with nullcontext() if anew else readable(_mains(question, base)[0][0]):
         derived = result.derive(base, again=anew and not output.redraw)
+        if output.labels:  # files keep the names: labels are how they are shown
+            result = result.renamed(labels_of(output.labels, result.list_names()))
         figures = result.figures(output.inches, output.title, **drawing)
         pages = result.pages(output.title, **drawing)
     written = [Path(f"{base}{end}") for end in question.derived]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,26 @@ SIZE = 8.0
 SMALL = 7.0
 CHARACTER = 0.058  # the mean width of a small one, in inches
 DPI = 300
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a user has changed of the look of figures; nothing by default.
+
+    Attributes:
+        colors: of methods, by their names or those of runs.
+    """
+
+    colors: Mapping[str, str] = field(default_factory=dict)
+
+
+_PLAIN = Style()
+_STYLE: ContextVar[Style] = ContextVar("style", default=_PLAIN)
+
+
+def current() -> Style:
+    """Return the style that figures are drawn in now."""
+    return _STYLE.get()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
@@ -22,7 +23,6 @@ from ...plotting.style import (
     SURFACE,
     describe_data,
     paper_style,
-    run_look,
     shortened,
     word_of,
 )
@@ -205,11 +205,14 @@ def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
     """Mean CKA over rounds, a colour a run or, of one run, a colour a mean; with ``global`` dashed."""
-    for i, result in enumerate(results):
+    looks = looks_of([result.run for result in results])
+    for own_look, result in zip(looks, results, strict=True):
         rounds = np.array([one.round for one in result.rounds], float)
         name = shortened(result.run, 10) if len(results) > 1 else "between\nclients"
         other = "_" if len(results) > 1 else "with\nglobal"
-        colours = COLOURS[i % len(COLOURS)], COLOURS[(i if len(results) > 1 else 1) % len(COLOURS)]
+        own = own_look["color"]
+        # of one run a colour a mean
+        colours = own, own if len(results) > 1 else next(one for one in COLOURS[1::-1] if one != own)
         for kind, label, dash, marker, colour in (
             ("mean", name, "-", "o", colours[0]),
             ("mean_global", other, (0, (4, 1.5)), "s", colours[1]),
@@ -235,11 +238,11 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
 def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: float) -> None:
     """Draw the test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
     colour and a marker a run."""
-    for i, result in enumerate(results):
+    for look, result in zip(looks_of([result.run for result in results]), results, strict=True):
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
         name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        axes.plot(across, up, **run_look(i, linestyle="-", markersize=2.6, linewidth=0.5, label=name))
+        axes.plot(across, up, **{**look, "linestyle": "-"}, markersize=2.6, linewidth=0.5, label=name)
     even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.1, y=0.12)
@@ -254,8 +257,8 @@ def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, heigh
     the first and the last alone."""
     ends: list[tuple[float, float, str, str]] = []
     others: list[tuple[float, float, str, str]] = []
-    for i, result in enumerate(results):
-        colour = COLOURS[i % len(COLOURS)]
+    for look, result in zip(looks_of([result.run for result in results]), results, strict=True):
+        colour = look["color"]
         named = [(one.mean, 100 * one.test_error, str(one.round), colour) for one in _comparable(result)]
         ends += named[:1] + named[1:][-1:]
         others += named[1:-1]

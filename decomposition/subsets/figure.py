@@ -8,6 +8,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
 from ...plotting.style import (
     COLOURS,
@@ -105,8 +106,11 @@ def _labels(drawn: list[RoundSubsets]) -> list[str]:
 def _looks(drawn: list[RoundSubsets]) -> list[dict[str, Any]]:
     runs = list(dict.fromkeys(one.run for one in drawn))
     rounds = list(dict.fromkeys(one.round for one in drawn))
-    if len(runs) > 1:
-        return [run_look(runs.index(one.run), rounds.index(one.round)) for one in drawn]
+    if len(runs) > 1 or len(drawn) == 1:
+        own = dict(zip(runs, looks_of(runs), strict=True))
+        if len(rounds) == 1:
+            return [own[one.run] for one in drawn]
+        return [run_look(0, rounds.index(one.round), color=own[one.run]["color"]) for one in drawn]
     if len(drawn) <= len(COLOURS):
         return [run_look(i) for i in range(len(drawn))]
     import matplotlib

@@ -11,8 +11,9 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import name_cells, room_beside, room_for, signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band, mean_bars
-from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened
+from ...plotting.style import CHARACTER, SMALL, paper_style, shortened
 from ...plotting.ticks import even, label_ends
 from .result import ClientUpdates, describe_divergence, from_sketches
 
@@ -90,11 +91,11 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
 
 def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
     axes.axhline(0, color="#b0b0b0", linewidth=0.6, zorder=1, label="_zero")
-    for i, (result, at) in enumerate(zip(results, _places(results), strict=True)):
+    for look, result, at in zip(_looks(results), results, _places(results), strict=True):
         mean = np.array([one.cosine_mean for one in result.rounds])
         spread = np.array([one.cosine_stderr for one in result.rounds])
-        colour = COLOURS[i % len(COLOURS)]
-        axes.plot(at, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **_look(i, mean))
+        colour = look["color"]
+        axes.plot(at, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **look, **_marks(mean))
         mean_band(axes, at, mean, spread, colour, 0.2)
         # a band of one round has no area
         alone = _isolated(spread)
@@ -105,24 +106,29 @@ def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 
 
 def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
-    for i, (result, at) in enumerate(zip(results, _places(results), strict=True)):
+    for look, result, at in zip(_looks(results), results, _places(results), strict=True):
         kept = np.array([one.cancellation for one in result.rounds])
-        axes.plot(at, np.ma.masked_invalid(kept), label=shortened(result.run, 10), **_look(i, kept))
+        axes.plot(at, np.ma.masked_invalid(kept), label=shortened(result.run, 10), **look, **_marks(kept))
         across = np.array([one.orthogonal for one in result.rounds])
         dots: dict[str, Any] = {"linewidth": 0.6, "linestyle": (0, (1, 1.6)), "zorder": 1.5}
         marks: dict[str, Any] = {"marker": "_", "markersize": 9 if len(at) == 1 else 5, "markevery": _isolated(across)}
         shown = np.ma.masked_invalid(across)
-        axes.plot(at, shown, color=COLOURS[i % len(COLOURS)], label="_orthogonal", **dots, **marks)
+        axes.plot(at, shown, color=look["color"], label="_orthogonal", **dots, **marks)
     axes.set_ylim(bottom=0)
     axes.set(xlabel="round", ylabel="length kept")
     _rounds(axes, results)
 
 
-def _look(i: int, values: np.ndarray) -> dict[str, Any]:
-    """Return the look of the i-th run; dashes, because runs with one history lie on each other."""
+def _looks(results: Sequence[ClientUpdates]) -> list[dict[str, Any]]:
+    """Return the look of each run; dashes, because runs with one history lie on each other."""
+    return looks_of([result.run for result in results])
+
+
+def _marks(values: np.ndarray) -> dict[str, Any]:
+    """Return how a line and its points are drawn."""
     marked = None if len(values) <= MARKED else _isolated(values)
     # not cut at the frame, on which the greatest one stands
-    return run_look(i, linewidth=0.9, zorder=3, markersize=2.4, markevery=marked, clip_on=False)
+    return {"linewidth": 0.9, "zorder": 3, "markersize": 2.4, "markevery": marked, "clip_on": False}
 
 
 def _isolated(values: np.ndarray) -> list[int]:

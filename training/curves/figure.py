@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
-from ...plotting.style import CHARACTER, look_of, paper_style, shortened
+from ...plotting.style import CHARACTER, paper_style, shortened
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
 from .summary import break_label
@@ -66,8 +67,7 @@ def draw_curves(
         if len(curves.lines) > BANDED:
             alone |= {f"{name}_std" for name in MEANS}
         for axes, measure in zip(panels, measures, strict=True):
-            for i, curve in enumerate(curves.lines):
-                look = look_of(i)
+            for i, (curve, look) in enumerate(zip(curves.lines, _looks(curves), strict=True)):
                 if curves.bands:
                     marks |= _draw(axes, curve, measure, look, smoothing, alone, curves.bands[i])
                 else:
@@ -135,11 +135,11 @@ def _target(axes: Axes, curves: Curves, measure: CurveMeasure) -> set[str]:
     level = 100 * (curves.target if measure.is_accuracy else 1 - curves.target)
     axes.axhline(level, color="0.4", linestyle=(0, (4, 2)), linewidth=0.6, zorder=1.5)
     marks = {"target"}
-    for i, curve in enumerate(curves.lines):
+    for curve, look in zip(curves.lines, _looks(curves), strict=True):
         first = curve.reach(measure, curves.target).round
         if first is not None:
             at = 100 * curve.series(measure)[curve.round == first]
-            axes.plot([first], at, "o", mfc="white", mec=look_of(i)["color"], markersize=4, zorder=5)
+            axes.plot([first], at, "o", mfc="white", mec=look["color"], markersize=4, zorder=5)
             marks.add("reached")
     return marks
 
@@ -179,13 +179,21 @@ def _band(
     mean_band(axes, x, y, around, colour, 0.15)
 
 
+def _looks(curves: Curves) -> list[dict[str, Any]]:
+    """Colour and dashes of each line: its method's."""
+    names = [band.label for band in curves.bands] or [curve.run for curve in curves.runs]
+    return [{name: look[name] for name in ("color", "linestyle")} for look in looks_of(names)]
+
+
 def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
     """Return the legend: the runs, each in so many letters at most, then what else is drawn."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
-    handles: list[Any] = [Line2D([], [], **look_of(i), label=shortened(name, letters)) for i, name in enumerate(names)]
+    handles: list[Any] = [
+        Line2D([], [], **look, label=shortened(name, letters)) for name, look in zip(names, _looks(curves), strict=True)
+    ]
     grey = "0.4"
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
