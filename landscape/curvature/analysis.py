@@ -78,14 +78,15 @@ def sharpness(
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Sharpness:
-            from ... import landscape
+            from .many_models import sharpness
+            from .one_model import SharpnessSettings
 
             with work.progress("sharpness") as report:
-                return landscape.sharpness(
+                return sharpness(
                     posed.module,
                     posed.samples,
                     posed.models,
-                    **asked,
+                    SharpnessSettings(**asked),
                     frozen=frozen,
                     compute=source.compute,
                     progress=report,
