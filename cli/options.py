@@ -133,8 +133,8 @@ def panel_option(panels: Sequence[str]) -> Decorator:
     return click.option("--panel", "panels", multiple=True, type=click.Choice(panels), help=help)
 
 
-def packed(name: str, into: type[Any]) -> Decorator:
-    """Options and arguments that the command takes as one value, a dataclass with a field for each."""
+def pack_into(name: str, into: type[Any]) -> Decorator:
+    """Have a command take some options and arguments as one value, a dataclass with a field for each."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -147,9 +147,9 @@ def packed(name: str, into: type[Any]) -> Decorator:
     return decorate
 
 
-def _packed(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
-    """The function with options that reach it as one argument."""
-    wrapped = packed(name, into)(function)
+def _pack(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
+    """Add options to a function that reach it as one argument."""
+    wrapped = pack_into(name, into)(function)
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped
@@ -228,7 +228,7 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         standardise_option,
         accept_data_option,
     ]
-    return lambda function: _packed(function, "source", EvaluationConfig, options)
+    return lambda function: _pack(function, "source", EvaluationConfig, options)
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def launcher_options(what: str) -> Decorator:
         metavar="KEY=VALUE",
         help=f"A setting of each job: {', '.join(JOB_KEYS)}; repeatable.",
     )
-    return lambda function: _packed(function, "jobs", Jobs, [where, job])
+    return lambda function: _pack(function, "jobs", Jobs, [where, job])
 
 
 #: of analyses that measure combinations of models
@@ -288,7 +288,7 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--title", help="Title of the figure (default: none)."),
         click.option("--redraw", is_flag=True, help="Draw an existing result again without computing anything."),
     ]
-    return _packed(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
+    return _pack(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 
 
 def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -330,7 +330,7 @@ def surface_options(*, panels: bool) -> Decorator:
 
 def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same of results without a figure."""
-    return _packed(function, "output", Output, [_OUT, _FORCE, _JSON])
+    return _pack(function, "output", Output, [_OUT, _FORCE, _JSON])
 
 
 _OUT = click.option(

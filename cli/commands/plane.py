@@ -16,7 +16,7 @@ from ..options import (
     launcher_options,
     normalization_option,
     output_options,
-    packed,
+    pack_into,
     source_options,
     surface_options,
 )
@@ -80,7 +80,7 @@ class _Plane(click.Command):
 )
 @click.option("--block", nargs=4, type=(int, int, int, click.Path(path_type=Path)), hidden=True)
 @surface_options(panels=True)
-@packed("colours", SurfaceColours)
+@pack_into("colours", SurfaceColours)
 @output_options
 def command(
     models: tuple[str, ...],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...checkpoints.io.errors import listed
-from ..options import Jobs, Share, launcher_options, packed
+from ..options import Jobs, Share, launcher_options, pack_into
 from ..printing import say, say_json
 from ..progress import progress
 
@@ -93,7 +93,7 @@ class _Sweep(click.Command):
 )
 @launcher_options("trains one run")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
-@packed("varied", Varied)
+@pack_into("varied", Varied)
 def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool, jobs: Jobs, as_json: bool) -> None:
     """Train a run for every combination of settings and seeds.
 

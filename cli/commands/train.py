@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Share, packed
+from ..options import Share, pack_into
 from ..printing import say, say_json, say_lines
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ class Course:
     help="Print where a round's time goes, and write a trace for ui.perfetto.dev to FILE.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
-@packed("typed", Typed)
-@packed("course", Course)
+@pack_into("typed", Typed)
+@pack_into("course", Course)
 def command(
     typed: Typed,
     course: Course,

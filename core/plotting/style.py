@@ -16,9 +16,8 @@ from ..results.pictures import picture_of, quiet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Width of a column of the usual two-column paper, in inches, and of its page.
+#: Width of a column of the usual two-column paper, in inches.
 COLUMN = 3.5
-PAGE = 7.0
 
 #: Okabe and Ito's colours, told apart by people with any colour vision; the darkest and clearest first.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

@@ -149,26 +149,6 @@ def recipe_names() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def recipes(paper: str = "") -> tuple[str, ...]:
-    """The papers' set-ups, as ``paper/name``, sorted; :func:`recipe` says what each shows.
-
-    Args:
-        paper: ``ima``, ``wima``, ``fedsa`` (or ``fedpake``, as it was published) or ``fedswa``; by default all.
-
-    Raises:
-        FedscopeError: another paper.
-
-    >>> recipes("fedswa")[:2]
-    ('fedswa/ablation', 'fedswa/rounds')
-    """
-    paper = paper_of(paper)
-    if paper and paper not in (papers := sorted({name.partition("/")[0] for name in recipe_names()})):
-        raise FedscopeError(
-            f"{paper!r} is not a paper{nearest(paper, (*papers, *_ALSO))}; there are {', '.join(papers)}"
-        )
-    return tuple(name for name in recipe_names() if not paper or name.startswith(f"{paper}/"))
-
-
 def paper_of(name: str) -> str:
     """The paper that a name stands for; another name stays as it is.
 
