@@ -50,25 +50,24 @@ def test_the_pages_are_what_their_kept_numbers_say() -> None:
 
 
 def test_a_run_that_another_command_made_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    same = "--clients 2 --participation 1"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from work import *\n"
-        "words = sys.argv[3]\n"
         "place = Workplace(Path(sys.argv[2]), Path(sys.argv[2]) / 'results')\n"
-        "run = Trained('a', f'--model mlp --rounds 1 {words}', 1)\n"
-        "place.ask([Asked('line', 'line a@1/client-0 a@1/client-1 --points 3', ('a',))], [run])\n"
+        "for words in sys.argv[3:]:\n"
+        "    print('asked', flush=True)\n"
+        "    run = Trained('a', f'--model mlp --rounds 1 {words}', 1)\n"
+        "    place.ask([Asked('line', 'line a@1/client-0 a@1/client-1 --points 3', ('a',))], [run])\n"
     )
-
-    def ask(words: str) -> subprocess.CompletedProcess[str]:
-        words_ = [sys.executable, "-c", code, str(MAKE), str(tmp_path), words]
-        return subprocess.run(words_, check=False, capture_output=True, text=True)
-
-    first = ask("--clients 2 --participation 1")
-    assert first.returncode == 0, first.stderr
-    assert (tmp_path / "results" / "line.nc").exists()
-    assert ask("--clients 2 --participation 1").stdout == "", "nothing is trained or asked"
-    other = ask("--clients 2 --participation 1 --lr 0.02")
-    assert other.returncode == 1
-    assert "a was made by another command; delete that folder, or give another --runs" in other.stderr
+    words = [sys.executable, "-c", code, str(MAKE), str(tmp_path), same, same, f"{same} --lr 0.02"]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert (tmp_path / "results" / "line.nc").exists(), done.stderr
+    first, second, third = done.stdout.split("asked\n")[1:]
+    assert first
+    assert second == "", "nothing is trained or asked"
+    assert third == ""
+    assert done.returncode == 1
+    assert "a was made by another command; delete that folder, or give another --runs" in done.stderr
 
 
 @pytest.mark.slow

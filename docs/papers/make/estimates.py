@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 #: of a data set: training samples, samples in all, the shape of one, classes; as docs/methods.md and the recipes know
@@ -37,7 +39,7 @@ def hours(name: str) -> float:
     from fedscope.training.config.recipes import tables_of
 
     recipe = fedscope.recipe(name)
-    seconds, forward = 0.0, {}
+    seconds = 0.0
     for cell in recipe.cells():
         tables = Config.read(recipe.configured(*tables_of(cell))).tables()
         data, run, client = (tables[section] for section in ("data", "run", "client"))
@@ -47,23 +49,23 @@ def hours(name: str) -> float:
         if kind.startswith("shards") and counted:
             samples = data["clients"] * int(kind.removeprefix("shards:")) * int(counted)
         seen = samples * run["participation"] * run["rounds"] * client["epochs"]
-        key = tables["model"]["name"], shape, classes
-        if key not in forward:
-            forward[key] = operations(tables["model"], shape, classes)
-        seconds += max(3 * forward[key] * seen / RATE, seen / client["batch"] / STEPS)
+        model = json.dumps(tables["model"])
+        seconds += max(3 * operations(model, shape, classes) * seen / RATE, seen / client["batch"] / STEPS)
     return seconds / 3600
 
 
-def operations(model: dict[str, Any], shape: tuple[int, ...], classes: int) -> float:
-    """Of a forward pass of one sample; a multiplication with an addition counts as two."""
+@cache
+def operations(model: str, shape: tuple[int, ...], classes: int) -> float:
+    """Of a forward pass of one sample, of a model's settings in JSON; a multiplication with an addition counts as two."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from fedscope.training import model_settings
 
+    settings = json.loads(model)
+    name, _ = settings.pop("name"), settings.pop("weights", "")
     with torch.device("meta"):
-        settings = {key: value for key, value in model.items() if key not in ("name", "weights")}
-        module = replace(model_settings(model["name"]), **settings).build(shape, classes).eval()
+        module = replace(model_settings(name), **settings).build(shape, classes).eval()
         if len(shape) == 1:  # a sequence: every parameter once a position, which the counter does not know of LSTMs
             return 2.0 * sum(one.numel() for one in module.parameters()) * shape[0]
         with FlopCounterMode(display=False) as counter:

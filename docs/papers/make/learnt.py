@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from outcomes import Cost, Outcome, over_bound, untested
@@ -42,15 +43,19 @@ def where_learnt(
         needed: without which there is no claim; by default all of them.
     """
 
+    @cache
+    def judged(names: tuple[str, ...]) -> Outcome:
+        return judge(list(names))
+
     def at(share: float) -> Outcome:
         there = [name for name, level in reached.items() if level.own >= share * level.paper]
         lacking = [name for name in needed or reached if name not in there]
         if lacking or len(there) < min(2, len(reached)):
             said = ", ".join(_said(name, reached[name]) for name in lacking or reached)
-            numbers = judge(list(reached))
+            numbers = judged(tuple(reached))
             why = f"too little is learnt: {said}"
             return replace(untested(claim, rule, why, cost), numbers=numbers.numbers, percent=numbers.percent)
-        return judge(there)
+        return judged(tuple(there))
 
     found = over_bound("learnt at the share … of the paper's accuracy", HALF, SHARES, at)
     return replace(found, rule=f"{rule} Judged are methods that have at least half of the paper's accuracy.")
