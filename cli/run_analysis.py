@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
 from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
-from ..checkpoints.io.errors import listed
+from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
-from ..results import lock_result, plain, shown
+from ..results import lock_result, make_visible, plain
 from .options import Output
 from .printing import say, say_json, say_lines
 from .progress import progress
 from .settings_diff import differences
-from .streams import printing
+from .streams import say_if_unprinted
 
 if TYPE_CHECKING:
     from ..analysis.analysis import PreparedAnalysis, Step
@@ -69,7 +69,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
-    with printing(f"what was found is whole in {listed(written, 3)}"):
+    with say_if_unprinted(f"what was found is whole in {list_few(written, 3)}"):
         if output.as_json:
             say_json({**plain(result.numbers()), "files": [str(path) for path in written]})
             return
@@ -119,7 +119,7 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
                         settings = blocks.elsewhere(question, base, number, settings)
                     kept = _computed(part, base, [*own, *made_from], claim, settings)
         part.release()
-        results += map(shown, kept)
+        results += map(make_visible, kept)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)

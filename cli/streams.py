@@ -70,7 +70,7 @@ def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
 
 
 @contextmanager
-def printing(whole: str) -> Iterator[None]:
+def say_if_unprinted(whole: str) -> Iterator[None]:
     """Say what is whole though it could not be printed.
 
     Raises:

@@ -289,7 +289,7 @@ NAMES = {
         "new_figure": "plotting.style",
         "paper_style": "plotting.style",
         "save_figure": "plotting.style",
-        "shortened": "plotting.style",
+        "shortened": "plotting.style:shorten_label",
     },
     "decomposition": {
         "ErrorCurve": "training.curves.run_curve",

@@ -97,13 +97,13 @@ def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Map
     """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
     from ...analysis.named_code import NamedCodeError
     from ...analysis.runs import open_run
-    from ...reporting.discover import beside
-    from ...reporting.missing_results import FEWER, LONG, lacking, seconds
+    from ...reporting.discover import find_results
+    from ...reporting.missing_results import FEWER, LONG, find_missing, seconds
     from ..options import Output
     from ..run_analysis import obtain
 
     run = open_run(path, "")
-    asked, refused = lacking(run, beside(run, results), limit, given)
+    asked, refused = find_missing(run, find_results(run, results), limit, given)
     for words, why in refused.items():
         say(f"fedscope: not asked: fedscope {words}: {why}", err=True)
     if not asked:

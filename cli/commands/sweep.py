@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..options import Jobs, Share, launcher_options, pack_into
 from ..printing import say, say_json
 from ..progress import progress
@@ -136,7 +136,9 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     else:
         say(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
     if failures:
-        raise FedscopeError(f"{len(failures)} of {len(plan.runs)} runs failed: {listed(failures)}; see {out / 'logs'}")
+        raise FedscopeError(
+            f"{len(failures)} of {len(plan.runs)} runs failed: {list_few(failures)}; see {out / 'logs'}"
+        )
 
 
 def _plan_of(varied: Varied) -> Plan:
@@ -204,7 +206,7 @@ def _counted(count: int, what: str) -> str:
 
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     """The commands that are left, in their order, and an estimate."""
-    from ...analysis.execution import spoken
+    from ...analysis.execution import describe_seconds
     from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate
     from ...training.sweeps.schedule import commands_of
@@ -221,7 +223,8 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
         say_json({**said, "seconds": guess.seconds, "bytes": guess.bytes})
         return
+    work = f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}"
     say(
-        f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}: about {spoken(guess.seconds)} on this "
-        f"machine, from a few steps of each kind, and up to {format_size(guess.bytes)} on the disk"
+        f"{work}: about {describe_seconds(guess.seconds)} on this machine, from a few steps of each kind, and up to "
+        f"{format_size(guess.bytes)} on the disk"
     )

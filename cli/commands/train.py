@@ -300,7 +300,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
 
     from ...results import plain
     from ...training import Curves
-    from ..streams import printing
+    from ..streams import say_if_unprinted
 
     measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
@@ -308,7 +308,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     mean, deviation, count = measured.tail(name)
     last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
-    whole = printing(f"the run {run.path} is whole, with {last} of {of} rounds")
+    whole = say_if_unprinted(f"the run {run.path} is whole, with {last} of {of} rounds")
     if as_json:
         said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         said |= {"profile": profile.findings()} if profile is not None else {}

@@ -133,7 +133,7 @@ class ArrayResult(Result):
         return xarray.Dataset(dict(variables), coords=dict(coords), attrs={**self.attrs, **self.head()})
 
 
-def padded(cohorts: list[np.ndarray], most: int, fill: Any = np.nan) -> np.ndarray:
+def pad_cohorts(cohorts: list[np.ndarray], most: int, fill: Any = np.nan) -> np.ndarray:
     """Arrays [C] or [C, C] of rounds with different cohorts as one, [rounds, most] or [rounds, most, most]."""
     first = cohorts[0]
     whole = np.full((len(cohorts), *(most,) * first.ndim), fill, first.dtype if fill is not np.nan else np.float64)

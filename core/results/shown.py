@@ -11,12 +11,12 @@ from ..checkpoints.io.visible_text import visible
 T = TypeVar("T")
 
 
-def shown(value: T) -> T:
+def make_visible(value: T) -> T:
     r"""The same, with every text in it made visible; itself where there is nothing to change.
 
     Tables keep texts as they are, so a result that was read back may hold any.
 
-    >>> shown({"run": "a\n", "losses": (1.0, ["b"])})
+    >>> make_visible({"run": "a\n", "losses": (1.0, ["b"])})
     {'run': 'a\\n', 'losses': (1.0, ['b'])}
     """
     return value if (changed := _changed(value)) is None else changed

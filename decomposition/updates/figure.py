@@ -12,7 +12,7 @@ from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import name_cells, room_beside, room_for, signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.spread import mean_band, mean_bars
-from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened
+from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shorten_label
 from ...plotting.ticks import even, label_ends
 from .result import ClientUpdates, describe_divergence, from_sketches
 
@@ -77,7 +77,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
                 label_ends(axes, tall)
         begins = top if aside else top + down
         left = width - room + LEFT if aside else LEFT
-        named = f"{shortened(results[0].run, 20)}, " if several else ""
+        named = f"{shorten_label(results[0].run, 20)}, " if several else ""
         sheet.text(left, begins + TITLE / 2, f"{named}round {last.round}", fontsize=SMALL)
         axes = sheet.axes(left, begins + TITLE, side, side)
         bar = sheet.axes(left + side + GAP, begins + TITLE, BAR, side)
@@ -94,7 +94,7 @@ def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         mean = np.array([one.cosine_mean for one in result.rounds])
         spread = np.array([one.cosine_stderr for one in result.rounds])
         colour = COLOURS[i % len(COLOURS)]
-        axes.plot(at, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **_look(i, mean))
+        axes.plot(at, np.ma.masked_invalid(mean), label=shorten_label(result.run, 10), **_look(i, mean))
         mean_band(axes, at, mean, spread, colour, 0.2)
         # a band of one round has no area
         alone = _isolated(spread)
@@ -107,7 +107,7 @@ def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
     for i, (result, at) in enumerate(zip(results, _places(results), strict=True)):
         kept = np.array([one.cancellation for one in result.rounds])
-        axes.plot(at, np.ma.masked_invalid(kept), label=shortened(result.run, 10), **_look(i, kept))
+        axes.plot(at, np.ma.masked_invalid(kept), label=shorten_label(result.run, 10), **_look(i, kept))
         across = np.array([one.orthogonal for one in result.rounds])
         dots: dict[str, Any] = {"linewidth": 0.6, "linestyle": (0, (1, 1.6)), "zorder": 1.5}
         marks: dict[str, Any] = {"marker": "_", "markersize": 9 if len(at) == 1 else 5, "markevery": _isolated(across)}
@@ -179,9 +179,9 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
         parts.append(f"{unmoved} updates are zero and have no cosine")
     for result in results:
         if sketched := from_sketches(result, short=True):
-            parts.append(f"{shortened(result.run, 10)}: {sketched}" if len(results) > 1 else sketched)
+            parts.append(f"{shorten_label(result.run, 10)}: {sketched}" if len(results) > 1 else sketched)
         if lost := describe_divergence(result):
-            parts.append(f"{shortened(result.run, 10)}: {lost}" if len(results) > 1 else lost)
+            parts.append(f"{shorten_label(result.run, 10)}: {lost}" if len(results) > 1 else lost)
     return "; ".join(parts)
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..settings.registry import METHOD_SECTIONS, canonical_method, preset
 from .config import SECTIONS, merge, methods_in
 
@@ -189,7 +189,7 @@ def _near(name: str, papers: Sequence[str]) -> str:
     else:
         few = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(few) > 1:
-        return f"; there are {listed(few)}"
+        return f"; there are {list_few(few)}"
     return nearest(few[0] if few else name, known if few or "/" in name else papers)
 
 
@@ -248,7 +248,7 @@ def _ours(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for layer in layers:
         own, set_here = layer.get("ours", {}), settings_of(_settings(layer), layer.get("for", {}))
         if unknown := own.keys() - set_here.keys():
-            raise ValueError(f"[ours] names {listed(sorted(unknown))}, which the file does not set")
+            raise ValueError(f"[ours] names {list_few(sorted(unknown))}, which the file does not set")
         found = {place: why for place, why in found.items() if place not in set_here} | dict(own)
     return found
 

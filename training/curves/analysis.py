@@ -12,7 +12,7 @@ from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
 from ...analysis.runs import RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.visible_text import visible
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
@@ -91,7 +91,7 @@ def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:
         said = [curve.run for curve in measured.runs if np.nanmax([0.0, *curve.deployed(measure.column)]) > 1]
         if said:
             warnings.warn(
-                f"{measure.column} of {listed(said)} is no share from 0 to 1; was it recorded in per cent?",
+                f"{measure.column} of {list_few(said)} is no share from 0 to 1; was it recorded in per cent?",
                 FedscopeWarning,
                 stacklevel=2,
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.spread import mean_band
-from ...plotting.style import CHARACTER, look_of, paper_style, shortened
+from ...plotting.style import CHARACTER, look_of, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
 from .summary import break_label
@@ -185,7 +185,9 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
     from matplotlib.patches import Patch
 
     names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
-    handles: list[Any] = [Line2D([], [], **look_of(i), label=shortened(name, letters)) for i, name in enumerate(names)]
+    handles: list[Any] = [
+        Line2D([], [], **look_of(i), label=shorten_label(name, letters)) for i, name in enumerate(names)
+    ]
     grey = "0.4"
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.atomic import disk_is_full
-from ...checkpoints.io.errors import DiskFullError, listed
+from ...checkpoints.io.errors import DiskFullError, list_few
 from ...checkpoints.io.locks import HeldError, hold
 from .measures import USUAL
 from .run_curve import Curve, curve_of
@@ -153,7 +153,7 @@ def export_events(runs: Sequence[Run], folder: Path, *, force: bool = False) -> 
         run.round("last")  # says that there is none
     places = folders_of([run.path for run in runs], folder)
     if len(set(places)) < len(places):
-        names = listed(run.path for run in runs)
+        names = list_few(run.path for run in runs)
         raise FedscopeError(f"{names}: a run is given twice; give each once")
     return [
         write_events(curve_of(run), run.info.get("created"), place, force=force)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
@@ -104,7 +104,7 @@ def as_they_are(
     missing = [key for key in needed if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {listed(sorted(arrays)) or 'no arrays'}, and needs x_test "
+            f"{name} lacks {', '.join(missing)}; it has {list_few(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
     task, _ = task.taken(arrays["y_test"])

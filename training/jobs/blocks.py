@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis
-from ...analysis.execution import Execution, Report, untold
+from ...analysis.execution import Execution, Report, no_output
 from ...checkpoints import FedscopeError, WriterLock, write_durably
 from ...checkpoints.io.atomic import LOCK_NAME
 from ...checkpoints.io.safe_write import own_folder, refuse_linked
@@ -171,7 +171,7 @@ class Blocks:
 class BlockProgress(Progress):
     """Reports how many blocks are complete, and says what is worth reading."""
 
-    def __init__(self, report: Report, tell: Any = untold) -> None:
+    def __init__(self, report: Report, tell: Any = no_output) -> None:
         self._report, self._tell = report, tell
 
     def advance(self, done: int, of: int) -> None:

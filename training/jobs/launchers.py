@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.io.processes import began
+from ...checkpoints.io.processes import start_ticks
 from ...distributed.cores import cores
 from .job import SentJob
 from .job_settings import LAUNCHERS, LOCAL, JobSettings, job_settings
@@ -243,7 +243,7 @@ class Processes:
         )
         with _left_alone():
             ids = _sent(executor, jobs)
-        return [f"{pid}:{began(int(pid)) or 0}" for pid in ids]
+        return [f"{pid}:{start_ticks(int(pid)) or 0}" for pid in ids]
 
     def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         """See :class:`Launcher`. A process is known by its number and when it began: numbers are used again."""
@@ -252,7 +252,7 @@ class Processes:
             if record.id and record.host != socket.gethostname():
                 raise UnknownError(f"jobs were sent as processes of {record.host}, and this is {socket.gethostname()}")
             pid, _, since = record.id.partition(":")
-            runs = bool(pid) and began(int(pid)) == int(since)
+            runs = bool(pid) and start_ticks(int(pid)) == int(since)
             found[name] = (record.id, None if runs else "GONE")
         return found
 

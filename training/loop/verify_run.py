@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.hdf5_validation import DamagedError
 from ...checkpoints.recorder.stored_data import KEPT, read_kept
 from ...checkpoints.rounds.metrics import MetricRows, read_rows
@@ -309,7 +309,7 @@ def sketch_contradictions(round_: Round, *, is_mean: bool) -> Iterator[str]:
     rows = round_.sketch()
     other = _other_sketches(round_, rows)
     if other:
-        yield f"the sketch of client {listed(other, 6)} is not that of its recorded model"
+        yield f"the sketch of client {list_few(other, 6)} is not that of its recorded model"
     whole = {name: round_.whole_sketch(name) for name in round_.whole_sketches}
     for name in whole:
         if name in round_.models:

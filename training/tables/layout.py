@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..curves.run_names import with_average
 from .gathered import TableRun
 
@@ -103,7 +103,7 @@ def axes_of(
             columns = _paired(columns, PAIR)
     if left:
         raise FedscopeError(
-            f"runs differ in {listed(left)}, too, which are neither rows nor columns; add them to --columns, or "
+            f"runs differ in {list_few(left)}, too, which are neither rows nor columns; add them to --columns, or "
             "leave runs out"
         )
     return tuple(rows), tuple(columns)
