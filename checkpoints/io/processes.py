@@ -23,7 +23,7 @@ class Process:
 
     host: str
     pid: int
-    start_ticks: int
+    began: int
     system: str
 
     @classmethod

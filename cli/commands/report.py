@@ -69,7 +69,7 @@ def command(
     }
     if compute:
         for run in runs:
-            _answered(run, results, limit, asked)
+            _answer_all(run, results, limit, asked)
     elif limit is not None:
         raise FedscopeError(f"--limit {limit} limits what --compute measures; add --compute, or leave --limit out")
     else:
@@ -93,7 +93,7 @@ def command(
         say(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
-def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
+def _answer_all(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
     """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
     from ...analysis.named_code import NamedCodeError
     from ...analysis.runs import open_run

@@ -121,10 +121,10 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     if dry_run:
         _dry(plan, out, Path(varied.files[0]) if varied.files else None, as_json)
         return
-    say(f"{out}: {_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')} in all", err=True)
+    say(f"{out}: {_count_of(len(plan.runs), 'run')}, {_count_of(plan.rounds, 'round')} in all", err=True)
     with progress(str(out)) as report:
         try:
-            done = train_plan(plan, out, _printed(report, len(plan.runs)), by)
+            done = train_plan(plan, out, _progress_printer(report, len(plan.runs)), by)
         except KeyboardInterrupt:
             where = f"{out} {shlex.join(jobs.words)}" if by is not None else f"{out}"
             say(f"fedscope: go on with: fedscope sweep --resume {where}", err=True)
@@ -175,7 +175,7 @@ def _plan_of(varied: Varied) -> Plan:
         raise with_place(error, Path(files[0]), stored) if files else error from None
 
 
-def _printed(report: Report, count: int) -> Progress:
+def _progress_printer(report: Report, count: int) -> Progress:
     """Progress that says each run that is complete or has failed, and how many of all rounds are recorded."""
     from ...training.jobs.progress import Progress
 
@@ -199,7 +199,7 @@ def _printed(report: Report, count: int) -> Progress:
     return Printed()
 
 
-def _counted(count: int, what: str) -> str:
+def _count_of(count: int, what: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
@@ -223,7 +223,7 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
         say_json({**said, "seconds": guess.seconds, "bytes": guess.bytes})
         return
-    work = f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}"
+    work = f"{_count_of(len(plan.runs), 'run')}, {_count_of(plan.rounds, 'round')}"
     say(
         f"{work}: about {describe_seconds(guess.seconds)} on this machine, from a few steps of each kind, and up to "
         f"{format_size(guess.bytes)} on the disk"

@@ -173,7 +173,7 @@ def command(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
                 "--engine ray, --until or --profile"
             )
-        run = _resumed(resume, how, course.profile)
+        run = _resume_run(resume, how, course.profile)
     elif from_ is not None:
         recipe, scale = typed.recipe, typed.scale
         if other := typed.config or (recipe and f"--recipe {recipe}") or (scale and f"--scale {scale:g}"):
@@ -185,14 +185,14 @@ def command(
         changes = merge(
             preset(typed.method) if typed.method else {}, read_assignments(given), read_assignments(typed.assignments)
         )
-        with _profiled(times, course.profile):
-            run = _branched(from_, typed.method, changes, out, how)
+        with _with_profile(times, course.profile):
+            run = _branch_run(from_, typed.method, changes, out, how)
     else:
-        run = _started(typed, given, out, how, course.profile, download=download)
+        run = _start_run(typed, given, out, how, course.profile, download=download)
     _say(run, as_json, times)
 
 
-def _started(
+def _start_run(
     typed: Typed, given: Sequence[str], out: Path | None, how: TrainOptions, trace: Path | None, *, download: bool
 ) -> Run:
     """A new run; ``given`` are the settings that have flags of their own, which count less than ``typed``."""
@@ -214,16 +214,16 @@ def _started(
     if download:
         fetch(resolved.data.name)
     out = out or Path("runs") / (typed.recipe or "") / (typed.method or resolved.title())
-    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _profiled(how.profile, trace):
+    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _with_profile(how.profile, trace):
         return train_with(resolved, out, replace(how, watcher=watcher))
 
 
-def _resumed(path: Path, how: TrainOptions, trace: Path | None) -> Run:
+def _resume_run(path: Path, how: TrainOptions, trace: Path | None) -> Run:
     """A run that goes on."""
     from ...training.loop.train import resume_with
     from ..progress import TrainingWatcher
 
-    with TrainingWatcher(str(path)) as watcher, _resumable(path), _profiled(how.profile, trace):
+    with TrainingWatcher(str(path)) as watcher, _resumable(path), _with_profile(how.profile, trace):
         return resume_with(path, replace(how, watcher=watcher))
 
 
@@ -232,7 +232,7 @@ def _setting(config: Any) -> str:
     return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}, with {config.title()}"
 
 
-def _branched(
+def _branch_run(
     address: str, method: str | None, changes: Mapping[str, Mapping[str, Any]], out: Path | None, how: TrainOptions
 ) -> Run:
     """A run that goes on from a round of another one."""
@@ -278,7 +278,7 @@ def _profile_at(path: Path | None) -> Any:
 
 
 @contextmanager
-def _profiled(profile: Any, path: Path | None) -> Iterator[None]:
+def _with_profile(profile: Any, path: Path | None) -> Iterator[None]:
     """Writes the trace, of what was stopped or failed too; what was refused has none."""
     from ...checkpoints import FedscopeError
 

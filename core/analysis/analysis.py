@@ -213,10 +213,10 @@ def slug(text: str) -> str:
     """
     path, at, rest = text.rpartition("@")
     name = Path(path).name + at + rest.replace("/", "-") if at else file_label(text)
-    return _cleared(name)
+    return _clear_name(name)
 
 
-def _cleared(name: str) -> str:
+def _clear_name(name: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
@@ -228,7 +228,7 @@ def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
     """
     path, at, _ = models[0].rpartition("@")
     files = [model if is_file_name(file := file_and_key(model)[0]) or is_model_folder(file) else "" for model in models]
-    what = fit_file_name("-".join(map(_cleared, distinct_labels([*map(slug, models)], files))))
+    what = fit_file_name("-".join(map(_clear_name, distinct_labels([*map(slug, models)], files))))
     return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
 
 

@@ -45,12 +45,12 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
     Raises:
         FedscopeError: no run; an address of one of its models.
     """
-    opened = _opened(run, option)
+    opened = _open(run, option)
     warn_of_gaps(opened)
     return opened
 
 
-def _opened(run: RunLike, option: str) -> Run:
+def _open(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
     folder, at, rest = str(run).rpartition("@")
@@ -84,7 +84,7 @@ def resolve_runs(
             opened.append(Run.open(folder))
             asked.append(rest)
         else:
-            opened.append(_opened(run, option))
+            opened.append(_open(run, option))
             asked.append(rounds_text(rounds))
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 warn_of_gaps(opened[-1])

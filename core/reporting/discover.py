@@ -23,7 +23,7 @@ class Kind:
     """
 
     analysis: Analysis
-    make_visible: ReportSection
+    shown: ReportSection
 
     @property
     def name(self) -> str:

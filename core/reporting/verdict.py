@@ -148,7 +148,7 @@ def describe_recorded(run: Run) -> Sentence:
     parts = [f"all clients' models of {_rounds(whole)}"] if whole else []
     parts += [f"some clients' models of {_rounds(some)}"] if some else []
     parts += [f"sketches of {_rounds(sketched)}"] if sketched else []
-    text = f"{_listed(parts)}." if parts else "no clients' models; what needs them cannot be asked."
+    text = f"{_join_words(parts)}." if parts else "no clients' models; what needs them cannot be asked."
     return Sentence("What was kept?", text[0].upper() + text[1:])
 
 
@@ -156,5 +156,5 @@ def _rounds(numbers: list[int]) -> str:
     return f"round{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
 
 
-def _listed(parts: list[str]) -> str:
+def _join_words(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]

@@ -97,7 +97,7 @@ def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         axes.plot(at, np.ma.masked_invalid(mean), label=shorten_label(result.run, 10), **_look(i, mean))
         mean_band(axes, at, mean, spread, colour, 0.2)
         # a band of one round has no area
-        alone = _isolated(spread)
+        alone = _isolated_places(spread)
         mean_bars(axes, at[alone], mean[alone], spread[alone], colour, label="_bar")
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("mean cosine")
@@ -110,7 +110,11 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         axes.plot(at, np.ma.masked_invalid(kept), label=shorten_label(result.run, 10), **_look(i, kept))
         across = np.array([one.orthogonal for one in result.rounds])
         dots: dict[str, Any] = {"linewidth": 0.6, "linestyle": (0, (1, 1.6)), "zorder": 1.5}
-        marks: dict[str, Any] = {"marker": "_", "markersize": 9 if len(at) == 1 else 5, "markevery": _isolated(across)}
+        marks: dict[str, Any] = {
+            "marker": "_",
+            "markersize": 9 if len(at) == 1 else 5,
+            "markevery": _isolated_places(across),
+        }
         shown = np.ma.masked_invalid(across)
         axes.plot(at, shown, color=COLOURS[i % len(COLOURS)], label="_orthogonal", **dots, **marks)
     axes.set_ylim(bottom=0)
@@ -120,15 +124,15 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 
 def _look(i: int, values: np.ndarray) -> dict[str, Any]:
     """The look of the i-th run; dashes, because runs with one history lie on each other."""
-    marked = None if len(values) <= MARKED else _isolated(values)
+    marked = None if len(values) <= MARKED else _isolated_places(values)
     # not cut at the frame, on which the greatest one stands
     return run_look(i, linewidth=0.9, zorder=3, markersize=2.4, markevery=marked, clip_on=False)
 
 
-def _isolated(values: np.ndarray) -> list[int]:
+def _isolated_places(values: np.ndarray) -> list[int]:
     """The places of values without a finite neighbour, through which no line goes.
 
-    >>> _isolated(np.array([1.0, np.nan, 2.0, 3.0, np.inf, 4.0]))
+    >>> _isolated_places(np.array([1.0, np.nan, 2.0, 3.0, np.inf, 4.0]))
     [0, 5]
     """
     known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
@@ -189,6 +193,6 @@ def _drawn_as(results: Sequence[ClientUpdates], name: str, line: str, mark: str)
     """Name the marks by which a number over rounds is drawn: rounds with a neighbour as a line, those without as a
     mark."""
     values = [np.array([getattr(one, name) for one in result.rounds]) for result in results]
-    marks = sum(len(_isolated(own)) for own in values)
+    marks = sum(len(_isolated_places(own)) for own in values)
     lines = sum(int(np.isfinite(own).sum()) for own in values) - marks
     return " or ".join(word for word, there in ((line, lines), (mark, marks)) if there)

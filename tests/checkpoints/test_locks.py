@@ -299,10 +299,10 @@ def test_tensorboard_does_not_see_the_lock(tmp_path: Path, monkeypatch: pytest.M
     from fedscope.training.curves import tensorboard as curve_events
 
     monkeypatch.setattr(curve_events, "PATIENCE", 0.1)
-    with curve_events._opened(tmp_path / "ima"):
+    with curve_events._open_events(tmp_path / "ima"):
         assert [path.name for path in (tmp_path / "ima").iterdir() if "tfevents" in path.name] == [curve_events.FILE]
         with pytest.raises(FedscopeError, match=f"is being written by process {os.getpid()} of {HOST}"):
-            curve_events._opened(tmp_path / "ima").__enter__()
+            curve_events._open_events(tmp_path / "ima").__enter__()
     assert [path.name for path in (tmp_path / "ima").iterdir()] == [curve_events.FILE]
 
 

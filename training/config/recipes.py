@@ -178,7 +178,7 @@ def recipe(name: str) -> Recipe:
         else:
             hint = _near(name.lower(), papers) or f"; there are those of {', '.join(papers)}"
         raise FedscopeError(f"{name!r} is not a recipe{hint}; fedscope recipes lists all")
-    return _made(name)
+    return _make_recipe(name)
 
 
 def _near(name: str, papers: Sequence[str]) -> str:
@@ -194,7 +194,7 @@ def _near(name: str, papers: Sequence[str]) -> str:
 
 
 @cache
-def _made(name: str) -> Recipe:
+def _make_recipe(name: str) -> Recipe:
     raw = _read(name)
     tables = _over(*_upwards(name, _settings))
     by_method: dict[str, Tables] = {}
@@ -223,7 +223,7 @@ def _made(name: str) -> Recipe:
             for row, values in said.get("cells", {}).items()
             for column, value in zip(said["columns"], values, strict=True)
         ),
-        chosen=tuple(dict.fromkeys([*chosen, *_told(ours, tables, by_method)])),
+        chosen=tuple(dict.fromkeys([*chosen, *_describe_ours(ours, tables, by_method)])),
         then=tuple(raw.get("then", ())),
         ours=ours,
     )
@@ -253,7 +253,7 @@ def _ours(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return found
 
 
-def _told(ours: Mapping[str, str], tables: Tables, by_method: Mapping[str, Tables]) -> list[str]:
+def _describe_ours(ours: Mapping[str, str], tables: Tables, by_method: Mapping[str, Tables]) -> list[str]:
     """A sentence for the settings that are ours for one reason, with their values."""
     values = settings_of(tables, by_method)
     reasons: dict[str, list[str]] = {}

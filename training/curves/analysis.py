@@ -62,7 +62,7 @@ def curves(
         raise FedscopeError(f"--target {target:g} is not an accuracy greater than 0 and at most 1{percent}")
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
-    named = [_opened(one) for one in given]
+    named = [_open_source(one) for one in given]
     opened = [run for _, _, own in named for run in own]
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
     measured = Curves.of(opened, bands=bands, **asked)
@@ -97,7 +97,7 @@ def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:
             )
 
 
-def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
+def _open_source(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
     """Open a run or a sweep: its name, its folder, and its runs."""
     if not isinstance(one, Sweep) and (isinstance(one, Run) or not (Path(one) / FILE).is_file()):
         run = open_run(one, "")
@@ -122,7 +122,7 @@ def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:
     Raises:
         FedscopeError: no run; a sweep of which no run is complete.
     """
-    return [run for one in given for run in _opened(one)[2]]
+    return [run for one in given for run in _open_source(one)[2]]
 
 
 def growing_runs(given: Sequence[RunLike | Sweep]) -> dict[Path, int | None]:

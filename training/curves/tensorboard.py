@@ -96,7 +96,7 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
             f"{curve.run} has no numbers for TensorBoard: nothing was measured while it was recorded; leave it out"
         )
     content = events_of(curve, created)
-    with _opened(folder) as file:
+    with _open_events(folder) as file:
         there = file.read()
         if not content.startswith(there) and not there.startswith(content):
             if not force:
@@ -112,7 +112,7 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[BinaryIO]:
+def _open_events(folder: Path) -> Iterator[BinaryIO]:
     """A run's event file, made where there is none, for one writer at a time.
 
     Raises:

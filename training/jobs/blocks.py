@@ -115,7 +115,7 @@ class Blocks:
         are never taken for this one's."""
         asked = []
         for one in question.parts:
-            asked.append(_rounded(one.settings))
+            asked.append(_round_digits(one.settings))
             one.release()
         text = json.dumps([asked, self.count, versions()], sort_keys=True)
         folder = _jobs(base) / hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -192,11 +192,11 @@ def _jobs(base: Path) -> Path:
     return Path(f"{base}.jobs")
 
 
-def _rounded(value: Any) -> Any:
+def _round_digits(value: Any) -> Any:
     """Settings without the last digits of what modules answer, which depend on the processor."""
     if isinstance(value, dict):
-        return {key: _digits(one) if key.endswith("behaviour") else _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
+        return {key: _digits(one) if key.endswith("behaviour") else _round_digits(one) for key, one in value.items()}
+    return [_round_digits(one) for one in value] if isinstance(value, list) else value
 
 
 def _digits(value: Any) -> Any:

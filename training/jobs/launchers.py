@@ -181,7 +181,7 @@ class Slurm:
 
     def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
         """See :class:`Launcher`."""
-        return _sent(self.executor(batch, folder), jobs)
+        return _send(self.executor(batch, folder), jobs)
 
     def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         """See :class:`Launcher`. By ``squeue``, which every cluster has; one whose end it has forgotten is gone."""
@@ -242,7 +242,7 @@ class Processes:
             signal_delay_s=self.settings.signal_delay_s,
         )
         with _left_alone():
-            ids = _sent(executor, jobs)
+            ids = _send(executor, jobs)
         return [f"{pid}:{start_ticks(int(pid)) or 0}" for pid in ids]
 
     def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
@@ -261,7 +261,7 @@ class Processes:
         return shlex.join(["kill", "-KILL", *(number.partition(":")[0] for number in ids)])
 
 
-def _sent(executor: Executor, jobs: Sequence[SentJob]) -> list[str]:
+def _send(executor: Executor, jobs: Sequence[SentJob]) -> list[str]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:

@@ -198,7 +198,7 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
             yield f"global is not the mean of its clients with the weights p ({other:,} parameters differ)"
     yield from sketch_contradictions(place, is_mean=method_name(config.server) == "fma")
     if round > 1 and "start" in place.models and config is _at(parts, round - 1):
-        left = _left(run, round - 1, config)
+        left = _model_left(run, round - 1, config)
         if left is not None and not _same(place.read("start"), left):
             yield f"start is not the model that round {round - 1} left"
     if "averaged" in place.models:
@@ -252,7 +252,7 @@ def _others_than_mean(round_: Round) -> int:
     return other
 
 
-def _left(run: Run, round: int, config: Config) -> Weights | None:
+def _model_left(run: Run, round: int, config: Config) -> Weights | None:
     """Read the model that a round left for the next; None where that was not recorded."""
     memory = RunMemory(run)
     global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")

@@ -452,14 +452,14 @@ def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
 
 def _silent(gathered: Gathered) -> list[str]:
     """Say which recorded runs do not say their settings beside others that do."""
-    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _said(entry)]
+    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _own_settings(entry)]
     if not silent or len(silent) == len(gathered.entries):
         return []
     keep = "keep" if len(silent) > 1 else "keeps"
     return [f"{list_few(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
 
 
-def _said(entry: TableRun) -> list[str]:
+def _own_settings(entry: TableRun) -> list[str]:
     return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
 
 
