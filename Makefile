@@ -13,6 +13,9 @@ PYTHON := $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 ASKED := any
 endif
 
+# Tests whose assertions pytest has rewritten are kept: rewriting takes ten seconds a process.
+unexport PYTHONDONTWRITEBYTECODE
+
 # -P: nothing is imported from the checkout, whose folders are not the installed package.
 RUN := $(VENV)/bin/python -P
 PIP := $(RUN) -m pip --disable-pip-version-check

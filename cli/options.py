@@ -50,7 +50,7 @@ class Count(_Type):
         self.name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
+        """Return the number."""
         try:
             number = int(value)
         except (TypeError, ValueError):
@@ -68,7 +68,7 @@ class Share(_Type):
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; its range is the command's."""
+        """Return the number; its range is the command's."""
         text = str(value).strip()
         try:
             return float(text)
@@ -92,7 +92,7 @@ class ResultPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
+        """Return the path."""
         path: Path = Path(str(super().convert(value, param, ctx)))
         return path.with_suffix("") if path.suffix in self.ENDS else path
 
@@ -329,7 +329,7 @@ def surface_options(*, panels: bool) -> Decorator:
 
 
 def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same of results without a figure."""
+    """Return the same of results without a figure."""
     return _pack(function, "output", Output, [_OUT, _FORCE, _JSON])
 
 

@@ -79,7 +79,7 @@ def tell(result: Result, written: Sequence[Path], output: Output) -> None:
 
 
 def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
-    """The answer: read back where its files hold it, else computed and saved.
+    """Return the answer: read back where its files hold it, else computed and saved.
 
     Args:
         blocks: how jobs measure what is lacking, before it is put together here.
@@ -170,7 +170,8 @@ def _numbers(question: PreparedAnalysis[Any], base: Path) -> list[Path]:
 def _find_results(
     part: Step[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
 ) -> list[Any] | None:
-    """The results that lie there, where they are those that are asked for; None where there is one to compute."""
+    """Return the results that lie there, where they are those that are asked for; None where there is one to
+    compute."""
     if part.read_back is not None:
         read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
         return None if read is None else [read]
@@ -253,12 +254,12 @@ def _placeless(run: Any) -> Any:
 
 
 def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:
-    """Keep what lies where tables and figures will be written and no result beside it says that it is its own.
+    """Keep what lies where tables and figures will be written and no result there says that it is its own.
 
     Args:
         question: what it lacks is said first, for then nothing will be written.
-        mains: the results' main files; where one exists, or what an interrupted command left of it, what lies beside
-            it is known to be fedscope's.
+        mains: the results' main files; where one exists, or what an interrupted command left of it, the files next to
+            it are known to be fedscope's.
 
     Raises:
         FedscopeError: such a file, and no ``--force``.
@@ -276,7 +277,7 @@ def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: 
 
 
 def refuse_linked_figures(folder: Path, given: Path | None) -> None:
-    """Refuse to write beside a run into a folder that is a link, where no place was given.
+    """Refuse to write figures of a run into a folder that is a link, where no place was given.
 
     Raises:
         FedscopeError: names the folder.
@@ -299,7 +300,7 @@ def refuse_unwritable(file: Path) -> None:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write a web page. What draws it, 5 MB, lies beside it: once a folder, and not in each page."""
+    """Write a web page. The script that draws it, 5 MB, is a file next to it: once a folder, and not in each page."""
     from ..plotting.web_page import split_library
 
     page, name, library = split_library(page)

@@ -87,7 +87,7 @@ def say_if_unprinted(whole: str) -> Iterator[None]:
 
 
 def describe_unprinted(error: OSError, whole: str = "the files that this command has written are whole") -> str:
-    """The sentence for an error of standard output, which takes no more from here on."""
+    """Return the sentence for an error of standard output, which takes no more from here on."""
     nothing = os.open(os.devnull, os.O_WRONLY)  # or what is left to print would fail once more at the end
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)

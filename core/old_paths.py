@@ -1,4 +1,4 @@
-"""Where modules have moved: the dotted paths that they had before stay importable for one version.
+"""Old dotted paths of modules that have moved, which stay importable for one version.
 
 ``import fedscope.training.building`` gives :mod:`fedscope.training.build`, with a ``DeprecationWarning`` that names it.
 """
@@ -322,7 +322,7 @@ NAMES = {
 
 
 def new_place(name: str) -> str | None:
-    """Where a module is now that had another dotted path; None of one that never had.
+    """Return the present path of a module that had another dotted path; None for one that never had.
 
     >>> new_place("fedscope.training.building"), new_place("fedscope.training.clients.fedprox")
     ('fedscope.training.build', 'fedscope.training.methods.clients.fedprox')
@@ -333,7 +333,7 @@ def new_place(name: str) -> str | None:
 
 
 def _new_place(name: str) -> tuple[str, str] | None:
-    """The same, and the path that has moved."""
+    """Return the same, and the path that has moved."""
     root, _, path = name.partition(".")
     if root != __package__:
         return None
@@ -363,7 +363,7 @@ class _Loader:
         self.place = place
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module at its new place."""
+        """Return the module at its new place."""
         module = import_module(self.place)
         self._own = module.__spec__
         return module
@@ -378,7 +378,7 @@ class Moved:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """How a module is loaded that has moved; None for all others."""
+        """Return the spec of a module that has moved; None for all others."""
         found = _new_place(name)
         if found is None or name.partition(".")[2] in _TODAY:  # whatever path is asked: of pytest it is another
             return None

@@ -250,12 +250,12 @@ def few_digits() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of commands and functions build every figure but do not draw it: the file holds a digest of all words,
-    lines, areas and images that would be drawn, so that equal figures are equal files and others are not.
+    """Tests build every figure but do not draw it: the file holds a digest of all words, lines, areas and images that
+    would be drawn, so that equal figures are equal files and others are not.
 
     Drawing takes a second a figure and is what the tests of figures are for; ``@pytest.mark.drawn`` asks for it.
     """
-    if request.path.parent.name not in ("cli", "core") or request.node.get_closest_marker("drawn"):
+    if request.node.get_closest_marker("drawn"):
         return
     from matplotlib.figure import Figure
 

@@ -89,6 +89,17 @@ def public_names() -> dict[str, str]:
     }
 
 
+def test_tests_lie_by_the_rooms_that_they_test() -> None:
+    """``tests/core/plotting/`` for ``core/plotting/``; what is of no room lies at the top."""
+    apart = {"campaign", "gpu"}
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    rooms = [folder for folder in folders if folder.parts and folder.parts[0] not in apart]
+    assert len(rooms) > 20
+    assert [str(folder) for folder in rooms if not (ROOT / folder).is_dir()] == []
+    tested = {folder.parts[0] if folder.parts[0] != "core" else "/".join(folder.parts[:2]) for folder in rooms}
+    assert {PUBLIC.get(room, room) for room in LINE} <= tested
+
+
 def test_the_packages_listed_are_the_folders_on_the_disk() -> None:
     folders = {package_of(path) for path in FILES} | {"fedscope"}
     assert sorted(SETUPTOOLS["packages"]) == sorted(folders)

@@ -1,4 +1,4 @@
-"""``bench``: how fast this machine trains and evaluates a model, beside its matrix products and its disk."""
+"""``bench``: how fast this machine trains and evaluates a model, multiplies matrices and writes to its disk."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def bench(
 
 
 def _describe_device(compute: Compute) -> str:
-    """The device in words."""
+    """Return the device in words."""
     import torch
 
     from ..distributed.cores import cores

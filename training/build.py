@@ -113,7 +113,7 @@ def _means_own_data(name: str) -> bool:
 
 
 def without_numbers(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The module without its numbers: tensors of the meta device, which have shapes and take no memory.
+    """Return the module without its numbers: tensors of the meta device, which have shapes and take no memory.
 
     Raises:
         FedscopeError: what the architecture refuses; sizes beyond what a tensor can have.
@@ -209,12 +209,12 @@ def model_settings(name: str) -> Architecture:
 
 
 def initial_model(module: nn.Module) -> Weights:
-    """A module's parameters and buffers at rest."""
+    """Return a module's parameters and buffers as stored weights."""
     return Layout.of(module).flatten({name: value.detach().numpy() for name, value in tensors_of(module).items()})
 
 
 def config_of(run: Run) -> Config:
-    """The resolved configuration of a recorded run.
+    """Return the resolved configuration of a recorded run.
 
     Raises:
         FedscopeError: the run came from another program and has none; a setting that this fedscope does not take.
@@ -228,7 +228,7 @@ def config_of(run: Run) -> Config:
 
 
 def data_of(run: Run, task: Task | None = None) -> Dataset:
-    """The data set that a run was trained on, verified.
+    """Return the data set that a run was trained on, verified.
 
     Args:
         task: what is measured on it; by default what the run has learnt.
@@ -311,7 +311,7 @@ def partition_for(config: Config, data: Dataset) -> Partition:
 
 
 def module_of(run: Run) -> nn.Module:
-    """The architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
+    """Return the architecture of a run, with the run's layout checked against it; its parameters are not loaded."""
     config = config_of(run)
     architecture, shape, classes = config.model.architecture, tuple(run.info["data"]["shape"]), run.info["classes"]
     try:
@@ -368,7 +368,7 @@ class ModelInfo:
 
 
 def find_head(module: nn.Module, name: str | None = None) -> str | None:
-    """The name of a module's head: the one given, or the last linear layer; None where there is none.
+    """Find the name of a module's head: the one given, or the last linear layer; None where there is none.
 
     Raises:
         FedscopeError: the name given is not that of a linear layer (says which there are).

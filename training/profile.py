@@ -122,7 +122,8 @@ class Profile:
         return "\n".join(rows)
 
     def trace(self) -> dict[str, Any]:
-        """The spans in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open; times in microseconds.
+        """Return the spans in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open; times in
+        microseconds.
 
         A row a worker, and the first one for rounds and their parts.
         """

@@ -54,7 +54,8 @@ def task_of_data(name: str) -> Task:
 
 
 def recorded_task(name: str | None, place: str) -> Task:
-    """The task that a file names, which must be none of the user's own: a run's files never say what code is run.
+    """Return the task that a file names, which must be none of the user's own: a run's files never say what code is
+    run.
 
     Raises:
         FedscopeError: code of the user's own.
@@ -67,7 +68,7 @@ def recorded_task(name: str | None, place: str) -> Task:
 
 
 def trained_task(config: Config, given: Any, place: str) -> Task:
-    """The task that a configuration names, where a training begins or goes on with it.
+    """Return the task that a configuration names, where a training begins or goes on with it.
 
     Args:
         given: the same, where it is code of the user's own, which a configuration only names.

@@ -34,7 +34,7 @@ def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.nd
     """Read the arrays of an ``.npz`` by name; no pickle in it is ever loaded.
 
     Args:
-        only: names to read, where others may lie beside; all by default.
+        only: names to read, where the file may hold others; all by default.
 
     Raises:
         FedscopeError: damaged or foreign; an array of Python objects; an array whose header declares another size than
@@ -98,7 +98,7 @@ def read_torch(path: Path) -> Any:
 
 
 def _unread(error: str, pickles: list[list[tuple[str, Any]]]) -> str:
-    """Why torch does not read a pickle without running code, and what to save instead."""
+    """Say why torch does not read a pickle without running code, and what to save instead."""
     keys = [argument for operations in pickles for _, argument in operations if isinstance(argument, str)]
     key = next((key for key in keys if key in _STATES), None)
     tensors = "model.state_dict()" if key is None else f'checkpoint["{key}"]'

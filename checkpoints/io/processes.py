@@ -41,8 +41,8 @@ class Process:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process began, in the system's ticks; None where it is not there, or only not yet waited for. 0 where it
-    is there and the system does not say."""
+    """Return when a process began, in the system's ticks; None where it is not there, or only not yet waited for. 0
+    where it is there and the system does not say."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -51,7 +51,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def _lives(pid: int) -> int | None:
-    """Where there is no /proc, or it hides other users' processes: 0 for any process of that number."""
+    """Return 0 for any process of that number, where there is no /proc or it hides other users' processes."""
     try:
         os.kill(pid, 0)
     except PermissionError:  # of another user

@@ -106,7 +106,8 @@ def other_ranks(arrays: Mapping[str, Any], layout: Layout) -> str:
 
 
 def scale_beside(path: Path) -> dict[str, Any]:
-    """Rank, alpha and what else scales an adapter, from the ``adapter_config.json`` beside its file; none without one.
+    """Read rank, alpha and what else scales an adapter from the ``adapter_config.json`` in its file's folder; none
+    without one.
 
     Raises:
         FedscopeError: a configuration that cannot be read.

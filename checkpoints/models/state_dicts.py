@@ -76,7 +76,7 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
 
 
 def _extra_states(state: Mapping[str, Any], place: str) -> str:
-    """Return a clause for what lies beside the tensors; "" where there is nothing."""
+    """Return a clause for what is there besides the tensors; "" where there is nothing."""
     left = [name for name, value in state.items() if not is_tensor(value) and _is_left_out(name, value, place)]
     are = "is left out, which is no tensor" if len(left) == 1 else "are left out, which are no tensors"
     return f"{list_few(left, 3)} {are}" if left else ""

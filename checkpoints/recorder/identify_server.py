@@ -65,7 +65,7 @@ class ServerStep:
     statistics: int = 0
 
     def metrics(self) -> dict[str, float | int | None]:
-        """The step as numbers of the round."""
+        """Return the step as numbers of the round."""
         return {
             "server_rule": int(self.rule),
             "server_rate": self.rate,
@@ -291,7 +291,7 @@ def _selected_client(d: np.ndarray, moves: np.ndarray, noise: float, length: flo
 
 
 def _fit(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], float]:
-    """The coefficients that come nearest to d, and ||what is left||."""
+    """Return the coefficients that come nearest to d, and ||what is left||."""
     matrix = np.stack(vectors, axis=1)
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0

@@ -57,7 +57,7 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
 
 
 def path_of(name: str) -> Path | None:
-    """Where the file of ``npz:PATH`` lies; None of other names."""
+    """Return the path in ``npz:PATH``; None for other names."""
     return expand_home(name.removeprefix(_FILE)) if name.startswith(_FILE) else None
 
 

@@ -42,9 +42,9 @@ LARGEST_ID = 2**63 - 1
 class Recorder:
     """Records the rounds of a loop, which every question can then be asked of.
 
-    What is given to :meth:`round` is copied at once; one thread beside the loop writes it. A round counts once it is
-    durable: a kill loses at most the last two. Where the disk is full or broken, the loop goes on and a warning says up
-    to which round there is a record. Needs numpy, h5py, xxhash and lazy_loader alone.
+    What is given to :meth:`round` is copied at once; a second thread writes it. A round counts once it is durable: a
+    kill loses at most the last two. Where the disk is full or broken, the loop goes on and a warning says up to which
+    round there is a record. Needs numpy, h5py, xxhash and lazy_loader alone.
 
     Args:
         path: of the new run's folder.

@@ -231,7 +231,8 @@ class _Found(NamedTuple):
 
 
 def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str, _Found], RoundFile]:
-    """Where the rows of parameters begin, of those that can be read as they lie in the file; and the file, closed."""
+    """Find where the rows of parameters begin, of those that can be read as they lie in the file; also return the file,
+    closed."""
     found = {}
     stacked = which == "clients"
     with round_.open(stacked=stacked) as file:

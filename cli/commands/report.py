@@ -94,7 +94,8 @@ def command(
 
 
 def _answer_all(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
-    """Have the results that a report shows lie beside a run; what cannot be asked is said, and the others go on."""
+    """Compute the results that a report shows into a run's folder; what cannot be asked is said, and the others go
+    on."""
     from ...analysis.named_code import NamedCodeError
     from ...analysis.runs import open_run
     from ...reporting.discover import find_results

@@ -142,7 +142,7 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
 
 
 def _plan_of(varied: Varied) -> Plan:
-    """The plan of what was typed.
+    """Return the plan of what was typed.
 
     Raises:
         FedscopeError: words that are neither a configuration nor keys with values, and what the plan refuses.
@@ -205,7 +205,7 @@ def _count_of(count: int, what: str) -> str:
 
 
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
-    """The commands that are left, in their order, and an estimate."""
+    """Print the commands that are left, in their order, and an estimate."""
     from ...analysis.execution import describe_seconds
     from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate

@@ -86,7 +86,7 @@ def command(
 
 
 def _write_files(found: Any, base: Path, force: bool) -> list[Path]:
-    """The table's files, and its figure where there is one to draw."""
+    """Return the table's files, and its figure where there is one to draw."""
     from ...checkpoints import FedscopeError
     from ...plotting.style import save_figure
 

@@ -50,11 +50,11 @@ class Step(Generic[R]):
         kind: of the results.
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
-        beside: what stands behind that in the names of files that lie beside the kind's own, models say.
+        beside: what stands behind that in the names of files that are written with the kind's own, such as models.
         read_back: of a result that is made from those of the parts before it (``Execution.before``), how it is read
-            from beside them, given the base, these results, and whether it is only drawn again; gives None where it is
-            to be made anew. Without it, results that lie there are kept where their settings are the same, and else
-            refused.
+            from the files next to theirs, given the base, these results, and whether it is only drawn again; gives None
+            where it is to be made anew. Without it, results that lie there are kept where their settings are the same,
+            and else refused.
     """
 
     kind: type[R]
@@ -64,7 +64,7 @@ class Step(Generic[R]):
     read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     def files(self, base: Path | str) -> list[Path]:
-        """All of them: of each result what lies beside, its own, and what is derived from it."""
+        """List all of them: of each result the files written with it, its own, and what is derived from it."""
         files: list[Path] = []
         for end in self.ends:
             files += [Path(f"{base}{end}{more}") for more in self.beside]
@@ -83,7 +83,7 @@ class Step(Generic[R]):
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
     def answer(self, work: Execution) -> list[R]:
-        """The results."""
+        """Return the results."""
         said = versions()
         return list(
             self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
@@ -95,8 +95,8 @@ class Step(Generic[R]):
 
 
 def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of the
-    runs that are named in its settings; nothing where none is."""
+    """Return what a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of
+    the runs that are named in its settings; nothing where none is."""
     runs = settings.get("run")
     named = [one["path"] for one in (runs if isinstance(runs, list) else [runs]) if isinstance(one, dict)]
     missing = {path: list(gone) for path in named if (gone := Run.open(path).lacking)}
@@ -105,7 +105,7 @@ def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PreparedAnalysis(Generic[A]):
-    """What is asked, checked as far as that needs no models and no samples.
+    """An analysis and its arguments, checked as far as that needs no models and no samples.
 
     Attributes:
         folder: where results lie by default; name: what they are called there.
@@ -167,11 +167,11 @@ class Asks(Protocol[P, A]):
     """A public function, and the same as a question that is not answered yet."""
 
     def __call__(self, *args: P.args, **settings: P.kwargs) -> A:
-        """The answer."""
+        """Return the answer."""
         ...
 
     def prepare(self, *args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
-        """The question: ``prepare(...).answer(Execution(keep=PATH))`` survives interruptions."""
+        """Prepare the question: ``prepare(...).answer(Execution(keep=PATH))`` survives interruptions."""
         ...
 
 
@@ -221,7 +221,8 @@ def _clear_name(name: str) -> str:
 
 
 def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
-    """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
+    """Return the default folder of a result on models, ``figures`` in the first one's run or in the current folder, and
+    its name.
 
     >>> place_of("line", ["runs/fma@last", "runs/ima@last"])[1], place_of("plane", ["a.pt"])[0].name
     ('line-fma@last-ima@last', 'figures')

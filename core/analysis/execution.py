@@ -1,4 +1,4 @@
-"""How a computation is watched, and where it keeps what it has finished; the one loop over rounds."""
+"""The progress of a computation, and the store of what it has finished; the one loop over rounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Execution:
     Attributes:
         keep: the file of what is finished, from which the same question goes on; None keeps nothing.
         progress: given a label, a context that gives what is told of (done, of).
-        preview: the base beside which a picture may be drawn meanwhile; None for none.
+        preview: the base next to which a picture may be drawn meanwhile; None for none.
         tell: takes a line that is worth reading before the answer is there, such as what it costs.
         before: results of the question's earlier parts, for one that is made from them.
         block: (i, n): only the i-th of n blocks is to be computed, and kept; there is no answer.
@@ -60,7 +60,8 @@ class Execution:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> ResumeStore:
-        """What is finished of the question with these settings; those named ``loose`` are not part of it."""
+        """Open the store of what is finished of the analysis with these settings; those named ``loose`` are not part of
+        it."""
         question = {key: value for key, value in settings.items() if key not in loose}
         return ResumeStore(self.keep, {**question, "versions": versions()})
 

@@ -1,4 +1,4 @@
-"""Code of the user's own that a recorded run names: no question imports it unless whoever asks names it, too."""
+"""Code of the user's own that a recorded run names: no analysis imports it unless the caller names it, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NamedCodeError(FedscopeError):
-    """A run names code, and whoever asks does not.
+    """A run names code, and the caller does not.
 
     Attributes:
         seen: what the run names, without the remedy.
@@ -30,7 +30,7 @@ class NamedCodeError(FedscopeError):
         return [word for name, value in self.given.items() for word in (f"--{name}", value)]
 
     def as_command(self, words: Sequence[str]) -> str:
-        """The sentence with the whole command line that asks the same and names the code.
+        """Return the sentence with the whole command line that asks the same and names the code.
 
         Args:
             words: of the command, ``fedscope`` apart.
@@ -43,7 +43,7 @@ class NamedCodeError(FedscopeError):
         return f"{self}: {shlex.join(whole)}"
 
     def as_call(self, name: str, args: Sequence[Any], settings: Mapping[str, Any]) -> str:
-        """The same with a call in Python.
+        """Return the same with a call in Python.
 
         >>> print(NamedCodeError("run names model nets:net", {"model": "nets:net"}).as_call("cka", ["run"], {}))
         run names model nets:net; if you know it, give model='nets:net': fedscope.cka('run', model='nets:net')

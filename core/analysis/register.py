@@ -20,7 +20,7 @@ OTHERS = ("training.curves",)
 
 
 class ReportSection(NamedTuple):
-    """How a report shows one class of results.
+    """The place of one class of results in a report.
 
     Attributes:
         result: the class, as ``file:Class`` below the analysis' folder.
@@ -61,7 +61,7 @@ class Analysis(NamedTuple):
         return next(path for path, one in _find_analyses().items() if one is self)
 
     def result(self, report: ReportSection) -> type[Result]:
-        """The class of a result, imported now."""
+        """Return the class of a result, imported now."""
         file, _, name = report.result.partition(":")
         found: type[Result] = getattr(import_module(f"{self.package}.{file}"), name)
         return found
@@ -94,8 +94,9 @@ def _find_analyses() -> dict[str, Analysis]:
     paths = [f"{root}.{other}" for other in OTHERS]
     for room in ROOMS:
         package = import_module(f"{root}.{room}")
-        folder = package.__path__[0]
-        held = sorted(name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name, "__init__.py")))
-        paths += [f"{root}.{room}.{name}" for name in held]
+        # os alone: pkgutil and pathlib take longer to import than all analyses
+        with os.scandir(package.__path__[0]) as entries:
+            folders = sorted(entry.name for entry in entries if entry.is_dir() and entry.name != "__pycache__")
+        paths += [f"{root}.{room}.{name}" for name in folders]
     found = {path: getattr(import_module(path), "ANALYSIS", None) for path in paths}
     return {path: one for path, one in found.items() if isinstance(one, Analysis)}

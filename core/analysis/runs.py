@@ -69,7 +69,8 @@ def resolve_runs(
         option: what names rounds, for sentences.
 
     Raises:
-        FedscopeError: no run; two of one name; a run with rounds of its own beside ``rounds``; one model of a run.
+        FedscopeError: no run; two of one name; a run with rounds of its own together with ``rounds``; one model of a
+            run.
     """
     given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     opened: list[Run] = []
@@ -154,7 +155,7 @@ def refuse_one_name(runs: Sequence[Run]) -> None:
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """What tells this run from another that has stood in the same folder.
+    """Return what tells this run from another that was in the same folder before.
 
     A run of another program does not say when it was made: its files do.
     """
@@ -169,8 +170,9 @@ def identity(run: Run) -> dict[str, Any]:
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
-    """The rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among those whose
-    clients were recorded, and without a word it is the first and the last of these, or with ``last`` the last.
+    """Return the rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among
+    those whose clients were recorded, and without a word it is the first and the last of these, or with ``last`` the
+    last.
 
     Raises:
         FedscopeError: rounds that the run does not have, or of which it did not record the clients.
@@ -243,7 +245,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
 
 
 def _several(word: str, available: tuple[int, ...]) -> tuple[int, ...]:
-    """The rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
+    """Return the rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
     kind, _, count = word.partition(":")
     if not (count.isascii() and count.isdecimal() and int(count) > 0):
         return ()

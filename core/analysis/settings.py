@@ -76,7 +76,7 @@ class EvaluationConfig:
 
     @classmethod
     def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> EvaluationConfig:
-        """What was given, and the question's own split where none was.
+        """Take what was given, and the analysis's own split where none was.
 
         Args:
             both: whether the split may be ``both``: two results in one pass.
@@ -94,7 +94,7 @@ class EvaluationConfig:
 
     @property
     def compute(self) -> Compute:
-        """Where models are measured.
+        """The device, precision and cluster on which models are measured.
 
         Raises:
             FedscopeError: a device that this machine does not have; a cluster that is not there.

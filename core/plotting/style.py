@@ -200,7 +200,7 @@ def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
 
 
 def describe_data(attrs: Mapping[str, Any]) -> str:
-    """The data of a result in a few words; of a file or folder its name, not where it lay.
+    """Describe the data of a result in a few words; of a file or folder its name, not where it lay.
 
     >>> describe_data({"data": "npz:/home/me/cifar10.npz", "split": "test", "samples": 2000})
     'cifar10 test, 2,000 samples'

@@ -1,9 +1,9 @@
 """The one way to make a web page: what files say is text in it, nothing runs but its own scripts, nothing is fetched.
 
 A label of a file may be an element or a script where it stands as it is. So every text is escaped where it enters
-(:func:`escape_html`, :func:`keep_together`, and for plotly :func:`label_text`, :func:`markup`), and every page
-says in its content policy which scripts may run: those inside it by their sha256, and one that lies beside it by a
-nonce. A page opened from a disk has no origin that ``'self'`` could name, and no file's hash is compared there.
+(:func:`escaped`, :func:`unbroken`, and for plotly :func:`label_text`, :func:`markup`), and every page says in its
+content policy which scripts may run: those inside it by their sha256, and one in a file next to it by a nonce. A page
+opened from a disk has no origin that ``'self'`` could name, and no file's hash is compared there.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
 
 
 def split_library(page: str) -> tuple[str, str, bytes]:
-    """A page that takes plotly.js from a file beside it, that file's name, and what is in it; a page without it as it
-    is, with nothing beside it.
+    """Split a page into one that takes plotly.js from a file next to it, that file's name, and what is in it; a page
+    without plotly.js stays as it is, with no such file.
 
     The nonce by which the page lets that file run is the hash of the page: no text in it can know it.
 

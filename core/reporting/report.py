@@ -84,8 +84,8 @@ def report(
     colour_scale: str = "log",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
-    """One page on one run or several: a verdict first, then curves, and every result that lies beside the runs in
-    ``RUN/figures``, their clients, checks, configurations and files with their sha256.
+    """Make one page on one run or several: a verdict first, then curves, and every result in the runs' ``RUN/figures``,
+    their clients, checks, configurations and files with their sha256.
 
     Nothing is computed anew but the checks: what is not there is said, with the command that makes it. The same runs
     and results give the same page, byte for byte.

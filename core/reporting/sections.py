@@ -66,7 +66,7 @@ class Live:
         return f'<div class="live" role="img" aria-label="A surface to turn" data-figure="{name}"></div>'
 
     def figures(self) -> str:
-        """What is drawn, as data."""
+        """Write the data of what is drawn."""
         tags = (
             f'<script type="application/json" id="surface-{i}">{figure}</script>'
             for i, figure in enumerate(self._figures, start=1)
@@ -74,7 +74,7 @@ class Live:
         return "\n".join(tags)
 
     def scripts(self) -> list[str]:
-        """What draws."""
+        """List the scripts that draw."""
         if not self._figures:
             return []
         from plotly.offline import get_plotlyjs
@@ -91,7 +91,7 @@ def _single(value: Any) -> Any:
 
 
 def head_html(runs: Sequence[Run], title: str | None) -> str:
-    """The page's heading and its table of contents."""
+    """Write the page's heading and its table of contents."""
     about = "; ".join(f"{run.name}: {_about(run)}" if len(runs) > 1 else _about(run) for run in runs)
     links = "".join(
         f'<a href="#{name.lower()}">{name}</a>'
@@ -110,7 +110,7 @@ def head_html(runs: Sequence[Run], title: str | None) -> str:
 
 
 def _about(run: Run) -> str:
-    """What was trained on what, in a line."""
+    """Say what was trained on what, in a line."""
     info, config = run.info, run.config or {}
     data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
     named = title_of(run)
@@ -252,7 +252,7 @@ def clients_html(run: Run, *, several: bool) -> str:
 
 
 def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> str:
-    """What was checked of a run, and what was found."""
+    """Write what was checked of a run, and what was found."""
     rows: list[tuple[str, str]] = [
         ("rounds", f"{sound.rounds} of {run.planned}" if sound.torn else f"{sound.rounds}"),
         ("checksums compared", f"{sound.checksums:,}"),
@@ -308,7 +308,7 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
 
 
 def foot_html(runs: Sequence[Run]) -> str:
-    """What wrote the page, and whom to cite."""
+    """Write the foot of the page: what made it, and whom to cite."""
     made: dict[str, Any] = runs[0].info.get("versions", {})
     from .. import __version__
 

@@ -37,7 +37,7 @@ class Sentence:
 
 
 def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
-    """What a co-author wants to know first."""
+    """Write what a co-author wants to know first."""
     return [
         soundness(run, sound),
         *outcome(run),
@@ -48,7 +48,7 @@ def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
 
 
 def soundness(run: Run, sound: Soundness) -> Sentence:
-    """Whether the run's files are what was written."""
+    """Say whether the run's files are what was written."""
     asks = "Is the run sound?"
     if sound.faults:
         name, what = sound.faults[0]
@@ -82,7 +82,7 @@ def diverged_clients(run: Run) -> dict[int, list[int]]:
 
 
 def outcome(run: Run) -> list[Sentence]:
-    """The error of the model that one would deploy."""
+    """Return the error of the model that one would deploy."""
     curve = Curves.of([run]).runs[0]
     for name, spoken, unit in (("test_error", "has an error of", True), ("test_loss", "has a loss of", False)):
         mean, deviation, count = curve.tail(name)
@@ -98,7 +98,7 @@ def outcome(run: Run) -> list[Sentence]:
 
 
 def judge_average(run: Run) -> list[Sentence]:
-    """The error of the average beside that of what was averaged."""
+    """Compare the error of the average with that of what was averaged."""
     curve = Curves.of([run]).runs[0]
     own, clients, spread = (curve.column(name) for name in ("test_error", "client_error_mean", "client_error_std"))
     there = np.flatnonzero(np.isfinite(own) & np.isfinite(clients))
@@ -121,7 +121,8 @@ def judge_average(run: Run) -> list[Sentence]:
 
 
 def composition(results: Beside) -> list[Sentence]:
-    """The first claim of a page on the factors, and how many of its claims hold; else the decomposition's sentence."""
+    """Return the first claim of a page on the factors, and how many of its claims hold; else the decomposition's
+    sentence."""
     asks = "What dominates the loss?"
     explained = [one.result for one in results.results if isinstance(one.result, Explanation)]
     if explained:

@@ -1,4 +1,4 @@
-"""What a question answers: a result that saves, loads, draws and tells itself, as tables or as arrays."""
+"""Results of analyses, which save, load, draw and describe themselves, as tables or as arrays."""
 
 from .arrays import ArrayResult as ArrayResult
 from .arrays import along as along
@@ -13,5 +13,9 @@ from .resume import lock_result as lock_result
 from .shown import make_visible as make_visible
 from .tables import Table as Table
 from .tables import TableResult as TableResult
+from .tables import columns_of as columns_of
+from .tables import group_rows as group_rows
 from .tables import number as number
+from .tables import optional_bool as optional_bool
+from .tables import optional_int as optional_int
 from .tables import truth as truth

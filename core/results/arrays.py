@@ -62,7 +62,7 @@ class ArrayResult(Result):
     @classmethod
     @abstractmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The result of what :meth:`arrays` gave; ``attrs`` has what :meth:`head` said, too."""
+        """Build the result of what :meth:`arrays` gave; ``attrs`` has what :meth:`head` said, too."""
 
     @classmethod
     def refuse_damaged(cls, path: Path, values: Mapping[str, np.ndarray], attrs: Mapping[str, Any]) -> None:
@@ -84,7 +84,7 @@ class ArrayResult(Result):
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """The inverse of :meth:`save`.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FedscopeError: no such file, a result of another kind or of a newer version, an array that is missing or

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def make_visible(value: T) -> T:
-    r"""The same, with every text in it made visible; itself where there is nothing to change.
+    r"""Return the same, with every text in it made visible; itself where there is nothing to change.
 
     Tables keep texts as they are, so a result that was read back may hold any.
 
@@ -23,7 +23,7 @@ def make_visible(value: T) -> T:
 
 
 def _replacement(value: Any) -> Any:
-    """What stands for a value; None where it may stay."""
+    """Return the replacement of a value; None where it may stay."""
     if isinstance(value, str):
         text = visible(value)
         return None if text == value else text

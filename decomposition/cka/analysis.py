@@ -101,7 +101,7 @@ class SimilaritySettings:
         return layer + ("-biased" if self.estimator == "biased" else "")
 
     def settings(self, posed: ResolvedModels) -> dict[str, Any]:
-        """The provenance of a result, but for its layer.
+        """Return the provenance of a result, but for its layer.
 
         Raises:
             FedscopeError: fewer samples than the estimator needs.
@@ -114,7 +114,7 @@ class SimilaritySettings:
         return {**posed.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
 
     def of(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings as arguments."""
+        """Return the settings as arguments."""
         return (
             {"layers": self.layers}
             | {name: settings[name] for name in ("estimator", "batch", "seed")}
@@ -131,7 +131,7 @@ def _is_run(given: str) -> bool:
 
 
 def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
-    """The clients of whole runs over rounds: a result a run and layer."""
+    """Return the clients of whole runs over rounds: a result a run and layer."""
     runs = open_runs(paths)
     numbers = [client_rounds(run, rounds) for run in runs]
     for run, own in zip(runs, numbers, strict=True):

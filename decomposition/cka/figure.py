@@ -62,8 +62,8 @@ PANELS = {
 def draw(
     result: ClientCKA | ClientCKAs, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
 ) -> Figure:
-    """The first, middle and last round as heat maps above the means over rounds and, where they were
-    measured, test errors against the means; ``width`` in inches.
+    """Draw the first, middle and last round as heat maps above the means over rounds and, where they were measured,
+    test errors against the means; ``width`` in inches.
 
     Args:
         panels: some of "maps", "rounds" and "error" alone; all by default.
@@ -137,7 +137,7 @@ def draw_clients(
 
 
 def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) -> Figure:
-    """The matrix as a heat map, a row and a column a model, of many only some named; ``width`` in inches."""
+    """Draw the matrix as a heat map, a row and a column a model, of many only some named; ``width`` in inches."""
     names = [shorten_label(label, int(LABELS * width / CHARACTER)) for label in result.labels]
     with paper_style(width):
         margin = max(map(len, names)) * CHARACTER + 0.13
@@ -155,7 +155,7 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
 
 
 def pick_rounds(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
-    """The first, the middle and the last of some rounds, each once; of two only the first and the last.
+    """Return the first, the middle and the last of some rounds, each once; of two only the first and the last.
 
     >>> pick_rounds("abcd"), pick_rounds("abcd", 2)
     (['a', 'b', 'd'], ['a', 'd'])
@@ -165,19 +165,19 @@ def pick_rounds(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
 
 
 def _room_beside_maps(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
-    """The room for names of rows beside each map, in inches, and the side of a map then."""
+    """Return the room for names of rows next to each map, in inches, and the side of a map then."""
     beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
     return beside, _side(width, columns, beside)
 
 
 def _side(width: float, columns: int, beside: float = 0.0) -> float:
-    """The side of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
+    """Return the side of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
     room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1) - beside * columns
     return min(room / columns, WIDEST * width / 3.5)
 
 
 def scale_of(matrices: Sequence[np.ndarray]) -> tuple[float, float]:
-    """The colour scale of some matrices: 0 to 1, and in steps of 0.05 further where values are outside.
+    """Return the colour scale of some matrices: 0 to 1, and in steps of 0.05 further where values are outside.
 
     >>> scale_of([np.array([[1.0, -0.02], [-0.02, 1.0 + 1e-12]])])
     (-0.05, 1.0)
@@ -233,7 +233,7 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
 
 
 def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: float) -> None:
-    """The test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
+    """Draw the test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
     colour and a marker a run."""
     for i, result in enumerate(results):
         known = _comparable(result)
@@ -250,8 +250,8 @@ def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: flo
 
 
 def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, height: float) -> None:
-    """The rounds' numbers at the points: every run's first and last one, and others as they fit; of many rounds the
-    first and the last alone."""
+    """Write the rounds' numbers at the points: every run's first and last one, and others as they fit; of many rounds
+    the first and the last alone."""
     ends: list[tuple[float, float, str, str]] = []
     others: list[tuple[float, float, str, str]] = []
     for i, result in enumerate(results):
@@ -263,7 +263,7 @@ def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, heigh
 
 
 def _choose_panels(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
-    """The panels that are drawn. Raises as :func:`draw_clients`."""
+    """Return the panels that are drawn. Raises as :func:`draw_clients`."""
     there = {
         "maps": True,
         "rounds": any(len(result.rounds) > 1 for result in results),
@@ -278,7 +278,7 @@ def _choose_panels(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[st
 
 
 def _comparable(result: ClientCKA) -> list[RoundCKA]:
-    """The rounds with a finite mean CKA and a measured test error."""
+    """Return the rounds with a finite mean CKA and a measured test error."""
     return [one for one in result.rounds if math.isfinite(one.mean) and math.isfinite(one.test_error)]
 
 

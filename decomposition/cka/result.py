@@ -131,7 +131,7 @@ class ClientCKA(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         rounds = []
         for i, number in enumerate(values["round"]):
             there = values["client_ids"][i] >= 0
@@ -141,7 +141,7 @@ class ClientCKA(ArrayResult):
         return cls(tuple(rounds), attrs)
 
     def summary(self) -> str:
-        """The means of the first and the last round, the last one's extremes, and where CKA does not exist."""
+        """Describe the means of the first and the last round, the last one's extremes, and where CKA does not exist."""
         first, last = self.rounds[0], self.rounds[-1]
         means = [f"{cka_text(round_.mean, round_.mean_stderr)} in round {round_.round}" for round_ in (first, last)]
         where = f"{self.run}, {self.layer}" if self.run else self.layer
@@ -198,7 +198,7 @@ def cka_text(value: float, stderr: float) -> str:
 
 
 def extremes(matrix: Array, names: Sequence[str]) -> str:
-    """The least and the greatest off the diagonal and whose they are; nothing where there is no number.
+    """Return the least and the greatest off the diagonal and whose they are; nothing where there is no number.
 
     >>> extremes(np.array([[1, 0.25, 0.5], [0.25, 1, 0.75], [0.5, 0.75, 1]]), ["a", "b", "c"])
     '0.25 (a and b) to 0.75 (b and c)'
@@ -214,5 +214,5 @@ def extremes(matrix: Array, names: Sequence[str]) -> str:
 
 
 def undefined_words(who: str) -> str:
-    """Why there is no CKA."""
+    """Say why there is no CKA."""
     return f"not defined for {who}, whose features are constant, not finite, or too noisy for so few samples"

@@ -123,7 +123,7 @@ def looked_into(asked: Sequence[tuple[Run, int]], layers: Sequence[str]) -> dict
 def maps_of(
     deep: dict[str, tuple[Run, int]], rounds: Sequence[RoundDispersion], layers: Sequence[str]
 ) -> tuple[LayerMap, ...]:
-    """The layers asked for, or else the most skewed one of the first run, in the rounds of ``deep``."""
+    """Return the layers asked for, or else the most skewed one of the first run, in the rounds of ``deep``."""
     from .layer_maps import map_layer
 
     if not deep:

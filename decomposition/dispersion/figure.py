@@ -1,4 +1,4 @@
-"""Dispersion and skewness by layer and round; of single layers the histogram of skewness beside its map over mean and
+"""Dispersion and skewness by layer and round; of single layers the histogram of skewness next to its map over mean and
 deviation. Drawing only."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
-    """The quantities to draw, with their titles in full and for a narrow figure."""
+    """Return the quantities to draw, with their titles in full and for a narrow figure."""
     drawn = {"median_cv": ("median cv, σ/|μ| (log colours)", "median cv, σ/|μ| (log)")}
     if any(found.clients >= FEWEST for found in result.rounds):
         drawn["skew_rejected_share"] = ("significantly skewed (% of parameters)", "significantly skewed (%)")
@@ -128,7 +128,7 @@ def _draw_bar(axes: Axes, image: Any, name: str) -> None:
 
 
 def _clients(found: Sequence[RoundDispersion] | Sequence[LayerMap]) -> str:
-    """The number of clients, in words."""
+    """Return the number of clients, in words."""
     counts = sorted({one.clients for one in found})
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
@@ -195,7 +195,7 @@ def _draw_histogram(axes: Axes, histogram: SkewHistogram) -> None:
 
 
 def _reach(edges: Array, weights: Array | np.ndarray) -> float:
-    """The distance from 0 within which most lies."""
+    """Return the distance from 0 within which most lies."""
     if not weights.sum():
         return float(edges[-1])
     outer = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:]))
@@ -233,7 +233,7 @@ def _draw_cells(axes: Axes, cells: Cells, scale: float) -> Any:
 
 
 def _strongest(maps: Sequence[LayerMap]) -> float:
-    """The mean skewness that has the strongest colour: nearly all parameters lie in cells of less."""
+    """Return the mean skewness that has the strongest colour: nearly all parameters lie in cells of less."""
     sizes = np.concatenate([np.abs(layer.cells.skewness) for layer in maps])
     if not len(sizes):
         return 1.0

@@ -44,7 +44,7 @@ def diverged_rows(clients: Weights) -> npt.NDArray[np.bool_]:
 
 
 def diverged_words(ids: Sequence[int], round_: int) -> str:
-    """The clients of one round that diverged, in words, by their ids; "" where there is none.
+    """Describe the clients of one round that diverged, in words, by their ids; "" where there is none.
 
     >>> diverged_words([2], 5), diverged_words([], 5)
     ('the model of client 2 in round 5 is not finite', '')

@@ -46,7 +46,7 @@ class Replayer:
         return cls(run, Federation.assemble(config, data, split, engine, measured=False))
 
     def federation_at(self, round: int) -> Federation:
-        """The federation that played a round: another one than the run's in the history of a branch."""
+        """Return the federation that played a round: another one than the run's in the history of a branch."""
         config = config_at(self.run, round)
         facts = model_info(
             config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
@@ -58,7 +58,7 @@ class Replayer:
         return replace(self.federation, config=config, facts=facts, engine=engine)
 
     def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:
-        """The cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one.
+        """Compute the cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one.
 
         Clients train as the configuration that made the round says, from the states that they had, and with what they
         were sent.

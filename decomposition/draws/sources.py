@@ -32,7 +32,7 @@ class Draws:
     count: int
 
     def __str__(self) -> str:
-        """The draws as they are given."""
+        """Return the draws as they are given."""
         return self.kind if self.kind in ("runs", "none") else f"{self.kind}:{self.count}"
 
 
@@ -67,7 +67,7 @@ def parse_draws(text: str) -> Draws:
 
 
 def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
-    """The runs that are decomposed together: each alone, or with ``runs`` those that differ only in their seed.
+    """Return the runs that are decomposed together: each alone, or with ``runs`` those that differ only in their seed.
 
     Raises:
         FedscopeError: runs of one method that are no draws of each other, or one alone.
@@ -114,7 +114,8 @@ class Cohorts:
         self.made = {key: drawn for key, drawn in self.made.items() if key[0] == run.name and key[1] in rounds}
 
     def of(self, runs: Sequence[Run], number: int, report: Report, replays: Replays | None) -> CohortDraws:
-        """The draws of a round of a group of runs; ``report`` is told of replays, and ``replays`` how long they take.
+        """Return the draws of a round of a group of runs; ``report`` is told of replays, and ``replays`` how long they
+        take.
 
         Raises:
             FedscopeError: draws that cannot be had.

@@ -49,7 +49,8 @@ th:nth-child(2), td:nth-child(2) { text-align: left; }
 
 
 def as_html(explanation: Explanation, png: bytes | None) -> str:
-    """The statements beside the figure and the notes; printed, all numbers follow on a sheet of their own."""
+    """Write the page: the statements next to the figure and the notes; printed, all numbers follow on a sheet of their
+    own."""
     said = []
     for heading, statements in sections(explanation):
         said += [f"<h2>{escape_html(heading)}</h2>"] if heading else []

@@ -73,7 +73,7 @@ def add_up(
     """(the sums of all chunks, ||w_k^r - w_FMA^r|| [K, R]).
 
     Args:
-        recorded: models beside the cohort's, where there are such.
+        recorded: models besides the cohort's, where there are such.
         sums: of a chunk, with p [K] where its outputs are.
         how: see :class:`PassSettings`.
 

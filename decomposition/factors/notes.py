@@ -99,7 +99,7 @@ def _draws(draws: str, rounds: Sequence[RoundFactors], *, squared: bool) -> str:
 
 
 def _full_batches(rounds: Sequence[RoundFactors]) -> str:
-    """That replays are all alike, and what follows."""
+    """Say that replays are all alike, and what follows."""
     alike = [str(one.round) for one in rounds if has_full_batches(one)]
     if not alike:
         return ""

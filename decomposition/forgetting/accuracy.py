@@ -45,8 +45,8 @@ def count_answers(
     misclassified, as in :class:`~fedscope.evaluation.evaluator.Evaluator`, whose error is 1 − Σ_c (after_own +
     after_others) / n.
 
-    Samples are streamed, and of the outputs only what is right is kept: O(K chunk) numbers beside the models and
-    ``members``.
+    Samples are streamed, and of the outputs only what is right is kept: O(K chunk) numbers in addition to the models
+    and ``members``.
 
     Args:
         module: the architecture; its own parameters are not used and not changed.
@@ -108,8 +108,8 @@ def count_answers(
 def round_answers(
     module: torch.nn.Module, samples: Samples, round_: Round, partition: Partition, **settings: Any
 ) -> Answers:
-    """The right answers of a recorded round; a client's own samples are those that it trained on, of test data those of
-    its classes. ``settings`` are those of :func:`count_answers`."""
+    """Compute the right answers of a recorded round; a client's own samples are those that it trained on, of test data
+    those of its classes. ``settings`` are those of :func:`count_answers`."""
     ids, samples = round_.client_ids, with_outputs(module, samples)
     return count_answers(
         module,

@@ -96,7 +96,7 @@ class Forgetting(ArrayResult):
 
     @classmethod
     def of(cls, answers: Sequence[Answers], attrs: Mapping[str, Any] | None = None) -> Self:
-        """The result of one or more rounds.
+        """Return the result of one or more rounds.
 
         Raises:
             FedscopeError: no round; rounds with different numbers of clients.
@@ -139,7 +139,7 @@ class Forgetting(ArrayResult):
         return np.asarray(self.known & (self.after_others == 0))
 
     def diverged_in(self, i: int) -> list[int]:
-        """The ids of the clients whose model is not finite in the i-th round."""
+        """Return the ids of the clients whose model is not finite in the i-th round."""
         return [int(client) for client in self.client_ids[i][self.diverged[i]]]
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
@@ -154,7 +154,7 @@ class Forgetting(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         diverged = np.asarray(values.pop("diverged"), np.bool_)
         return cls(values.pop("round"), **values, diverged=diverged, attrs=attrs)
 

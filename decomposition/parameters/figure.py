@@ -46,8 +46,8 @@ class Mark:
 
 
 def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
-    """The first run's models, and the global ones of the others; models with the same values in every panel are one
-    mark, ``plain average = global``."""
+    """Return the first run's models, and the global ones of the others; models with the same values in every panel are
+    one mark, ``plain average = global``."""
     first, *others = runs
     words = {"start": "start", "fma": "plain average", "global": "global", "averaged": "averaged"}
     if others:
@@ -133,7 +133,7 @@ def _limits_of(values: Array, marked: Sequence[float]) -> tuple[float, float]:
 
 
 def _panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: float) -> None:
-    """The i-th parameter, ``values`` [C] of the clients, on axes ``wide`` inches wide."""
+    """Draw the i-th parameter, ``values`` [C] of the clients, on axes ``wide`` inches wide."""
     density, finite = density_of(values), values[np.isfinite(values)]
     marked = [float(mark.values[i]) for mark in marks]
     low, high = _limits_of(values, marked)
@@ -160,7 +160,7 @@ def _panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: float
 
 
 def _level(shown: list[list[float]], value: float, apart: float) -> int:
-    """The first row of markers in which there is room for one more, counted from above; takes it."""
+    """Return the first row of markers in which there is room for one more, counted from above; takes it."""
     for level, row in enumerate(shown):
         if all(abs(value - other) >= apart for other in row):
             row.append(value)
@@ -208,7 +208,7 @@ def _number(axes: Axes, wide: float) -> None:
 
 
 def _words_of(summary: Summary) -> str:
-    """The line below a panel's name."""
+    """Return the line below a panel's name."""
     if summary.constant:
         return "the same in all clients"
     if summary.mode is None:

@@ -39,7 +39,7 @@ class Place:
 
 
 def place_of(layout: Layout, layer: str, flat: int) -> Place:
-    """The parameter at ``flat`` of the flattened layer.
+    """Return the parameter at ``flat`` of the flattened layer.
 
     >>> from fedscope.checkpoints import TensorEntry
     >>> place_of(Layout((TensorEntry("w", (2, 3), "float32", "parameter"),)), "w", 4).name
@@ -50,7 +50,7 @@ def place_of(layout: Layout, layer: str, flat: int) -> Place:
 
 
 def parse_place(text: str, layout: Layout) -> Place:
-    """The parameter of a name: ``layer[i,j,...]``, an index for each dimension of the layer's tensor, from 0.
+    """Return the parameter of a name: ``layer[i,j,...]``, an index for each dimension of the layer's tensor, from 0.
 
     A layer without dimensions has one parameter, ``layer[]``, and ``layer`` alone names it too.
 
@@ -101,7 +101,7 @@ class RunValues:
 
 
 def client_values(round_: Round, columns: Sequence[int] | npt.NDArray[np.int64]) -> np.ndarray:
-    """The clients' values [C, n] of n columns of the flat vector, in the order given; other layers are not read.
+    """Return the clients' values [C, n] of n columns of the flat vector, in the order given; other layers are not read.
 
     Raises:
         FedscopeError: the round has no clients.

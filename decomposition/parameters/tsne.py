@@ -38,7 +38,7 @@ def map_parameters(
     attrs: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ParameterMap:
-    """The t-SNE of a sample of a round's parameters, over its C clients.
+    """Compute the t-SNE of a sample of a round's parameters, over its C clients.
 
     The point of a parameter is its vector of **client updates divided by its layer's**, [C]:
     (w_k − start)/s with s = √(mean over the layer's parameters and the clients of (w_k − start)²). Chosen, because of
@@ -194,7 +194,7 @@ def client_updates(values: np.ndarray, start: np.ndarray) -> Array:
 
 
 def start_of(round_: Round) -> np.ndarray:
-    """The model [P] that the clients of a round were sent.
+    """Return the model [P] that the clients of a round were sent.
 
     Raises:
         FedscopeError: it was not recorded.
@@ -210,7 +210,7 @@ def start_of(round_: Round) -> np.ndarray:
 def fit_map(
     points: Array, *, perplexity: float = 30.0, seed: int = 0, backend: str = "sklearn", device: str = "cpu"
 ) -> Array:
-    """The t-SNE of n points [n, C] in the plane, [n, 2]: 1000 steps from their first two principal components.
+    """Compute the t-SNE of n points [n, C] in the plane, [n, 2]: 1000 steps from their first two principal components.
 
     The axes have no unit; near points are neighbours, but distances between groups and their sizes mean little.
 
@@ -270,7 +270,7 @@ def refuse_backend(backend: str) -> None:
 
 
 def backend_version(backend: str) -> str:
-    """The version of the package that a backend is: its numbers may change with it."""
+    """Return the version of the package that a backend is: its numbers may change with it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -28,7 +28,7 @@ DIVERGING = ("#5e3c99", "#b2abd2", "#d9d9d9", "#fdb863", "#b35806")
 
 
 def draw(result: ParameterMap, width: float = 3.5, title: str | None = None, colour: str = "layer") -> Figure:
-    """The map, coloured by layer, by skewness or by dispersion (cv); ``width`` in inches.
+    """Draw the map, coloured by layer, by skewness or by dispersion (cv); ``width`` in inches.
 
     A dot a parameter; of up to seven layers a colour each, of more shades from the first to the last.
 

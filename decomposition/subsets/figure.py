@@ -80,8 +80,8 @@ def _finish(axes: Axes, result: Subsets) -> None:
 
 
 def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The legend: every line; of many the first, the middle and the last, of many of several runs each run's colour and
-    each round's dashes."""
+    """Return the legend: every line; of many the first, the middle and the last, of many of several runs each run's
+    colour and each round's dashes."""
     labels, runs, rounds = _labels(drawn), [one.run for one in drawn], [one.round for one in drawn]
     if len(drawn) <= len(COLOURS):
         return dict(zip(labels, looks, strict=True))

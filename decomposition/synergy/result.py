@@ -143,14 +143,14 @@ class Synergy(ArrayResult):
         return coords, variables
 
     def head(self) -> dict[str, Any]:
-        """The criteria, over what clients were compared, and whether the masks were kept."""
+        """Return the criteria, over what clients were compared, and whether the masks were kept."""
         names = ("classes", "most_clusters", "cv_threshold", "sim_threshold", "quantile")
         criteria = {name: getattr(self, name) for name in names}
         return {"criteria": criteria, "scope": self.scope, "masks": self.masks() is not None}
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays` and :meth:`head`."""
+        """Build the result from what :meth:`arrays` and :meth:`head` gave."""
         has_masks = attrs.pop("masks")
         groups = tuple(
             tuple(tuple(map(int, np.flatnonzero(cluster == s))) for s in range(int(cluster.max(initial=-1)) + 1))

@@ -123,14 +123,14 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 
 
 def _look(i: int, values: np.ndarray) -> dict[str, Any]:
-    """The look of the i-th run; dashes, because runs with one history lie on each other."""
+    """Return the look of the i-th run; dashes, because runs with one history lie on each other."""
     marked = None if len(values) <= MARKED else _isolated_places(values)
     # not cut at the frame, on which the greatest one stands
     return run_look(i, linewidth=0.9, zorder=3, markersize=2.4, markevery=marked, clip_on=False)
 
 
 def _isolated_places(values: np.ndarray) -> list[int]:
-    """The places of values without a finite neighbour, through which no line goes.
+    """Return the places of values without a finite neighbour, through which no line goes.
 
     >>> _isolated_places(np.array([1.0, np.nan, 2.0, 3.0, np.inf, 4.0]))
     [0, 5]

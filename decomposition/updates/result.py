@@ -94,7 +94,7 @@ class ClientUpdates(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         rounds = []
         for i, number in enumerate(values["round"]):
             there = values["client_ids"][i] >= 0
@@ -106,7 +106,8 @@ class ClientUpdates(ArrayResult):
         return cls(tuple(rounds), attrs)
 
     def summary(self) -> str:
-        """The first and the last round: how alike the updates point, and how much of their length the mean keeps."""
+        """Describe the first and the last round: how alike the updates point, and how much of their length the mean
+        keeps."""
         first, last = self.rounds[0], self.rounds[-1]
         shown = [first] if last is first else [first, last]
         cosines = ", ".join(f"{_cosine(round_)} in round {round_.round}" for round_ in shown)

@@ -75,7 +75,7 @@ def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: 
 
 
 def _labels_apart(windows: list[int], across: float) -> list[str]:
-    """The windows as numbers at a logarithmic axis, from the first one on as many as do not touch."""
+    """Return the windows as numbers at a logarithmic axis, from the first one on as many as do not touch."""
     span = np.log(windows[-1] / windows[0]) or 1.0
     said, end = [], -np.inf
     for window in windows:

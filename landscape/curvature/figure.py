@@ -40,7 +40,8 @@ NUMBERS, LABEL = 0.17, 0.15
 
 
 def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Figure:
-    """The figure of a result, ``width`` in inches: a panel a measure, bars of one standard error where there is one.
+    """Draw the figure of a result, ``width`` in inches: a panel a measure, bars of one standard error where there is
+    one.
 
     Over rounds where a run has several, a colour a run; else a row a model. Densities below, of the last round.
 

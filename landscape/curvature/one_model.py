@@ -88,7 +88,7 @@ class CurvatureContext:
     known: dict[str, CurvatureMeasure] = field(default_factory=dict)
 
     def ball(self, relative: bool) -> Ball:
-        """The ball that rises are asked for in."""
+        """Return the ball that rises are asked for in."""
         return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative, self.moved, self.label)
 
     @property
@@ -137,7 +137,7 @@ class CurvaturePart:
 
 
 def parts_of(asked: SharpnessSettings) -> tuple[CurvaturePart, ...]:
-    """The parts that were asked for, in an order in which each finds what it needs."""
+    """Return the parts that were asked for, in an order in which each finds what it needs."""
     climb = GRADIENT * (1 + (1 + asked.starts) * asked.steps)
     mean = 1 + 2 * asked.draws
     parts = [
@@ -175,7 +175,7 @@ def measure_part(part: CurvaturePart, about: CurvatureContext) -> dict[str, Any]
 
 
 def read_measures(value: Mapping[str, Any]) -> list[CurvatureMeasure]:
-    """The measures that :func:`measure_part` gave."""
+    """Read the measures that :func:`measure_part` gave."""
     return [CurvatureMeasure(*row) for row in value["measures"]]
 
 

@@ -36,7 +36,7 @@ NAMES, BELOW, NUMBERS, BAR, GAP = 0.4, 0.42, 0.62, 0.09, 0.07
 
 
 def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
-    """Loss above error over β, or beside it from 6 inches on; the loss alone where the task has no error.
+    """Draw loss above error over β, or side by side from 6 inches on; the loss alone where the task has no error.
 
     Dots are the models themselves; the dotted line is the straight line between them over which the barrier rises.
     """
@@ -73,7 +73,7 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
 
 
 def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
-    """The excess in the middle as a heat map, a row and a column a model; ``width`` in inches.
+    """Draw the excess in the middle as a heat map, a row and a column a model; ``width`` in inches.
 
     Violet cells: the mean of the two is better than they are on average; orange ones: a barrier.
     """

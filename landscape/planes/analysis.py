@@ -127,14 +127,14 @@ class Survey:
 
     @property
     def end(self) -> str:
-        """The end of the name of a figure of several sets of samples, behind the base: it lies beside that of one,
-        and not over it."""
+        """Return the end of the name of a figure of several sets of samples, behind the base: it does not replace that
+        of one."""
         if self.data_of is not None:
             return f".data-of-{self.data_of.replace(',', '-')}"
         return ".both" if self.source.split == "both" else ""
 
     def sets(self, models: PlaneModels) -> list[SampleSet]:
-        """The samples that the plane is measured on."""
+        """Return the samples that the plane is measured on."""
         return sample_sets([*models.members, *models.shown], self.source, self.data_of)
 
     def part(self, models: PlaneModels, sets: Sequence[SampleSet]) -> Step[Plane]:

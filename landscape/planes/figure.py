@@ -32,7 +32,7 @@ SMALLEST = 0.6  # of several panels; rather fewer stand side by side
 
 
 def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
-    """Filled contours of the loss (from 6 inches on with the error beside it).
+    """Draw filled contours of the loss (from 6 inches on with the error next to it).
 
     Args:
         width: in inches.
@@ -68,7 +68,7 @@ def draw_planes(
 def draw_plane(
     plane: Plane, width: float = 3.5, title: str | None = None, colours: SurfaceColours | None = None
 ) -> Figure:
-    """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
+    """Draw one plane: the loss (from 6 inches on with the error next to it) above a table of its models."""
     with paper_style(width):
         names = quantities([plane]) if width >= 6 else ["loss"]
         cell = width / len(names) if len(names) > 1 else min(width, WIDEST)
@@ -112,7 +112,7 @@ def _extent(plane: Plane, size: float) -> tuple[float, float]:
 
 
 def _first_fitting(words: Sequence[str], room: float) -> str:
-    """The first of several labels that is not longer than ``room`` inches, else the last."""
+    """Return the first of several labels that is not longer than ``room`` inches, else the last."""
     lengths = [0.067 * len(label.translate({ord(sign): None for sign in "$_"})) for label in words]
     return next((label for label, length in zip(words, lengths, strict=True) if length <= room), words[-1])
 
@@ -265,7 +265,7 @@ def _cut(title: str, length: int) -> str:
 
 
 def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
-    """The labels of several panels' axes: distances, or those of the first one."""
+    """Return the labels of several panels' axes: distances, or those of the first one."""
     if all(is_metric(plane) for plane in planes):
         return DISTANCE, DISTANCE
     across, up = axis_labels(next(plane for plane in planes if not is_metric(plane)))

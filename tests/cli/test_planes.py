@@ -400,7 +400,6 @@ def test_how_surfaces_are_coloured_is_judged_before_anything_is_computed(
     assert not list(here.glob("x*"))
 
 
-@pytest.mark.drawn
 def test_colours_change_the_figure_and_no_number(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["runs/ima", "--rounds", "1,2", "--out", "x"]
     before = asked(capsys, *words)

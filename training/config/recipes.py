@@ -73,7 +73,8 @@ class Recipe:
         return self.name.partition("/")[0]
 
     def configured(self, method: str | None = None, *changes: Tables) -> dict[str, dict[str, Any]]:
-        """The tables of a configuration: the recipe's, the method's own, and what is laid over them, later ones above.
+        """Return the tables of a configuration: the recipe's, the method's own, and what is laid over them, later ones
+        above.
 
         Args:
             method: as ``--method``; by default what the recipe says, else FMA. Without an average of its own it leaves
@@ -150,7 +151,7 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def paper_of(name: str) -> str:
-    """The paper that a name stands for; another name stays as it is.
+    """Return the paper that a name stands for; another name stays as it is.
 
     >>> paper_of("FedPake"), paper_of("ima"), paper_of("imo")
     ('fedsa', 'ima', 'imo')
@@ -283,8 +284,8 @@ def _settings(raw: Mapping[str, Any]) -> Tables:
 
 
 def _upwards(name: str, take: Any) -> list[Any]:
-    """What is taken of the recipe that this one is like, of the one that that one is like, ..., and of its own; the
-    farthest first."""
+    """List what is taken of the recipe that this one is like, of the one that that one is like, ..., and of its own;
+    the farthest first."""
     raw = _read(name)
     return [*(_upwards(raw["like"], take) if "like" in raw else ()), take(raw)]
 
@@ -304,7 +305,8 @@ def _number(printed: float | str) -> tuple[float, float | None]:
 
 
 def _names(method: str | None, tables: Tables) -> set[str]:
-    """The names by which the methods of a configuration are known: the preset's, the client's, the server's, ..."""
+    """Return the names by which the methods of a configuration are known: the preset's, the client's, the server's,
+    ..."""
     found = {canonical_method(method)} if method else set()
     for section, (_, selector, default) in METHOD_SECTIONS.items():
         if section != "model":

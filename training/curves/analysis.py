@@ -126,8 +126,8 @@ def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:
 
 
 def growing_runs(given: Sequence[RunLike | Sweep]) -> dict[Path, int | None]:
-    """Where runs lie that may still train, and of sweeps where all of their runs do or will, with how many rounds they
-    are to have where a plan says it.
+    """Return where runs lie that may still train, and of sweeps where all of their runs do or will, with how many
+    rounds they are to have where a plan says it.
 
     Raises:
         FedscopeError: neither a run nor a sweep.

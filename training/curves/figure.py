@@ -129,7 +129,7 @@ def _darker(colour: str) -> tuple[float, float, float]:
 
 
 def _target(axes: Axes, curves: Curves, measure: CurveMeasure) -> set[str]:
-    """The target, in a panel whose curves can reach it."""
+    """Return the target, in a panel whose curves can reach it."""
     if curves.target is None or not measure.is_reachable:
         return set()
     level = 100 * (curves.target if measure.is_accuracy else 1 - curves.target)
@@ -147,7 +147,7 @@ def _target(axes: Axes, curves: Curves, measure: CurveMeasure) -> set[str]:
 def _beside(
     axes: Axes, curve: Curve, measure: CurveMeasure, look: dict[str, Any], smoothing: int, alone: Collection[str]
 ) -> set[str]:
-    """The clients' mean error on the test set, in the panel of another error, unless it is ``alone`` in one."""
+    """Return the clients' mean error on the test set, in the panel of another error, unless it is ``alone`` in one."""
     name, band = BESIDE.get(measure.column, ("", False))
     if not name or name in alone:
         return set()
@@ -180,7 +180,7 @@ def _band(
 
 
 def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
-    """The legend: the runs, each in so many letters at most, then what else is drawn."""
+    """Return the legend: the runs, each in so many letters at most, then what else is drawn."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -225,7 +225,7 @@ def _convert_column(measure: CurveMeasure, values: np.ndarray) -> np.ndarray:
 
 
 def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.ndarray, np.ndarray]:
-    """The measured rounds, smoothed where asked and where there are enough of them."""
+    """Return the measured rounds, smoothed where asked and where there are enough of them."""
     there = ~np.isnan(values)
     x, y = rounds[there], values[there]
     return x, smooth(y, smoothing) if smoothing and len(y) >= smoothing else y

@@ -63,9 +63,9 @@ def tails(measure: CurveMeasure, curves: Sequence[Band | Curve], last: int | Non
 
 
 def describe_reached(measure: CurveMeasure, curves: Sequence[Band | Curve], target: float) -> str:
-    """The first measured round with a target accuracy, and how many parameters were sent until then.
+    """Describe the first measured round with a target accuracy, and how many parameters were sent until then.
 
-    Of a band these are its mean's; each seed's round stands beside.
+    Of a band these are its mean's; each seed's round is told with them.
     """
     parts = []
     for one in curves:

@@ -37,7 +37,7 @@ _GROUPS = (
 
 
 def tag_of(column: str) -> str:
-    """The tag of a column of ``metrics.csv``: its name behind a group.
+    """Return the tag of a column of ``metrics.csv``: its name behind a group.
 
     >>> tag_of("test_error"), tag_of("client_error_mean"), tag_of("lr")
     ('test/test_error', 'clients/client_error_mean', 'training/lr')
@@ -47,7 +47,7 @@ def tag_of(column: str) -> str:
 
 
 def events_of(curve: Curve, created: str | None) -> bytes:
-    """The event file of a run: what it is, then an event a round with all numbers of that round.
+    """Write the event file of a run: what it is, then an event a round with all numbers of that round.
 
     Steps are rounds. A round's wall time is when the run was created plus the ``seconds`` of all rounds until then, so
     pauses do not count and a copied run gives the same bytes. Values are float32, as of every scalar of TensorBoard. An
@@ -89,7 +89,7 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
 
     Raises:
         FedscopeError: tensorboard is not installed; the run has no numbers; the file holds other events; event files of
-            another program lie beside it; the folder cannot be written to; the disk is full.
+            another program lie in its folder; the folder cannot be written to; the disk is full.
     """
     if curve.is_empty:
         raise FedscopeError(

@@ -40,7 +40,7 @@ from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 
 
 def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
-    """The data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
+    """Read the data that a function of the user's own returns; inputs are what the network takes, in shape and scale.
 
     Raises:
         FedscopeError: what :class:`~fedscope.training.import_string.ImportString` refuses; something else than data is

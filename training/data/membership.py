@@ -44,7 +44,7 @@ def of_classes(label_counts: npt.NDArray[np.int64], classes: int) -> npt.NDArray
 
 
 def indices_held(partition: Partition, client_ids: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """The training samples that these clients hold, by default all clients, ascending, each once.
+    """Return the training samples that these clients hold, by default all clients, ascending, each once.
 
     >>> from types import SimpleNamespace
     >>> partition = SimpleNamespace(clients=(np.array([0, 2]), np.array([1]), np.array([2, 3])))
@@ -103,7 +103,7 @@ def by_client(clients: Sequence[np.ndarray], count: int, seed: int = 0) -> np.nd
 def kernel_rows(
     partition: Partition | None, client_ids: np.ndarray, count: int, seed: int, round: int
 ) -> tuple[np.ndarray, Members]:
-    """The samples of a round's kernel, by their places in the train split [n], and whose they are, bool [C, n].
+    """Return the samples of a round's kernel, by their places in the train split [n], and whose they are, bool [C, n].
 
     Args:
         client_ids: the cohort's, [C].

@@ -163,7 +163,7 @@ def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
 
 
 def _module_for(first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset) -> nn.Module:
-    """The module that all models are read into."""
+    """Return the module that all models are read into."""
     from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
 
@@ -191,7 +191,7 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
 
 
 def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
-    """The i-th model, which fits the layout."""
+    """Return the i-th model, which fits the layout."""
     model, name, layout = models[i], _name(models, i), expected.layout
     if isinstance(model, str | Path):
         loaded = load_model(name, expected if parse_address(name).round is None else None)
@@ -293,7 +293,7 @@ def _refuse_other_scales(models: Sequence[ModelLike]) -> None:
 
 
 def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:
-    """The shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
+    """Return the shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
     if isinstance(model, str | Path):
         return shapes_in(Path(model)) if parse_address(str(model)).round is None else shapes_of(runs[0].layout)
     if isinstance(model, Model | Weights):
@@ -305,7 +305,7 @@ def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]
 
 
 def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
-    """The shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
+    """Return the shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
     from ...checkpoints.models.files import read_arrays
 
     try:
@@ -332,7 +332,7 @@ def names_of(models: Sequence[ModelLike]) -> list[str]:
 
 
 def clients_of(models: Sequence[ModelLike]) -> list[str]:
-    """The addresses of all clients of the one round that is named.
+    """Return the addresses of all clients of the one round that is named.
 
     Raises:
         FedscopeError: not one round; one that did not record its clients; a cohort of one.
@@ -365,7 +365,7 @@ def _is_module(model: ModelLike) -> bool:
 
 
 def runs_of(models: Sequence[ModelLike]) -> list[Run]:
-    """The runs that models are of, each once.
+    """Return the runs that models are of, each once.
 
     Raises:
         FedscopeError: an address of no run.
@@ -405,7 +405,7 @@ def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[Mode
 
 
 def calibration_of(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> Samples | None:
-    """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
+    """Return the training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
     if normalization != "re-estimate":
         return None
     return limit_samples(posed.dataset, replace(source, split="train"))

@@ -25,8 +25,8 @@ def is_recorded(run: Run) -> bool:
 
 
 def data_named(runs: Sequence[Run], source: EvaluationConfig) -> Any:
-    """The data that were given, else those that a recorded run names without more; None of a run that was trained, or
-    that says a sum of its arrays.
+    """Return the data that were given, else those that a recorded run names without more; None of a run that was
+    trained, or that says a sum of its arrays.
 
     Raises:
         NamedCodeError: as :func:`~.named_code.refuse_named_code`.
@@ -51,7 +51,7 @@ def refuse_changed_data(runs: Sequence[Run], source: EvaluationConfig) -> None:
 
 
 def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> Dataset:
-    """The data of --data, else those of the first run, in the scale that its models were trained in.
+    """Return the data of --data, else those of the first run, in the scale that its models were trained in.
 
     Raises:
         FedscopeError: runs of other data, or in another scale; data that are gone or changed; a run that keeps the sum

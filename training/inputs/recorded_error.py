@@ -205,7 +205,7 @@ class RecordedModels:
         return self.of(t, model)[1]
 
     def clients(self, t: int, *, weighted: bool) -> float:
-        """The mean error of a round's clients; NaN where they were not recorded, or are many."""
+        """Return the mean error of a round's clients; NaN where they were not recorded, or are many."""
         import numpy as np
 
         round_ = self.run.round(t)
@@ -224,7 +224,8 @@ class RecordedModels:
         return float(self.evaluated([weights], "bf16")[1, 0])
 
     def batch_of(self, recorded: RecordedNumbers) -> int | None:
-        """The size of the batches whose mean errors have the recorded number as their mean; None where none has."""
+        """Return the size of the batches whose mean errors have the recorded number as their mean; None where none
+        has."""
         import numpy as np
         import torch
 

@@ -111,8 +111,8 @@ class Blocks:
     directory: Path
 
     def of(self, question: PreparedAnalysis[Any], base: Path, part: int) -> list[PartBlock]:
-        """The blocks of a part. Where they lie depends on all that the numbers do, so that blocks of another question
-        are never taken for this one's."""
+        """Return the blocks of a part. Where they lie depends on all that the numbers do, so that blocks of another
+        question are never taken for this one's."""
         asked = []
         for one in question.parts:
             asked.append(_round_digits(one.settings))

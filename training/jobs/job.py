@@ -51,7 +51,7 @@ class JobSpec(Protocol):
         """
 
     def waits_for(self) -> str | None:
-        """The one that has to end, well or not, before this one can begin; None where it can."""
+        """Return the one that has to end, well or not, before this one can begin; None where it can."""
 
 
 class SentJob:

@@ -83,7 +83,7 @@ class Launcher(Protocol):
         """
 
     def to_end(self, ids: Iterable[str]) -> str:
-        """The command that ends jobs."""
+        """Return the command that ends jobs."""
 
 
 def launcher(name: str, settings: JobSettings | None = None) -> Launcher:
@@ -278,8 +278,8 @@ def _send(executor: Executor, jobs: Sequence[SentJob]) -> list[str]:
 
 @contextmanager
 def _left_alone() -> Iterator[None]:
-    """What is started here does not hear of this terminal's Ctrl-C or end, for what is ignored stays so in a child; and
-    it does not hold this command's output open, for which whoever reads it would wait."""
+    """Start processes within this context that do not hear of this terminal's Ctrl-C or end, because what is ignored
+    stays so in a child, and that do not hold this command's output open, whose reader would wait for its end."""
     on_main = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be set
     ignored = (signal.SIGINT, signal.SIGHUP) if on_main else ()
     sys.stdout.flush()

@@ -153,7 +153,7 @@ def _job_states(by: Launcher, records: Mapping[str, JobRecord], folder: Path) ->
 def _find_jobs(
     specs: Sequence[JobSpec], by: Launcher, folder: Path, ended: Mapping[str, str | None]
 ) -> dict[str, _Sent]:
-    """The jobs of earlier commands that wait or run."""
+    """Return the jobs of earlier commands that wait or run."""
     left = [spec.name for spec in specs if spec.name not in ended]
     records = _not_ended(
         {name: record for name in left if (record := JobRecord.read(folder, name)) is not None}, folder
@@ -191,7 +191,7 @@ def _ask(by: Launcher, sent: Mapping[str, _Sent], now: float, progress: Progress
 
 
 def _how_ended(spec: JobSpec, job: _Sent, outcome: JobOutcome | None, *, late: bool) -> tuple[str | None] | None:
-    """The sentence with which a job failed, or that it is complete; None while its job may go on.
+    """Return the sentence with which a job failed, or that it is complete; None while its job may go on.
 
     Args:
         outcome: what the job has said.

@@ -55,7 +55,7 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
 
 
 def say_memory_of(config: Config, facts: ModelInfo) -> None:
-    """The same of a training's rounds. Raises as :func:`say_memory`."""
+    """Say the same of a training's rounds. Raises as :func:`say_memory`."""
     count = cohort_size(config.data.clients, config.run.participation)
     say_memory(config.server, facts.layout, count, f"all {count} clients of a round")
 
@@ -100,7 +100,7 @@ def disk_needed(config: Config, facts: ModelInfo, *, after: int = 0) -> int:
 
 
 def disk_aside(config: Config, facts: ModelInfo) -> int:
-    """Estimate the bytes of a round's clients that are on the disk beside the run until the round is recorded."""
+    """Estimate the bytes of a round's clients that are on the disk next to the run until the round is recorded."""
     count, size, dtype = (
         cohort_size(config.data.clients, config.run.participation),
         facts.layout.size,

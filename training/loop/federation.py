@@ -117,7 +117,7 @@ class Federation:
         return self.config.average.explore_pace(round, client.pace(round), client)
 
     def cohort(self, round: int) -> np.ndarray:
-        """The ids of round t's clients, ascending."""
+        """Return the ids of round t's clients, ascending."""
         return draw_cohort(self.config.data.seed, round, self.config.data.clients, self.config.run.participation)
 
     def tasks(
@@ -300,7 +300,7 @@ class Federation:
 
 
 def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:
-    """The clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone.
+    """Compute the clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone.
 
     With the weights of a server that chooses among clients, of those that it has chosen.
     """
@@ -311,7 +311,7 @@ def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, 
 
 
 def _one(cohort: Cohort) -> Cohort:
-    """The cohort as if it were one client, which has the mean model."""
+    """Return the cohort as if it were one client, which has the mean model."""
     return replace(
         cohort,
         client_ids=cohort.client_ids[:1],

@@ -40,7 +40,8 @@ class FirstModel:
 
 
 def with_whole_path(config: Config) -> Config:
-    """The configuration with ``model.weights`` as a path from the root, so that a run is resumed from anywhere."""
+    """Return the configuration with ``model.weights`` as a path from the root, so that a run is resumed from
+    anywhere."""
     architecture = config.model.architecture
     if architecture.weights is None:
         return config
@@ -87,7 +88,7 @@ def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstMod
 
 
 def _sum_of(path: Path) -> str:
-    """The SHA-256 of a model's file; of a folder's or an index's parts that of their sums."""
+    """Return the SHA-256 of a model's file; of a folder's or an index's parts that of their sums."""
     place = model_path(path)
     parts = parts_of(place, SUFFIXES)
     if parts is None:
@@ -114,7 +115,7 @@ def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:
 
 
 def _other_head(arrays: Mapping[str, np.ndarray], facts: ModelInfo) -> tuple[str, ...]:
-    """The head's parameters, where the file's are not all there in their shapes; else none."""
+    """Return the head's parameters, where the file's are not all there in their shapes; else none."""
     shapes = {entry.name: entry.shape for entry in facts.layout.parameters}
     own = facts.head_parameters
     return own if any(name not in arrays or arrays[name].shape != shapes[name] for name in own) else ()

@@ -25,8 +25,8 @@ class Position:
         round: the last round that was played, 0 before the first.
         start: the model that the next round sends out.
         recent: the last rows that the average over rounds looks at each round, by round; older ones are in the memory.
-        server, sent, average: what the server keeps, what it sends beside the model, what the average keeps; None
-            before a method's first round.
+        server, sent, average: what the server keeps, what it sends with the model, what the average keeps; None before
+            a method's first round.
         last: the round of each client's last participation, for methods whose clients keep something; what they kept
             is in the memory.
     """
@@ -61,7 +61,7 @@ class MethodStates:
 
 @dataclass(frozen=True)
 class RunMemory:
-    """The memory of a recorded run: its round files, and what is kept beside them."""
+    """The memory of a recorded run: its round files, and what is kept next to them."""
 
     run: Run
 
@@ -101,7 +101,7 @@ class RunMemory:
         return next((place.read(which) for place in self.run.files_of(round) if which in place.models), None)
 
     def kept(self, round: int) -> MethodStates:
-        """The state after a round, of the server, of what is sent beside the model, and of the average."""
+        """Return the state after a round, of the server, of what is sent with the model, and of the average."""
         state: dict[str, Any] = {}
         for place in self.run.files_of(round):
             state = {**place.state(), **state}
@@ -128,7 +128,7 @@ class RunMemory:
         return states
 
     def refuse_missing_states(self, round: int, ids: Sequence[int]) -> Round:
-        """The file that holds what clients kept of a round. Raises as :meth:`client_states`."""
+        """Return the file that holds what clients kept of a round. Raises as :meth:`client_states`."""
         for place in self.run.files_of(round):
             if place.client_states:
                 return place
@@ -234,7 +234,7 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
 def last_participations(
     run: Run, round: int, config: Config, known: dict[int, list[int]] | None = None
 ) -> dict[int, int]:
-    """The round of each client's last participation up to a round, of those that the round's client method made.
+    """Return the round of each client's last participation up to a round, of those that the round's client method made.
 
     Empty where clients keep nothing between rounds.
 
@@ -255,7 +255,7 @@ def last_participations(
 
 
 def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) -> Averaged:
-    """The average over rounds after a history that another method made."""
+    """Compute the average over rounds after a history that another method made."""
     first = config.average.averages_first
 
     def row(t: int) -> Weights:

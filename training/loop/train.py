@@ -132,7 +132,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
 
 
 def resolve_device(config: Config, workers: int | None, data: str, engine: str | None = None) -> tuple[Config, Compute]:
-    """The configuration as a run keeps it, and what it computes on.
+    """Return the configuration as a run keeps it, and what it computes on.
 
     Raises:
         FedscopeError: a device or a cluster that is not there.

@@ -103,7 +103,7 @@ def torn_words(run: Run) -> str:
 
 
 def _parts(run: Run) -> tuple[list[tuple[float, Config]], list[tuple[str, str]]]:
-    """The configurations that made the rounds; none of a run from another program."""
+    """Return the configurations that made the rounds; none of a run from another program."""
     if run.is_foreign and not (run.path / "config.toml").exists():
         return [], []
     try:
@@ -113,7 +113,7 @@ def _parts(run: Run) -> tuple[list[tuple[float, Config]], list[tuple[str, str]]]
 
 
 def _beside(run: Run) -> Iterator[tuple[str, str]]:
-    """Find what is wrong beside the rounds, each file by its own reader."""
+    """Find what is wrong in the files besides the rounds, each file by its own reader."""
     for name in ("config", "partition"):
         file = {"config": "config.toml", "partition": "partition.h5"}[name]
         try:
@@ -331,7 +331,7 @@ def sketch_contradictions(round_: Round, *, is_mean: bool) -> Iterator[str]:
 
 
 def _other_sketches(round_: Round, rows: np.ndarray) -> list[int]:
-    """The clients whose sketch is not that of their model."""
+    """Return the clients whose sketch is not that of their model."""
     if "start" not in round_.models:
         return []
     ids = round_.client_ids if round_.has_clients else round_.sampled_ids

@@ -1,4 +1,4 @@
-"""Training a sweep's runs in a process beside this one: whatever ends it takes no other run with it."""
+"""Training a sweep's runs in a process of their own: whatever ends it takes no other run with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK = 0.5
 
 
 def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> None:
-    """Train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
+    """Train what a sweep still lacks; the caller holds its lock. Failures are kept next to the plan.
 
     Raises:
         KeyboardInterrupt: passed on once the run in progress has stopped; the same call goes on.
@@ -64,7 +64,7 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
 
 
 def make_folders(folder: Path, *names: str) -> None:
-    """The folders that a sweep writes into, where they are not there.
+    """Make the folders that a sweep writes into, where they are not there.
 
     Raises:
         FedscopeError: something else lies there.

@@ -32,7 +32,7 @@ _TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
 
 
 def format_table(table: Comparison, form: str) -> str:
-    """The table in a form.
+    """Write the table in a form.
 
     Raises:
         FedscopeError: an unknown form.
@@ -134,7 +134,7 @@ def in_latex(word: str) -> str:
 
 
 def in_typst(word: str) -> str:
-    r"""The same in Typst, where also slashes may begin a comment, and a sign or a number a list.
+    r"""Write the same in Typst, where also slashes may begin a comment, and a sign or a number a list.
 
     >>> in_typst("http://a #b"), in_typst("- 1"), in_typst("1. a")
     ('http:\\/\\/a \\#b', '\\- 1', '1\\. a')
@@ -156,7 +156,7 @@ def _grid(
     escape: Callable[[str], str] = visible,
     wrap: Callable[[str], str] = str,
 ) -> tuple[list[str], list[list[str]]]:
-    """The head and the lines, each with the row's name first."""
+    """Return the head and the lines, each with the row's name first."""
     several = len({measure for _, measure in table.columns_named}) > 1
     # both words of a method's name are one name to a reader
     named = [
@@ -206,7 +206,7 @@ def _digits(mean: float) -> str:
 
 
 def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[str]:
-    """The round with the target, and the baseline's over it."""
+    """Return the round with the target, and the baseline's over it."""
     there = [round for round in cell.reached.values() if round is not None]
     if len(there) < len(cell.reached):
         some = f"never in {len(cell.reached) - len(there)} of {len(cell.reached)} seeds" if there else "never"

@@ -18,7 +18,7 @@ _METHODS = ("client.method", "server.method")
 
 
 def varied_settings(entries: Sequence[TableRun]) -> list[str]:
-    """The settings in which runs differ on purpose: what follows from a label or a method is none of them.
+    """Return the settings in which runs differ on purpose: what follows from a label or a method is none of them.
 
     FedProx has a ``client.mu`` that others lack, which is no axis of a table; two of its runs with other ``client.mu``
     are.
@@ -40,7 +40,7 @@ def _alike(key: str, other: str, entries: Sequence[TableRun]) -> bool:
 
 def unsaid_settings(entries: Sequence[TableRun], said: Sequence[str]) -> list[str]:
     """Settings of data, model and run that go with the method, and so are no column, though they are none of its own:
-    FedProx of 4 rounds beside FMA of 8. A label stands for whatever it was given to.
+    FedProx of 4 rounds next to FMA of 8. A label stands for whatever it was given to.
 
     Args:
         said: the keys that the table names.
@@ -77,7 +77,7 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> boo
 def axes_of(
     entries: Sequence[TableRun], rows: Sequence[str] = (), columns: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The settings of rows and of columns: those asked for, else the first varied one, and all others.
+    """Return the settings of rows and of columns: those asked for, else the first varied one, and all others.
 
     Args:
         beside: settings in which runs may differ and that are neither.
@@ -130,7 +130,7 @@ def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[Tabl
 
 
 def _with_pair(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
-    """The keys, with the whole name of a method in the place of the first that is a part of it."""
+    """Return the keys, with the whole name of a method in the place of the first that is a part of it."""
     made: list[str] = []
     for key in keys:
         made += PAIR if key in naming else (key,)
@@ -172,7 +172,7 @@ def _last(key: str) -> str:
 
 
 def _word(key: str, entry: TableRun, name: str) -> str:
-    """One setting of a run; ``name`` is what it is called beside its value."""
+    """One setting of a run; ``name`` is what it is called next to its value."""
     value = entry.settings.get(key)
     if key == "average.method" and value in (None, "none"):
         return "no average"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 #: of a data set: training samples, samples in all, the shape of one, classes; as docs/methods.md and the recipes know
 #: them
@@ -56,7 +55,7 @@ def hours(name: str) -> float:
 
 @cache
 def operations(model: str, shape: tuple[int, ...], classes: int) -> float:
-    """Of a forward pass of one sample, of a model's settings in JSON; a multiplication with an addition counts as two."""
+    """Of a forward pass of one sample, of a model's settings in JSON; a multiply-add counts as two."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 

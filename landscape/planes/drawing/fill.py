@@ -102,7 +102,7 @@ def _locator(room: float) -> MaxNLocator:
 
 
 def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
-    """The caption line: the data, what the axes are, and what the surface does not show."""
+    """Return the caption line: the data, what the axes are, and what the surface does not show."""
     first = planes[0]
     parts = []
     if "data" in first.attrs:
@@ -136,7 +136,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
 
 
 def _data_words(planes: Sequence[Plane]) -> str:
-    """The data of all planes: one set, several, or each client's own."""
+    """Describe the data of all planes: one set, several, or each client's own."""
     sizes = [int(plane.attrs["samples"]) for plane in planes if "client" in plane.attrs]
     if len(sizes) == len(planes) and len({plane.attrs["client"] for plane in planes}) > 1:
         least, most = f"{min(sizes):,}", f"{max(sizes):,}"

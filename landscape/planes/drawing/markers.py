@@ -88,7 +88,7 @@ def told_apart(plane: Plane) -> bool:
 
 
 def mark(axes: Axes, plane: Plane, *, numbered: bool) -> None:
-    """The models on the surface; ``numbered`` writes 1, 2, 3 beside the anchors, away from their middle."""
+    """Draw the models on the surface; ``numbered`` writes 1, 2, 3 next to the anchors, away from their middle."""
     from matplotlib.patheffects import withStroke
 
     inner: set[int] = set()
@@ -142,7 +142,7 @@ class Row:
     measured: bool = True
 
     def numbers(self) -> tuple[str, str, str]:
-        """The numbers as they are printed."""
+        """Return the numbers as they are printed."""
         if not self.measured:
             return "", "", ""
         off = "0" if self.on_plane and self.off_plane <= 1e-3 else f"{self.off_plane:.2g}"
@@ -201,7 +201,7 @@ def table_height(rows: Sequence[Row]) -> float:
 
 
 def draw_table(sheet: FigureLayout, top: float, rows: Sequence[Row]) -> None:
-    """The models' own losses, errors and distances from the plane, measured exactly."""
+    """Draw the models' own losses, errors and distances from the plane, measured exactly."""
     right = min(sheet.width - 0.12, 4.6)
     ends = (right - 1.12, right - 0.58, right)
     style = {"ha": "right", "fontsize": SMALL}

@@ -29,11 +29,10 @@ from fedscope.results import (
     Table,
     TableResult,
     along,
+    columns_of,
     lock_result,
-    number,
     pad_cohorts,
     plain,
-    truth,
 )
 from fedscope.results.base import versions
 from fedscope.results.resume import ResumeStore, sweep
@@ -58,7 +57,7 @@ class Rows(TableResult):
 
     command, format, version = "rows", "fedscope-rows", 2
     suffixes = (".rows.csv", ".rows.json")
-    tables = (Table(".rows.csv", {"name": str, "count": int, "whole": truth, "value": number}),)
+    tables = (Table(".rows.csv", columns_of(Row)),)
 
     def rows(self) -> Any:
         return [map(astuple, self.entries)]

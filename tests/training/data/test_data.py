@@ -112,6 +112,23 @@ def test_unreadable_arrays_are_refused(change: dict[str, np.ndarray | None], mes
         standardize("toy", "", raw)
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["as it is", "laid out otherwise"])
+def test_digits_are_scikit_learns_in_the_order_of_its_split(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    from fedscope.training.data.published import digits
+
+    if moved:
+        monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    split = digits.split_digits()
+    whole = load_digits()
+    x = (whole.images / 16).astype(np.float32)
+    expected = train_test_split(x, whole.target, test_size=360, stratify=whole.target, random_state=0)
+    for name, values in zip(("x_train", "x_test", "y_train", "y_test"), expected, strict=True):
+        np.testing.assert_array_equal(split[name], values, strict=True)
+
+
 def test_digits_are_split_stratified_and_always_alike() -> None:
     data = load_data("digits")
     assert data.x_train.shape == (1437, 1, 8, 8)

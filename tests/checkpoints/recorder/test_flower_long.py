@@ -26,7 +26,7 @@ from fedscope.checkpoints.rounds.verify import check_round
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 APP = Path(__file__).with_name("flower_app.py")
 PAGE = ROOT / "docs" / "howto" / "record-flower.md"
 CLIENTS, ROUNDS = 6, 3

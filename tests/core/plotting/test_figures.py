@@ -29,6 +29,8 @@ from fedscope.plotting.layout import FigureLayout, wrap_words
 from fedscope.plotting.levels import even_depth, even_levels, levels, round_edges, within
 from fedscope.plotting.style import CHARACTER, save_figure
 
+pytestmark = pytest.mark.drawn
+
 
 def surface(seed: int = 0, shown: int = 1, scale: float = 1.0, floor: float = 0.1) -> Plane:
     draw = np.random.default_rng(seed)

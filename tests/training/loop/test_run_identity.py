@@ -25,7 +25,7 @@ from fedscope.training.config.config import Config, merge
 from fedscope.training.loop.verify_run import check_run
 
 ROUNDS = 6
-WORDS = f"--method ima --rounds {ROUNDS} --clients 4 --participation 0.75 --set run.evaluate_clients=20"
+WORDS = f"--method ima --rounds {ROUNDS} --clients 4 --participation 0.75 --epochs 1 --set run.evaluate_clients=20"
 RUNS = {name: f"{WORDS} --set run.seed={seed}" for seed, name in enumerate(("ima", "sibling"))}
 OTHERS = "is another run's table, or damaged: none of its"
 

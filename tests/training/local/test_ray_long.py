@@ -24,7 +24,7 @@ from fedscope.checkpoints import Run
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "howto" / "cluster.md"
 CLUSTER = Path(__file__).with_name("ray_cluster.py")
 #: rounds of about 0.1 s, one by one

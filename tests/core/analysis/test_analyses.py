@@ -193,7 +193,7 @@ def test_results_are_drawn_again_the_same_and_without_torch(
     }
     for path in figures:
         path.unlink()
-    redraw = REDRAW.format(commands=commands, tests=str(Path(__file__).parents[1]))
+    redraw = REDRAW.format(commands=commands, tests=str(Path(__file__).parents[2]))
     done = subprocess.run([sys.executable, "-P", "-c", redraw], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1500:]
     assert len(figures) > len(commands)

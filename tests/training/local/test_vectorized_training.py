@@ -64,6 +64,7 @@ def test_every_method_but_two_takes_several_clients() -> None:
     assert {name for name in names("clients") if not find("clients", name).vectorised} == ALONE
 
 
+@pytest.mark.usefixtures("few_digits")
 @pytest.mark.parametrize("client", sorted(set(names("clients")) - ALONE))
 def test_engines_agree(client: str, tmp_path: Path, close: Callable[[Any, Any, float], None]) -> None:
     """Models, and what clients and the server keep, after rounds in which clients come back: to rounding in float32,
