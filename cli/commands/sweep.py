@@ -176,7 +176,7 @@ def _plan_of(varied: Varied) -> Plan:
 
 
 def _progress_printer(report: Report, count: int) -> Progress:
-    """Progress that says each run that is complete or has failed, and how many of all rounds are recorded."""
+    """Make a progress that says each run that is complete or has failed, and how many of all rounds are recorded."""
     from ...training.jobs.progress import Progress
 
     class Printed(Progress):

@@ -195,7 +195,7 @@ def command(
 def _start_run(
     typed: Typed, given: Sequence[str], out: Path | None, how: TrainOptions, trace: Path | None, *, download: bool
 ) -> Run:
-    """A new run; ``given`` are the settings that have flags of their own, which count less than ``typed``."""
+    """Train a new run; ``given`` are the settings that have flags of their own, which count less than ``typed``."""
     from ...checkpoints import FedscopeError
     from ...training import Setup, read_assignments
     from ...training.config.sources import stored_tables, with_place
@@ -219,7 +219,7 @@ def _start_run(
 
 
 def _resume_run(path: Path, how: TrainOptions, trace: Path | None) -> Run:
-    """A run that goes on."""
+    """Continue a run."""
     from ...training.loop.train import resume_with
     from ..progress import TrainingWatcher
 
@@ -235,7 +235,7 @@ def _setting(config: Any) -> str:
 def _branch_run(
     address: str, method: str | None, changes: Mapping[str, Mapping[str, Any]], out: Path | None, how: TrainOptions
 ) -> Run:
-    """A run that goes on from a round of another one."""
+    """Continue from a round of another run, in a run of its own."""
     from ...checkpoints import FedscopeError, Run, parse_address, real_path
     from ...training import branch_notes, branched_config
     from ...training.loop.branch import branch_with
@@ -279,7 +279,7 @@ def _profile_at(path: Path | None) -> Any:
 
 @contextmanager
 def _with_profile(profile: Any, path: Path | None) -> Iterator[None]:
-    """Writes the trace, of what was stopped or failed too; what was refused has none."""
+    """Write the trace, of what was stopped or failed too; what was refused has none."""
     from ...checkpoints import FedscopeError
 
     try:
