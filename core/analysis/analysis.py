@@ -275,10 +275,10 @@ def slug(text: str) -> str:
     """
     path, at, rest = text.rpartition("@")
     name = Path(path).name + at + rest.replace("/", "-") if at else file_label(text)
-    return _cleared(name)
+    return _clear_name(name)
 
 
-def _cleared(name: str) -> str:
+def _clear_name(name: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
@@ -291,14 +291,14 @@ def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
     """
     path, at, _ = models[0].rpartition("@")
     files = [model if is_file_name(file := file_and_key(model)[0]) or is_model_folder(file) else "" for model in models]
-    what = fitting("-".join(map(_cleared, distinct_labels([*map(slug, models)], files))))
+    what = fit_file_name("-".join(map(_clear_name, distinct_labels([*map(slug, models)], files))))
     return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
 
 
-def fitting(name: str) -> str:
+def fit_file_name(name: str) -> str:
     """A name that file systems take, which end at 255 bytes: a long one is cut, with a sum of what was cut off.
 
-    >>> fitting("ima-1-last"), len(fitting("layer1.0.conv1.weight-" * 9))
+    >>> fit_file_name("ima-1-last"), len(fit_file_name("layer1.0.conv1.weight-" * 9))
     ('ima-1-last', 89)
     """
     return name if len(name) <= 100 else name[:80] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]

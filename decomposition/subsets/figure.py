@@ -18,7 +18,7 @@ from ...plotting.style import (
     describe_statistics,
     paper_style,
     run_look,
-    shortened,
+    shorten_label,
     word_of,
 )
 from ...plotting.ticks import even
@@ -89,7 +89,7 @@ def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str
     if len(set(runs)) == 1 or len(set(rounds)) == 1:
         return {labels[i]: looks[i] for i in (0, len(drawn) // 2, len(drawn) - 1)}
     colours = {
-        shortened(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)
+        shorten_label(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)
     }
     return colours | {f"round {t}": {**look, "color": GREY} for t, look in zip(rounds, looks, strict=True)}
 
@@ -99,7 +99,7 @@ def _labels(drawn: list[RoundSubsets]) -> list[str]:
     runs, rounds = {one.run for one in drawn}, {one.round for one in drawn}
     if len(runs) == 1:
         return [f"round {one.round}" for one in drawn]
-    names = [shortened(one.run, 24) for one in drawn]
+    names = [shorten_label(one.run, 24) for one in drawn]
     return names if len(rounds) == 1 else [f"{name}@{one.round}" for name, one in zip(names, drawn, strict=True)]
 
 

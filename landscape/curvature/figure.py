@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shorten_label
 from ...plotting.ticks import crosses, decades, even, power_of_ten
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
         high = OVER_ROUNDS if lines else ROW * len(labels) + 0.08
         each = TITLE + high + (0.06 if lines else NUMBERS + LABEL)
         named = len(labels) > 1 and bool(lines or spectra)
-        legend = legend_rows([shortened(label, 40) for label in labels] if named else [], 0.08, width, 0.45)
+        legend = legend_rows([shorten_label(label, 40) for label in labels] if named else [], 0.08, width, 0.45)
         remark = wrap_words(_remark(result, bool(lines)), width - 0.16, 0.85)
         first = EDGE + (0.2 if title else 0.02)
         top = first + legend.height
@@ -85,7 +85,7 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
             else:
                 _rows(axes, name, result.models, len(labels) if spectra else 1, nats)
                 room = int((margin - 0.12) / CHARACTER)
-                shown = [shortened(label, room) if i % 2 == 0 else "" for label in labels]
+                shown = [shorten_label(label, room) if i % 2 == 0 else "" for label in labels]
                 axes.set_yticks(range(len(labels)), shown)
         if spectra:
             axes = sheet.axes(LEFT, top + body + 0.06 + TITLE, width - LEFT - RIGHT, DENSITY)

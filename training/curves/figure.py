@@ -9,7 +9,7 @@ import numpy as np
 
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
-from ...plotting.style import CHARACTER, paper_style, shortened
+from ...plotting.style import CHARACTER, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
 from .summary import break_label
@@ -114,7 +114,7 @@ def _draw(
     at = int(np.searchsorted(x, begin))
     axes.plot(x[at], y[at], "o", color=look["color"], markersize=3.5, zorder=4)
     # where nothing is averaged yet the two are one; they part a round before the dot, or a window before it
-    x, y = _smooth(curve.round, _shown(measure, curve.values[measure.column]), smoothing)
+    x, y = _smooth(curve.round, _convert_column(measure, curve.values[measure.column]), smoothing)
     own = slice(max(int(np.searchsorted(x, begin)) - 1 - smoothing, 0), None)
     axes.plot(x[own], y[own], color=_darker(look["color"]), linewidth=0.6, zorder=3.5)
     return marks | {"dot", "global"}
@@ -192,7 +192,8 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
 
     names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
     handles: list[Any] = [
-        Line2D([], [], **look, label=shortened(name, letters)) for name, look in zip(names, _looks(curves), strict=True)
+        Line2D([], [], **look, label=shorten_label(name, letters))
+        for name, look in zip(names, _looks(curves), strict=True)
     ]
     grey = "0.4"
     others = {
@@ -224,7 +225,7 @@ def _line(curve: Curve, measure: CurveMeasure, smoothing: int) -> tuple[np.ndarr
     return _smooth(rounds, 100 * values if measure.is_share else values, smoothing)
 
 
-def _shown(measure: CurveMeasure, values: np.ndarray) -> np.ndarray:
+def _convert_column(measure: CurveMeasure, values: np.ndarray) -> np.ndarray:
     """A column as it is drawn: in per cent, an accuracy for an error."""
     values = 1 - values if measure.is_accuracy else values
     return 100 * values if measure.is_share else values

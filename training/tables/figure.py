@@ -9,7 +9,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
-from ...plotting.style import CHARACTER, literal, paper_style, shortened
+from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
 from ..curves.summary import break_label
@@ -67,7 +67,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 look = {**looks[i], "marker": "o", "markersize": 2.5}
                 if j:
                     look["linestyle"] = (0, (3 + j, 1.5))
-                label = shortened(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
+                label = shorten_label(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
                 axes.plot(x, mean, label=label, **look)
                 if not np.isnan(deviation).all():
                     mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)

@@ -31,7 +31,7 @@ from fedscope.results import (
     along,
     columns_of,
     lock_result,
-    padded,
+    pad_cohorts,
     plain,
 )
 from fedscope.results.base import versions
@@ -256,14 +256,14 @@ def test_several_results_keep_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_cohorts_of_different_size_are_padded() -> None:
-    made = padded([np.ones((2, 2)), np.zeros((1, 1))], 3)
+    made = pad_cohorts([np.ones((2, 2)), np.zeros((1, 1))], 3)
     assert made.shape == (2, 3, 3)
     assert np.isnan(made[0, 2]).all()
     assert np.isnan(made[0, :, 2]).all()
     assert (made[0, :2, :2] == 1).all()
     assert made[1, 0, 0] == 0
-    assert padded([np.array([3, 8]), np.array([4])], 2, -1).tolist() == [[3, 8], [4, -1]]
-    assert padded([np.array([3, 8])], 2, -1).dtype == np.int64
+    assert pad_cohorts([np.array([3, 8]), np.array([4])], 2, -1).tolist() == [[3, 8], [4, -1]]
+    assert pad_cohorts([np.array([3, 8])], 2, -1).dtype == np.int64
 
 
 @dataclass(frozen=True, eq=False)
