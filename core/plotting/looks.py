@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .style import COLOURS, DASHES, MARKERS, current
@@ -33,7 +33,7 @@ def method_of(name: str) -> str:
     for word in words:
         if (known := _OTHERS.get(word, word)) in _METHODS:
             return known
-    own = [word for word in words if not re.fullmatch(r"(seed|s)?\d+", word)]
+    own = [word for word in words if not re.fullmatch(r"(seed|s)\d+", word)]
     return "-".join(own or words) or run
 
 
@@ -44,31 +44,47 @@ def looks_of(names: Sequence[str], own: Mapping[str, str] | None = None) -> list
     that a hash of its name gives; where another one in the figure has the same, it takes the next that is free.
 
     Args:
-        own: colours by method or name, which count more; by default those of :func:`fedscope.style`.
+        own: colours by method or name, which count more; by default those of the style in use.
 
     >>> [look["color"] for look in looks_of(["ima", "fma"])] == [COLOURS[1], COLOURS[0]]
     True
     """
     chosen = {method_of(name): colour for name, colour in (current().colors if own is None else own).items()}
-    methods = [method_of(name) for name in names]
-    places = _places(dict.fromkeys(methods))
-    looks, seen = [], dict.fromkeys(methods, 0)
-    for method in methods:
-        place, again = places[method], seen[method]
-        seen[method] += 1
-        dash = (place + place // len(COLOURS) + again) % len(DASHES)
-        colour = chosen.get(method, COLOURS[place % len(COLOURS)])
-        looks.append({"color": colour, "linestyle": DASHES[dash], "marker": MARKERS[(place + again) % len(MARKERS)]})
+    places = _places(tuple(dict.fromkeys(names)))
+    looks = []
+    for name in names:
+        row, column = divmod(places[name], len(COLOURS))
+        colour = chosen.get(method_of(name), COLOURS[column])
+        look = {"linestyle": DASHES[(column + row) % len(DASHES)], "marker": MARKERS[places[name] % len(MARKERS)]}
+        looks.append({"color": colour, **look})
     return looks
 
 
-def _places(methods: Mapping[str, Any]) -> dict[str, int]:
-    """A look's number for each method, each another where there are enough."""
-    places = {method: _METHODS.index(method) % _LOOKS for method in methods if method in _METHODS}
-    for method in sorted(set(methods) - set(places)):  # not in the order of the figure
-        place = int.from_bytes(hashlib.sha256(method.encode()).digest()[:4], "big") % _LOOKS
-        colours = {taken % len(COLOURS) for taken in places.values()}
-        free = [(place + i) % _LOOKS for i in range(_LOOKS) if (place + i) % _LOOKS not in places.values()]
-        apart = [one for one in free if one % len(COLOURS) not in colours]
-        places[method] = (apart or free or [place])[0]
+def _places(names: Sequence[str]) -> dict[str, int]:
+    """A place among all looks for each name, each another where there are enough; not by the order of the names.
+
+    Looks stand in rows of all colours, so that those of one column differ in their dashes alone.
+    """
+    ranked = sorted(names, key=lambda name: (method_of(name) not in _METHODS, name))
+    first = {method: name for name in reversed(ranked) for method in [method_of(name)]}
+    places: dict[str, int] = {}
+    for name in sorted(ranked, key=lambda name: first[method_of(name)] != name):
+        method = method_of(name)
+        if first[method] != name:  # another run of a method: its colour, in other dashes
+            place, step = places[first[method]], len(COLOURS)
+        elif method in _METHODS:
+            place, step = _METHODS.index(method) % _LOOKS, len(COLOURS)
+        else:
+            place, step = int.from_bytes(hashlib.sha256(method.encode()).digest()[:4], "big") % _LOOKS, 1
+        places[name] = _free(place, step, places.values())
     return places
+
+
+def _free(place: int, step: int, taken: Iterable[int]) -> int:
+    """The first free place: in its column where ``step`` is a row, else in one whose colour nobody has."""
+    used = set(taken)
+    row = [(place + i * step) % _LOOKS for i in range(_LOOKS // step)]
+    colours = {one % len(COLOURS) for one in used} if step == 1 else set()
+    apart = [one for one in row if one not in used and one % len(COLOURS) not in colours]
+    every = [(place + i) % _LOOKS for i in range(_LOOKS)]
+    return next(iter(apart or [one for one in every if one not in used]), place)

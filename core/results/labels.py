@@ -158,9 +158,8 @@ def _is_model_of_run(value: Any) -> bool:
 
 
 def _is_collection(value: Any) -> bool:
-    from .base import Collection  # which imports this
-
-    return isinstance(value, Collection)
+    """Whether a value is several results; :class:`.base.Collection` imports this file."""
+    return isinstance(getattr(value, "parts", None), Mapping) and hasattr(value, "summary")
 
 
 def _runs_of(attrs: Mapping[str, Any]) -> Iterator[str]:
