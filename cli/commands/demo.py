@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..options import style_option
 from ..printing import say
 
 #: every step is a command that the user could have given; {out} is the demo's folder
@@ -33,6 +34,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
 @click.command("demo", epilog="Example:  fedscope demo --out demo")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Folder to fill.")
 @click.option("--force", is_flag=True, help="Replace an earlier demo.")
+@style_option
 def command(out: Path, force: bool) -> None:
     """Try everything on the embedded digits, in a few minutes on a laptop: FMA and IMA, and every figure of them.
 

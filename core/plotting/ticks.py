@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from .drawing import size_of
 from .style import CHARACTER, SMALL
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: An
 def label_ends(ax: Axes, height: float) -> None:
     """Write each line's label right of its last finite point, in its colour; labels that would overlap are moved apart
     and tied to their lines. `height` is the panel's, in inches. Lines whose label begins with "_" are left out."""
+    _, height = size_of(ax, 0.0, height)
     places = []
     for line in ax.lines:
         label = str(line.get_label())
@@ -83,6 +85,7 @@ def label_points(
     Args:
         most: of labels.
     """
+    width, height = size_of(ax, width, height)
     box = np.array([width, height])
     at = [(ax.transScale + ax.transLimits).transform((x, y)) * box for x, y, _, _ in points]
     taken = [(*(place - DOT), *(place + DOT)) for place in at]

@@ -166,7 +166,7 @@ class ClientCKA(ArrayResult):
 class ClientCKAs(Collection[ClientCKA]):
     """Similarity of the clients of several runs, or at several layers; a figure a layer."""
 
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+    def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """One a layer, with all runs."""
         layers: dict[str, dict[str, ClientCKA]] = {}
         for end, part in self.parts.items():

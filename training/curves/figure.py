@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.drawing import drawing
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
+from ...plotting.stack import PanelStack
 from ...plotting.style import CHARACTER, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from .result import Curves
     from .run_curve import Curve
 
+#: inches of a panel whose label still fits beside it
+LOWEST = 1.4
 #: of more runs no deviation over clients is drawn as a band: they would hide each other
 BANDED = 4
 
@@ -33,6 +37,7 @@ BESIDE = {
 }
 
 
+@drawing
 def draw(curves: Curves, width: float = 3.5, title: str | None = None) -> Figure:
     """A panel a measure over rounds, see :func:`draw_curves`; ``width`` in inches.
 
@@ -58,10 +63,8 @@ def draw_curves(
     no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it.
     """
     with paper_style(width):
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(width, 0.475 * width * len(measures) + 0.35), layout="constrained")
-        panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+        stack = PanelStack(width, max(0.475 * width, LOWEST) * len(measures) + 0.35, len(measures))
+        panels = stack.panels
         marks: set[str] = set()
         alone = {measure.column for measure in measures}
         if len(curves.lines) > BANDED:
@@ -80,10 +83,7 @@ def draw_curves(
         last = max(int(curve.round[-1]) for curve in curves.lines)
         panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
         handles = _handles(curves, marks, int((width - 0.5) / CHARACTER))
-        figure.legend(handles=handles, loc="outside upper center", ncols=_columns(handles, width), frameon=False)
-        if title:
-            figure.suptitle(title)
-        return figure
+        return stack.finished(handles, _columns(handles, width), title)
 
 
 def _draw(

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
+from ...plotting.stack import PanelStack
 from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison
 
 
+@drawing
 def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
     """Mean and, as bars, deviation over seeds against the columns' setting; of several measures the first.
 
@@ -43,11 +46,10 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
     scale = 100 if measure.is_share else 1
     rests = list(dict.fromkeys(rest for _, rest in places.values()))
     with paper_style(width):
-        from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
 
-        figure = Figure(figsize=(width, 0.7 * width), layout="constrained")
-        axes, seeds = figure.subplots(), 0
+        stack, seeds = PanelStack(width, 0.7 * width, 1), 0
+        axes = stack.panels[0]
         looks = looks_of(list(table.rows_named))
         for i, row in enumerate(table.rows_named):
             for j, rest in enumerate(rests):
@@ -86,7 +88,4 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
         handles = axes.get_legend_handles_labels()[0]
         if seeds:
             handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))
-        figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
-        if title:
-            figure.suptitle(title)
-        return figure
+        return stack.finished(handles, 2, title)
