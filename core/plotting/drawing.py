@@ -195,8 +195,8 @@ def _in_axes(draw: Callable[[float], Any], ax: Any, title: str | None) -> Any:
         raise FedscopeError("this figure cannot be drawn into axes; draw it into a part of a figure, with into=")
     if count != len(given):
         raise FedscopeError(
-            f"the figure has {count} panel{'s' if count > 1 else ''}, and {len(given)} axes are given; give as many, or "
-            "a part of a figure with into="
+            f"the figure has {count} panel{'s' if count > 1 else ''}, but ax has {len(given)}; give as many, or a part "
+            "of a figure with into="
         )
     before = {id(one) for axes in given for one in axes.get_children()}
     with _on(Target(given)):
@@ -207,7 +207,7 @@ def _in_axes(draw: Callable[[float], Any], ax: Any, title: str | None) -> Any:
             enlarge([axes.xaxis, axes.yaxis, *axes.spines.values(), *_titles(axes), *new], style.room, style.zoom)
             pad_title(axes, style.room * _rc("axes.titlepad"))
     if title:
-        given[0].set_title(title)
+        given[0].title.set_text(title)
     return given[0].figure
 
 

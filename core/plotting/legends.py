@@ -20,7 +20,10 @@ def legend_inside(axes: Axes, handles: Sequence[Any], labels: Sequence[str], col
     if labels:
         enlarge([one for handle in handles for one in _parts(handle)], current().room, current().zoom)
         look: dict[str, Any] = {"ncols": columns, "fontsize": SMALL * current().zoom}
-        axes.legend(handles, labels, loc="best", handler_map={tuple: HandlerTuple(ndivide=1)}, **look)
+        # seen on any surface, and no reason for a layout to make the panel smaller
+        look |= {"frameon": True, "facecolor": "white", "edgecolor": "none", "framealpha": 0.75}
+        legend = axes.legend(handles, labels, loc="best", handler_map={tuple: HandlerTuple(ndivide=1)}, **look)
+        legend.set_in_layout(False)
 
 
 def legend_above(figure: Any, handles: Sequence[Any], columns: int, title: str | None) -> Any:

@@ -52,7 +52,8 @@ def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: An
     """Crosses on the axis where values are not finite, so that there is no curve."""
     broken = x[~np.isfinite(values)]
     place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "markersize": 3}
-    axes.plot(broken, np.full(len(broken), up), "x", **place, **look)
+    for drawn in axes.plot(broken, np.full(len(broken), up), "x", **place, **look):
+        drawn.set_in_layout(len(broken) > 0)  # without a cross it would lie in the corner of a figure
 
 
 def label_ends(ax: Axes, height: float) -> None:

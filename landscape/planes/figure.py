@@ -112,7 +112,7 @@ def draw_plane(
 
 def _legend(sheet: FigureLayout, keys: Sequence[tuple[dict[str, Any], str]]) -> None:
     """What the markers are, where there is no table below the panel."""
-    rows = legend_rows([words for _, words in keys], 0.0, sheet.width, 0.3)
+    rows = legend_rows([words.partition(": loss")[0] for _, words in keys], 0.0, sheet.width, 0.3)
     rows.draw(sheet, 0.0, lambda i, left, middle: sheet.symbol(left, middle, keys[i][0]), 0.0)
 
 

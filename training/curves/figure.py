@@ -29,6 +29,9 @@ LOWEST = 1.4
 #: of more runs no deviation over clients is drawn as a band: they would hide each other
 BANDED = 4
 
+#: marks of bands of one deviation
+BANDS = {"band", "seeds"}
+
 #: a mean over clients that is drawn into another panel, dotted: with its deviation as a band, or alone
 BESIDE = {
     "test_error": ("client_error_mean", True),
@@ -78,6 +81,8 @@ def draw_curves(
                     marks |= _beside(axes, curve, measure, look, smoothing, alone)
             marks |= _target(axes, curves, measure)
             _scale(axes, measure, curves)
+            if axes.get_yscale() == "log" and marks & BANDS:
+                marks.add("log")
         panels[-1].set_xlabel("round")
         even(panels[-1].xaxis, "auto", integer=True)
         last = max(int(curve.round[-1]) for curve in curves.lines)
@@ -176,7 +181,7 @@ def _band(
     around = (100 if measure.is_share else 1) * deviation[np.isin(curve.round, x)]
     if smoothing and len(x) >= smoothing:
         around = smooth(around, smoothing)
-    mean_band(axes, x, y, around, colour, 0.15)
+    mean_band(axes, x, y, around, colour, 0.15, log=measure.is_loss)
 
 
 def _looks(curves: Curves) -> list[dict[str, Any]]:
@@ -195,15 +200,15 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
         Line2D([], [], **look, label=shorten_label(name, letters))
         for name, look in zip(names, _looks(curves), strict=True)
     ]
-    grey = "0.4"
+    grey, factor = "0.4", " (log: a factor)" if "log" in marks else ""
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
         "global": Line2D([], [], color=_darker(grey), linewidth=0.6, label="its global"),
         "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
         "clients alone": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients"),
         "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),
-        "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d."),
-        "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d. over seeds"),
+        "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label=f"± 1 s.d.{factor}"),
+        "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label=f"± 1 s.d. over seeds{factor}"),
         "target": Line2D([], [], color=grey, linestyle=(0, (4, 2)), linewidth=0.6, label="target accuracy"),
         "reached": Line2D([], [], mfc="white", mec=grey, marker="o", markersize=4, linestyle="none", label="reached"),
     }
