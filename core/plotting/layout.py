@@ -146,8 +146,8 @@ def room_in(part: Any, height: float) -> Any:
     if on.room[1] < height - 0.01:
         wide, high = (one * room for one in on.room)
         raise FedscopeError(
-            f"the figure needs {height * room:.2f} inches of height at a width of {wide:.2f}, and the part of the figure "
-            f"has {high:.2f}; make the figure higher, or the type smaller"
+            f"the figure needs {height * room:.2f} inches of height at a width of {wide:.2f}, but the part of the "
+            f"figure has {high:.2f}; make the figure higher, or the type smaller"
         )
     on.used = True
     return part

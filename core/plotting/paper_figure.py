@@ -40,7 +40,7 @@ class Figure(matplotlib.figure.Figure):
                 _lift_title(self, axes, renderer)
         super().draw(renderer)
 
-    def savefig(self, fname: Any, **how: Any) -> None:  # type: ignore[override]
+    def savefig(self, fname: Any, **how: Any) -> None:
         """As of matplotlib; a file is larger than the figure where words that were added later reach out of it."""
         if self._is_changed() and how.get("bbox_inches") is None:
             self.draw_without_rendering()

@@ -71,8 +71,8 @@ class Style:
     def room(self) -> float:
         """By how much everything else is larger, so that wide letters have room.
 
-        Letters of another size are a little wider than in proportion on a screen, where they are fitted to its dots, and
-        small ones the more.
+        Letters of another size are a little wider than in proportion on a screen, where they are fitted to its dots,
+        small ones the more so.
         """
         fitted = 0.0 if self.size == SIZE else 0.02 if self.size > SIZE else 0.1 * (SIZE - self.size)
         return self.zoom * (self.wide + fitted)

@@ -55,7 +55,13 @@ def draw(result: Forgetting, width: float = 3.5, title: str | None = None) -> Fi
         sheet.text(LEFT, cells - 0.05 - LINE / 2, f"round {result.rounds[-1]}", fontsize=SMALL)
         axes = sheet.axes(LEFT, cells, wide, high, ylabel=0.33)
         image = signed_heat_map(axes, change)  # grey: no sample
-        color_bar(sheet.bar(LEFT + wide + GAP, cells, BAR, high), image, "change (points)", max(2, min(5, int(high / 0.15))), quarters=True)
+        color_bar(
+            sheet.bar(LEFT + wide + GAP, cells, BAR, high),
+            image,
+            "change (points)",
+            max(2, min(5, int(high / 0.15))),
+            quarters=True,
+        )
         _name_cells(axes, result, change.shape[1], (wide / change.shape[1], high / len(change)))
         if dot >= SMALLEST:
             _draw_dots(axes, result, dot)

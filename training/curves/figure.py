@@ -195,7 +195,7 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
+    names = [band.printed for band in curves.bands] or [curve.run for curve in curves.runs]
     handles: list[Any] = [
         Line2D([], [], **look, label=shorten_label(name, letters))
         for name, look in zip(names, _looks(curves), strict=True)
