@@ -150,11 +150,10 @@ def style(
         FedscopeError: a file that is missing; a font that is not installed; a setting that matplotlib does not know or
             that figures cannot have; a size, a width or a colour that is none.
 
-    >>> with style(size=10, colors={"ima": "black"}) as chosen:
-    ...     chosen.size, current().colors["ima"]
+    >>> import fedscope
+    >>> with fedscope.style(size=10, colors={"ima": "black"}) as chosen:
+    ...     chosen.size, chosen.colors["ima"]
     (10.0, 'black')
-    >>> current().size
-    8.0
     """
     changes: dict[str, Any] = {}
     settings = {**(_of_file(Path(file)) if file is not None else {}), **_of_rc(rc)}
