@@ -59,8 +59,8 @@ class Curves(TableResult):
 
     @classmethod
     def of(cls, runs: Sequence[Run], *, bands: bool = False, **asked: Any) -> Self:
-        """Collect what was measured while training; ``attrs`` names the runs' tasks where one has another than the
-        usual.
+        """Collect what was measured while training, and since (``fedscope measure``); ``attrs`` names the runs' tasks
+        where one has another than the usual, and as ``measured`` on what was measured afterwards.
 
         Args:
             bands: whether runs that differ only in their seed are one line.
@@ -80,7 +80,13 @@ class Curves(TableResult):
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()
-        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, bands=grouped, **asked)
+        later = {
+            curve.run: [one.told for one in run.measured.measurements]
+            for run, curve in zip(runs, curves, strict=True)
+            if run.measured.measurements
+        }
+        about = {**({"tasks": tasks} if any(tasks) else {}), **({"measured": later} if later else {})}
+        return cls(tuple(curves), about, bands=grouped, **asked)
 
     @property
     def lines(self) -> tuple[Curve, ...]:
@@ -192,6 +198,8 @@ class Curves(TableResult):
         said = [tails(measure, self._tailed, self.last) for measure in told]
         if self.target is not None:
             said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
+        later = self.attrs.get("measured", {})
+        said += [f"measured afterwards: {run}: {'; '.join(one['words'] for one in own)}" for run, own in later.items()]
         return "\n".join(said)
 
     @property
