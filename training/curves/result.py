@@ -19,7 +19,7 @@ from ...results import Table, TableResult, group_rows, number
 from ...results.base import of_installed
 from ...results.tables import AGAIN, beside, write_csv
 from .bands import COLUMNS, Band, seeds_of
-from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
+from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
 from .summary import describe_missing, describe_reached, tails
 
@@ -203,6 +203,15 @@ class Curves(TableResult):
         return "\n".join(said)
 
     @property
+    def _usual(self) -> tuple[str, ...]:
+        """What is drawn where nothing is asked for: of runs that were tested on their clients' own data alone, as in
+        Flower, that."""
+        there = [
+            name for name in (*USUAL, OWN_TEST) if any(not np.isnan(one.deployed(name)).all() for one in self.runs)
+        ]
+        return (OWN_TEST,) if there == [OWN_TEST] else USUAL
+
+    @property
     def _tailed(self) -> tuple[Band | Curve, ...]:
         return self.bands or self.runs
 
@@ -210,6 +219,8 @@ class Curves(TableResult):
     def _told(self) -> tuple[str, ...]:
         if self.measures:
             return self.measures
+        if self._usual != USUAL:
+            return self._usual
         losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
         return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
@@ -247,7 +258,7 @@ class Curves(TableResult):
 
     def drawable(self) -> tuple[CurveMeasure, ...]:
         """Return the measures that are drawn, checked; raises as :meth:`figure`."""
-        asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
+        asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or self._usual))
         counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]
         drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))
         for curve, own in zip(self.lines, counts, strict=True):

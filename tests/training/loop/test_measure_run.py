@@ -87,8 +87,8 @@ def test_they_are_those_that_training_measures(trained: Path, tmp_path: Path) ->
     before = Run.open(tmp_path / "third").all_metrics()
     assert np.isnan(before["test_loss"]).tolist() == [True, True, False, False]
     done = fedscope.measure(tmp_path / "third", clients=True)
-    assert done.new == {name: (1, 2) for name in (*GLOBAL, *CLIENTS)} | {name: (2,) for name in AVERAGED}
-    assert done.there == {name: (3, 4) for name in (*GLOBAL, *CLIENTS, *AVERAGED)}
+    assert done.new == dict.fromkeys((*GLOBAL, *CLIENTS), (1, 2)) | dict.fromkeys(AVERAGED, (2,))
+    assert done.there == dict.fromkeys((*GLOBAL, *CLIENTS, *AVERAGED), (3, 4))
     found, expected = (Run.open(path).all_metrics() for path in (tmp_path / "third", trained / "every"))
     for name in (*GLOBAL, *AVERAGED, *CLIENTS):
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
@@ -107,7 +107,7 @@ def test_what_training_wrote_is_replaced_only_on_request_and_that_is_said(traine
     assert not (tmp_path / "run" / NAME).exists()
     assert (tmp_path / "run/metrics.csv").read_bytes() == table
     done = fedscope.measure(tmp_path / "run", force=True, limit=20, rounds=[2, 3])
-    assert done.replaced == {name: (2, 3) for name in (*GLOBAL, *AVERAGED)}
+    assert done.replaced == dict.fromkeys((*GLOBAL, *AVERAGED), (2, 3))
     assert "replace what the training wrote, which its files keep" in done.summary()
     run = Run.open(tmp_path / "run")
     assert [one.settings.get(REPLACES) for one in run.measured.measurements] == [True]
@@ -126,7 +126,7 @@ def test_a_recorded_loop_gets_a_curve_and_says_on_what(
     with pytest.raises(FedscopeError, match=r"or measure its models now: fedscope measure RUN, with --model"):
         Curves.of([Run.open("run")]).figure()
     done = fedscope.measure("run", model=net(0), clients=True)
-    assert done.new == {name: (1, 2, 3, 4) for name in (*GLOBAL, *CLIENTS)}
+    assert done.new == dict.fromkeys((*GLOBAL, *CLIENTS), (1, 2, 3, 4))
     run = Run.open("run")
     found = run.metrics()
     for i, t in enumerate(run.rounds):
@@ -155,7 +155,7 @@ def test_a_second_time_nothing_is_measured(tmp_path: Path) -> None:
     kept = {name: (tmp_path / "run" / name).read_bytes() for name in (NAME, "metrics.csv")}
     calls: list[tuple[int, int]] = []
     again = fedscope.measure(tmp_path / "run", model=net(0), progress=lambda *told: calls.append(told))
-    assert (again.new, again.there, calls) == ({}, {name: (1, 2, 3) for name in GLOBAL}, [])
+    assert (again.new, again.there, calls) == ({}, dict.fromkeys(GLOBAL, (1, 2, 3)), [])
     assert kept == {name: (tmp_path / "run" / name).read_bytes() for name in kept}
 
 
@@ -234,7 +234,7 @@ def test_a_run_that_goes_on_keeps_them(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.metrics()["test_loss"], [*before, np.nan, np.nan])
     assert [row["test_loss"] for row in rows(run.path)][:3] == [repr(float(value)) for value in before]
     assert check_run(run.path).faults == ()
-    assert fedscope.measure(run.path, model=net(0)).new == {name: (4, 5) for name in GLOBAL}
+    assert fedscope.measure(run.path, model=net(0)).new == dict.fromkeys(GLOBAL, (4, 5))
 
 
 def test_a_training_that_goes_on_keeps_them(trained: Path, tmp_path: Path) -> None:
