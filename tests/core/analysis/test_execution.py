@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ import torch
 
 from fedscope.analysis.analysis import fitting, slug
 from fedscope.analysis.execution import Execution, Report, WorkUnit
-from fedscope.analysis.runs import one_round, open_run, parse_rounds, resolve_runs, said
+from fedscope.analysis.runs import identity, one_round, open_run, parse_rounds, resolve_runs, said
 from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting
@@ -101,6 +104,32 @@ def test_one_round_is_a_run_with_one_round(runs: Path) -> None:
     ):
         with pytest.raises(FedscopeError, match=message):
             one_round(address, rounds)
+
+
+def test_a_run_is_told_from_another_in_its_folder_by_when_it_was_made_or_else_by_its_files(
+    two_rounds: Path, tmp_path: Path
+) -> None:
+    """Unfinished work of the run that stood there before would be gone on with."""
+    place = shutil.copytree(two_rounds / "runs" / "fma", tmp_path / "fma")
+    first = min((place / "rounds").glob("*.h5"))
+
+    def touched() -> tuple[dict[str, Any], dict[str, Any]]:
+        before = identity(Run.open(place))
+        os.utime(first, ns=(0, first.stat().st_mtime_ns + 1))
+        return before, identity(Run.open(place))
+
+    before, after = touched()
+    assert before == after
+    assert before["created"] is not None
+    info = json.loads((place / "run.json").read_text())
+    info = {key: value for key, value in info.items() if key not in ("created", "files")}
+    (place / "run.json").write_text(json.dumps(info))
+    before, after = touched()
+    assert before == {**before, "path": str(place), "created": None}
+    assert before == {**after, "files": before["files"]} != after
+    (place / "run.json").write_text(json.dumps(info | {"source": "mine"}))
+    assert identity(Run.open(place))["files"] not in (before["files"], after["files"])
+    assert identity(Run.open(place)) == identity(Run.open(place))
 
 
 def test_names_of_files_are_short_and_clean() -> None:

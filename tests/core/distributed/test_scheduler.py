@@ -25,11 +25,12 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.distributed import engines as named
 from fedscope.distributed import ray_workers as ray_pool
+from fedscope.distributed import torchvision_import
 from fedscope.distributed.engines import open_cluster
 from fedscope.distributed.ray_workers import RayBackend
 from fedscope.distributed.scheduler import MAX_LOSSES, WorkerLost, WorkerPool
 from fedscope.distributed.serialization import LARGE, Parcel, Serializer, unpack
-from fedscope.distributed.torchvision_import import torchvision_part
+from fedscope.distributed.torchvision_import import beside_torchvision, torchvision_part
 from fedscope.distributed.worker import ClusterWorker, MapJob, WorkerInfo
 
 
@@ -207,6 +208,29 @@ def test_networks_of_torchvision_arrive_where_its_compiled_part_does_not_load() 
     )
     opened_there = subprocess.run([sys.executable, "-P", "-c", code], input=said, capture_output=True)
     assert opened_there.stdout.strip() == b"torchvision.models.resnet", opened_there.stderr.decode()
+
+
+def test_an_import_that_torchvision_breaks_is_made_again_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is half imported would be taken for whole; a torchvision of this process is not touched here."""
+    modules: dict[str, None] = {"torchvisions": None}
+    monkeypatch.setattr(torchvision_import, "sys", SimpleNamespace(modules=modules))
+    monkeypatch.setattr(torchvision_import, "_SCHEMAS", {})
+    found, said = [], "operator torchvision::nms does not exist"
+
+    def make() -> str:
+        found.append(set(modules))
+        modules.update(dict.fromkeys(["torchvision", "torchvision.ops", "torchvision.ops.boxes"]))
+        if len(found) == 1:
+            raise RuntimeError(said)
+        return "made"
+
+    assert beside_torchvision(make) == "made"
+    assert found == [{"torchvisions"}] * 2
+    found.clear()
+    said = "out of memory"
+    with pytest.raises(RuntimeError, match=said):
+        beside_torchvision(make)
+    assert len(found) == 1, "another error is the caller's"
 
 
 def test_workers_of_another_version_are_refused_and_of_another_processor_told() -> None:

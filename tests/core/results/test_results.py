@@ -4,15 +4,18 @@ which software made them."""
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import platform
 import re
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import h5py
@@ -36,6 +39,7 @@ from fedscope.results import (
     truth,
 )
 from fedscope.results.base import versions
+from fedscope.results.pictures import quiet
 from fedscope.results.resume import ResumeStore, sweep
 from fedscope.results.tables import write_csv
 
@@ -254,6 +258,45 @@ def test_several_results_keep_files_of_their_own(tmp_path: Path) -> None:
     assert [row["name"] for row in both.numbers()["rows"]] == ["a", "b", "c"]
     with pytest.raises(FedscopeError, match="there is no result to put together"):
         Both({})
+
+
+class Paged(Rows):
+    """Two pages each, which say what they were asked."""
+
+    paged = MappingProxyType({"": "page", ".more": "page:more"})
+
+    @classmethod
+    def paging(cls, end: str) -> Any:
+        return lambda result, title, **drawing: f"{len(result.entries)}, {title}, {drawing}, {end}"
+
+
+def test_pages_go_by_the_ends_of_their_names_and_those_of_several_results_by_both_ends() -> None:
+    assert ROWS.pages() == {}
+    one, two = Paged(ROWS.entries), Paged(ROWS.entries[:1])
+    assert one.pages("t", cmap="x") == {"": "2, t, {'cmap': 'x'}, ", ".more": "2, t, {'cmap': 'x'}, .more"}
+    assert Both({".ima": one, ".fma": two}).pages() == {
+        ".ima": "2, None, {}, ",
+        ".ima.more": "2, None, {}, .more",
+        ".fma": "1, None, {}, ",
+        ".fma.more": "1, None, {}, .more",
+    }
+
+
+def test_matplotlib_is_quiet_while_a_figure_is_drawn_and_no_longer() -> None:
+    """A user's own level of its log comes back, also where the drawing fails."""
+    log = logging.getLogger("matplotlib.mathtext")
+    before = log.level
+    try:
+        log.setLevel(logging.INFO)
+        with warnings.catch_warnings(record=True) as said, quiet():
+            warnings.warn("Glyph 20154 (x) missing from font(s) DejaVu Sans.", UserWarning, stacklevel=1)
+            assert not log.isEnabledFor(logging.WARNING)
+        assert (said, log.level) == ([], logging.INFO)
+        with pytest.raises(ZeroDivisionError), quiet():
+            raise ZeroDivisionError
+        assert log.level == logging.INFO
+    finally:
+        log.setLevel(before)
 
 
 def test_cohorts_of_different_size_are_padded() -> None:
