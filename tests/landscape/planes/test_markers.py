@@ -1,5 +1,5 @@
-"""What figures call the models of a plane: legends of panels, the owner of the data, captions, titles; how a panel is shaped; and what
-is said of an adaptive surface."""
+"""What figures call the models of a plane: legends of panels, the owner of the data, captions, titles; how a panel is
+shaped; and what is said of an adaptive surface."""
 
 from __future__ import annotations
 
