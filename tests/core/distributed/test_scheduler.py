@@ -367,6 +367,21 @@ def test_a_ray_that_can_have_no_token_is_not_started(monkeypatch: pytest.MonkeyP
     assert "RAY_AUTH_MODE" not in os.environ
 
 
+@pytest.mark.parametrize("name", ["RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"])
+def test_ray_reports_nothing_and_takes_no_gpu_away_unless_its_user_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setattr(ray_pool, "_joined", [])
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setenv(name, "1")
+    RayBackend("local", 2)
+    assert os.environ[name] == "1"
+    monkeypatch.delenv(name)
+    RayBackend("local", 2)
+    assert os.environ[name] == "0"
+
+
 def test_a_cluster_that_has_ended_and_one_that_lets_nobody_in_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**how: object) -> None:
         raise ConnectionError("Failed to connect")

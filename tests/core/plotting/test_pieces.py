@@ -13,15 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from plotly.offline import get_plotlyjs
 
 from fedscope.plotting.heatmaps import signed_heat_map
 from fedscope.plotting.layout import LINE, FigureLayout, legend_rows
 from fedscope.plotting.levels import BANDS, RATIO, within
 from fedscope.plotting.spread import mean_band
-from fedscope.plotting.style import CHARACTER
-from fedscope.plotting.ticks import crosses
-from fedscope.plotting.web_page import as_page
+from fedscope.plotting.style import CHARACTER, SMALL
+from fedscope.plotting.ticks import DOT, crosses, label_points
+from fedscope.plotting.web_page import as_page, split_library
 
 KEY, GAP, LEFT = 0.3, 0.1, 0.2
 
@@ -54,6 +55,51 @@ def test_a_legend_is_drawn_row_by_row_with_each_label_right_of_its_symbol() -> N
     for (label, x, y), (i, left, middle) in zip(texts, symbols, strict=True):
         assert label == legend.labels[i]
         assert (x * 2.0, (1 - y) * 1.0) == (pytest.approx(left + KEY), pytest.approx(middle))
+
+
+def test_a_symbol_of_a_legend_is_a_line_with_its_marker_in_the_middle_or_the_marker_alone() -> None:
+    look = {"color": "#0072b2", "linestyle": "--", "marker": "s"}
+    sheet = FigureLayout(2.0, 1.0)
+    sheet.symbol(0.5, 0.25, look, 0.4)
+    sheet.symbol(1.5, 0.75, look)
+    drawn = [(line.get_xydata(), line.get_linestyle(), line.get_marker()) for line in sheet.figure.findobj(Line2D)]
+    line, middle, alone = (np.column_stack([2 * at[:, 0], 1 - at[:, 1]]).round(9).tolist() for at, _, _ in drawn)
+    assert (line, middle, alone) == ([[0.5, 0.25], [0.9, 0.25]], [[0.7, 0.25]], [[1.5, 0.75]]), "inches from the top"
+    assert [marker for _, _, marker in drawn] == ["None", "s", "s"]
+    assert drawn[0][1] == "--"
+
+
+WIDE, HIGH = 3.0, 2.0
+
+
+def labels_of(points: list[tuple[float, float, str, str]], most: int | None = None) -> dict[str, np.ndarray]:
+    """Where the middles of the labels come to lie beside points of a panel, in inches."""
+    axes = Figure().add_subplot()
+    axes.set(xlim=(0, WIDE), ylim=(0, HIGH))
+    label_points(axes, points, WIDE, HIGH, most)
+    return {text.get_text(): text.get_position() * np.array([WIDE, HIGH]) for text in axes.texts}
+
+
+@pytest.mark.parametrize("across", [1, -1])
+@pytest.mark.parametrize("up", [1, -1])
+def test_a_label_stands_at_the_corner_of_its_point_that_lies_inside_the_panel(across: int, up: int) -> None:
+    at = np.array([0.1 if across > 0 else WIDE - 0.1, 0.1 if up > 0 else HIGH - 0.1])
+    (found,) = labels_of([(*at, "label", "k")]).values()
+    half = np.array([CHARACTER * len("label"), SMALL / 72]) / 2
+    np.testing.assert_allclose(found, at + np.array([across, up]) * (half + DOT))
+
+
+@given(st.lists(st.tuples(st.floats(0, WIDE), st.floats(0, HIGH)), max_size=30), st.none() | st.integers(0, 4))
+def test_labels_of_points_cover_neither_points_nor_each_other(at: list[tuple[float, float]], most: int | None) -> None:
+    found = labels_of([(x, y, f"p{i:02}", "k") for i, (x, y) in enumerate(at)], most)
+    assert len(found) <= (len(at) if most is None else most)
+    half, dot = np.array([CHARACTER * 3, SMALL / 72]) / 2, np.array([DOT, DOT])
+    boxes = [(middle - half, middle + half) for middle in found.values()]
+    assert all((low >= -1e-9).all() and (high <= np.array([WIDE, HIGH]) + 1e-9).all() for low, high in boxes)
+    others = [*boxes, *((np.array(place) - dot, np.array(place) + dot) for place in at)]
+    for i, (low, high) in enumerate(boxes):
+        for other_low, other_high in others[i + 1 :]:
+            assert (np.minimum(high, other_high) - np.maximum(low, other_low)).min() < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -124,3 +170,10 @@ def test_a_page_is_one_document_that_runs_two_scripts_both_known_by_hash() -> No
     assert len(scripts) == page.count("</script>") == 2
     hashes = re.findall(r"'sha256-([^']+)'", page.partition("<title>")[0])
     assert hashes == [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
+    # the library can lie beside many pages: what is left is the page without it, and lets only that file run
+    rest, name, library = split_library(page)
+    assert library.decode() == scripts[0]
+    assert re.findall(r"<script>(.*?)</script>\n", rest, re.DOTALL) == scripts[1:]
+    nonce, opened = re.findall(r'<script nonce="([^"]+)" src="([^"]+)">', rest)[0]
+    assert (opened, rest.count(name), rest.count(f"'nonce-{nonce}' 'sha256-{hashes[1]}'")) == (name, 1, 1)
+    assert split_library(page.replace(hashes[0], hashes[1])) == (page.replace(hashes[0], hashes[1]), "", b"")
