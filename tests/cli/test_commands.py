@@ -84,7 +84,7 @@ def test_the_time_of_a_rounds_parts_is_told_and_its_trace_is_written(
     assert last.startswith("mean over 2 rounds, the first of ")
     spans = [event for event in json.loads(Path("trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
     assert sorted(event["name"] for event in spans if event["name"].startswith(ROUND)) == ["round 1", "round 2"]
-    found = json.loads(said(capsys, "train", *SHORT, "--force", "--profile", "trace.json", "--json"))
+    found = json.loads(said(capsys, "train", *SHORT, "--force", "--profile", "again.json", "--json"))
     assert (found["profile"]["rounds"], set(found["profile"]["seconds"])) == (2, {*PARTS, ROUND})
 
 

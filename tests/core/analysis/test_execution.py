@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +77,27 @@ def test_a_question_keeps_the_signature_and_the_page_of_its_function() -> None:
 def test_rounds_are_numbers_words_or_both() -> None:
     assert [said(rounds) for rounds in (None, 3, "1,last", [1, "last"])] == [None, "3", "1,last", "1,last"]
     assert parse_rounds("last,1,-2", (1, 2, 5), "r") == [1, 2, 5]
+    assert [parse_rounds(one, (1, 2, 5, 6), "r") for one in ("all", "every:3,1", "last:9", "-4")] == [
+        *([1, 2, 5, 6], [1, 6], [1, 2, 5, 6], [1])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "available", "sentence"),
+    [
+        ("9", (), "a has no rounds yet; where it is trained here, go on with it: fedscope train --resume a"),
+        ("9", (2,), "--rounds 9: a has no round 9; it has round 2 only"),
+        ("1,9", (2, 3), "--rounds 1,9: a has no round 1; it has 2 to 3"),
+        ("-4", (2, 3, 7), "--rounds -4: a has no round -4; it has 2 to 7 (3 of them)"),
+        ("1,x", (1,), "--rounds 1,x: 'x' is not a round; write numbers, last, last:10 or all"),
+        ("last:0", (1,), "--rounds last:0: 'last:0' is not a round; write numbers, last, last:10 or all"),
+    ],
+)
+def test_rounds_that_a_run_does_not_have_are_refused_with_those_it_has(
+    asked: str, available: tuple[int, ...], sentence: str
+) -> None:
+    with pytest.raises(FedscopeError, match=f"^{re.escape(sentence)}$"):
+        parse_rounds(asked, available, "a")
 
 
 def test_a_run_with_its_rounds_is_the_run_with_these_rounds(runs: Path) -> None:
