@@ -156,7 +156,7 @@ def read_measured(folder: Path, identity: str = "") -> MeasuredNumbers:
     if said.get("identity") != identity:
         raise FedscopeError(f"{path} is of another run (its identity is not that of run.json); {REMEDY}")
     parts = said.get("measurements")
-    found = [_read(one) for one in parts] if isinstance(parts, list) else [None]
+    found = [_read_measurement(one) for one in parts] if isinstance(parts, list) else [None]
     if None in found:
         raise FedscopeError(f"{path} holds other things than numbers of rounds; {REMEDY}")
     return MeasuredNumbers(tuple(one for one in found if one is not None))
@@ -169,14 +169,14 @@ def write_measured(folder: Path, numbers: MeasuredNumbers, identity: str = "") -
         path.unlink(missing_ok=True)
         return
     head = json.dumps({"format": FORMAT, "version": VERSION, "identity": identity})[:-1]
-    body = ", ".join(_written(one) for one in numbers.measurements)
+    body = ", ".join(_write_measurement(one) for one in numbers.measurements)
     text = f'{head}, "measurements": [{body}]}}'
     with write_durably(path) as temporary:
         own = _own(json.loads(text))
         temporary.write_text(f'{text[:-1]},\n "sha256": "{own}"}}\n', encoding="utf-8")
 
 
-def _written(one: Measurement) -> str:
+def _write_measurement(one: Measurement) -> str:
     """Write a measurement, a line a round."""
     rows = ",\n".join(f'  "{t}": {to_json(row)}' for t, row in sorted(one.rows.items()))
     return f'\n {{"settings": {json.dumps(one.settings)}, "rounds": {{\n{rows}}}}}'
@@ -191,7 +191,7 @@ def _own(said: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read(said: Any) -> Measurement | None:
+def _read_measurement(said: Any) -> Measurement | None:
     """A measurement; None of anything else."""
     if not isinstance(said, dict) or not isinstance(said.get("settings"), dict):
         return None

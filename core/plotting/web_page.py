@@ -41,23 +41,23 @@ body { margin: 0; font-family: system-ui, sans-serif; }
 """
 
 
-def escaped(text: object) -> str:
+def escape_html(text: object) -> str:
     r"""A text in a page or in an attribute of its elements.
 
-    >>> escaped("</title><script src=x.js>\0")
+    >>> escape_html("</title><script src=x.js>\0")
     '&lt;/title&gt;&lt;script src=x.js&gt;\\x00'
     """
     return escape(visible(text, keep="\n"))
 
 
-def unbroken(text: str) -> str:
+def keep_together(text: str) -> str:
     """Escape a text so that no line ends inside an option or a number.
 
-    >>> unbroken("p < 1e-05 with --draws")
+    >>> keep_together("p < 1e-05 with --draws")
     'p &lt; <span style="white-space:nowrap">1e-05</span> with <span style="white-space:nowrap">--draws</span>'
     """
     whole = r'<span style="white-space:nowrap">\g<0></span>'
-    return re.sub(r"(?<![\w-])--\w[\w-]*|[\d.]+e-\d+", whole, escaped(text))
+    return re.sub(r"(?<![\w-])--\w[\w-]*|[\d.]+e-\d+", whole, escape_html(text))
 
 
 def label_text(text: object) -> str:
@@ -101,7 +101,7 @@ def web_page(title: str, body: str, *, scripts: Sequence[str] = (), style: str =
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY.format(scripts=hashes)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-{marks}<title>{escaped(title)}</title>
+{marks}<title>{escape_html(title)}</title>
 <style>{style}</style>
 </head>
 <body>

@@ -21,7 +21,7 @@ class AverageAndClients:
     """Numbers of a round's clients and of their average, on test data.
 
     Attributes:
-        round: which; clients: how many.
+        round: which; clients: how many; alone: how many of them were measured alone.
         measure: ``error``, a share, or ``loss``, where the task has no error.
         average: of their average; mean, deviation: over the clients.
         source: what measured them, and on what.
@@ -29,6 +29,7 @@ class AverageAndClients:
 
     round: int
     clients: int
+    alone: int
     measure: str
     average: float
     mean: float
@@ -38,21 +39,22 @@ class AverageAndClients:
     @property
     def words(self) -> str:
         """Both, in a clause."""
+        whose = "the clients have" if self.alone == self.clients else f"{self.alone} of them have"
         scale, digits, unit = (100, ".1f", " %") if self.measure == "error" else (1, ".3g", "")
         return (
             f"in round {self.round} the average of the {self.clients} clients has a{'n' * (self.measure == 'error')} "
-            f"{self.measure} of {scale * self.average:{digits}}{unit}; the clients have {scale * self.mean:{digits}} ± "
+            f"{self.measure} of {scale * self.average:{digits}}{unit}; {whose} {scale * self.mean:{digits}} ± "
             f"{scale * self.deviation:{digits}}{unit} (mean ± deviation; {self.source})"
         )
 
 
-def latest_comparison(run: Run, results: Beside) -> AverageAndClients | None:
+def find_comparison(run: Run, results: Beside) -> AverageAndClients | None:
     """Find the comparison of the latest round that results of a run have; averages of subsets before planes."""
-    found = [*_of_subsets(run, results), *_of_planes(run, results)]
+    found = [*_compare_in_subsets(run, results), *_compare_in_planes(run, results)]
     return max(found, key=lambda one: one.round, default=None)
 
 
-def _of_subsets(run: Run, results: Beside) -> Iterator[AverageAndClients]:
+def _compare_in_subsets(run: Run, results: Beside) -> Iterator[AverageAndClients]:
     """Rounds in which single clients and the average of all were measured."""
     for result in (one.result for one in results.results):
         if not isinstance(result, Subsets) or result.attrs.get("split", "test") != "test":
@@ -62,15 +64,15 @@ def _of_subsets(run: Run, results: Beside) -> Iterator[AverageAndClients]:
             whole = next((row for row in one.sizes if row.m == one.clients), None)
             if one.run != run.name or one.clients < 2 or single is None or whole is None:
                 continue
-            values = [getattr(row, f"{one.measure}_mean") for row in (whole, single)]
+            average, mean = (getattr(row, f"{one.measure}_mean") for row in (whole, single))
             deviation = getattr(single, f"{one.measure}_std")
-            if deviation is not None and all(map(isfinite, (*values, deviation))):
-                yield AverageAndClients(
-                    one.round, one.clients, one.measure, *values, deviation, f"subsets{_samples(result.attrs)}"
-                )
+            if deviation is not None and all(map(isfinite, (average, mean, deviation))):
+                source = f"subsets{_name_samples(result.attrs)}"
+                counts = one.clients, single.subsets
+                yield AverageAndClients(one.round, *counts, one.measure, average, mean, deviation, source)
 
 
-def _of_planes(run: Run, results: Beside) -> Iterator[AverageAndClients]:
+def _compare_in_planes(run: Run, results: Beside) -> Iterator[AverageAndClients]:
     """Planes through a round's clients, whose mean is measured, too."""
     for result in (one.result for one in results.results):
         if not isinstance(result, Plane) or result.span != "clients" or result.mean is None:
@@ -83,9 +85,8 @@ def _of_planes(run: Run, results: Beside) -> Iterator[AverageAndClients]:
             average = float(getattr(result.mean, measure))
             if len(values) > 1 and np.isfinite([average, *values]).all():
                 mean, deviation = float(values.mean()), float(values.std())
-                yield AverageAndClients(
-                    number, len(values), measure, average, mean, deviation, f"plane{_samples(result.attrs)}"
-                )
+                source, count = f"plane{_name_samples(result.attrs)}", len(values)
+                yield AverageAndClients(number, count, count, measure, average, mean, deviation, source)
                 break
 
 
@@ -98,6 +99,6 @@ def _round_of(attrs: Mapping[str, Any]) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def _samples(attrs: Mapping[str, Any]) -> str:
+def _name_samples(attrs: Mapping[str, Any]) -> str:
     count = attrs.get("samples")
     return f", {count:,} test samples" if isinstance(count, int) else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..analysis.register import Analysis, ReportSection, analyses
 from ..checkpoints import FedscopeError, Run, real_path
-from ..results import ArrayResult, Result, shown
+from ..results import ArrayResult, Result, make_visible
 from ..results.arrays import read_netcdf
 
 
@@ -87,7 +87,7 @@ class Beside:
     closures: Mapping[str, float] = field(default_factory=dict)
 
 
-def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
+def find_results(run: Run, folders: Sequence[Path] = ()) -> Beside:
     """Return the results in ``RUN/figures``, and in further ``folders``, that were made of this run as it is.
 
     One that is damaged, of a newer fedscope, or of a run that has stood in the same folder before is left out, and said
@@ -138,7 +138,7 @@ def _of_kind(
                 left_out[path.name] = "it is of another run, or of one that has stood in this folder before"
             continue
         within = base.is_relative_to(run.path)
-        yield Found(kind, base, str(base.relative_to(run.path) if within else base), shown(result))
+        yield Found(kind, base, str(base.relative_to(run.path) if within else base), make_visible(result))
 
 
 def _closure(decomposition: Result) -> float:

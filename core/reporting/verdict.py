@@ -18,7 +18,7 @@ from ..decomposition.factors.rows import FACTORS_OF
 from ..training.curves.measures import measure_of
 from ..training.curves.result import Curves
 from ..training.loop.verify_run import Soundness
-from .average_and_clients import latest_comparison
+from .average_and_clients import find_comparison
 from .clients import readable
 from .discover import Beside
 
@@ -46,9 +46,9 @@ def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
     return [
         soundness(run, sound),
         *outcome(run, results),
-        *averaging(run, results),
+        *judge_average(run, results),
         *composition(run, results),
-        recorded(run),
+        describe_recorded(run),
     ]
 
 
@@ -59,7 +59,7 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
         name, what = sound.faults[0]
         more = f" and {len(sound.faults) - 1} more" if len(sound.faults) > 1 else ""
         return Sentence(asks, f"No: {name}: {what}{more}.", "bad")
-    lost = diverged(run)
+    lost = diverged_clients(run)
     if lost:
         rounds = _rounds(sorted(lost))
         clients = sorted({k for own in lost.values() for k in own})
@@ -74,7 +74,7 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
     )
 
 
-def diverged(run: Run) -> dict[int, list[int]]:
+def diverged_clients(run: Run) -> dict[int, list[int]]:
     """By round the clients whose training loss is not finite."""
     found: dict[int, list[int]] = {}
     for round_ in readable(run):
@@ -101,12 +101,12 @@ def outcome(run: Run, results: Beside) -> list[Sentence]:
         over = f"mean ± deviation over the last {count} measured rounds" if count > 1 else f"round {last}"
         return [Sentence("How good is it?", f"The {which} model {spoken} {value} ({over}).")]
     lacks = "Nothing was measured on test data round by round (fedscope measure RUN does it)."
-    if (found := latest_comparison(run, results)) is not None:
+    if (found := find_comparison(run, results)) is not None:
         lacks += f" By {found.source}, {found.words.partition(';')[0]}."
     return [Sentence("How good is it?", lacks)]
 
 
-def averaging(run: Run, results: Beside) -> list[Sentence]:
+def judge_average(run: Run, results: Beside) -> list[Sentence]:
     """Compare the error of the average with that of what was averaged: as the table of metrics has it, else as a result
     of the run has."""
     curve = Curves.of([run]).runs[0]
@@ -114,7 +114,7 @@ def averaging(run: Run, results: Beside) -> list[Sentence]:
     there = np.flatnonzero(np.isfinite(own) & np.isfinite(clients))
     asks = "Was averaging good?"
     if not len(there):
-        return [Sentence(asks, *_by_results(run, results))]
+        return [Sentence(asks, *_judge_by_results(run, results))]
     at = there[-1]
     gain, scatter = clients[at] - own[at], spread[at]
     beside = (
@@ -123,11 +123,11 @@ def averaging(run: Run, results: Beside) -> list[Sentence]:
     text = f"in round {curve.round[at]} the average of the clients has an error of {beside}."
     better = int((clients[there] > own[there]).sum())
     count = f" It was better than their mean in {better} of {len(there)} measured rounds."
-    answer, tone = _judged(gain, scatter)
+    answer, tone = _judge(gain, scatter)
     return [Sentence(asks, f"{answer}: {text}{count}", tone)]
 
 
-def _judged(gain: float, scatter: float) -> tuple[str, str]:
+def _judge(gain: float, scatter: float) -> tuple[str, str]:
     """Whether averaging has helped, by how far the clients' error is above the average's, and the tone of it."""
     if gain > _CLEAR * scatter:
         return "Yes", "good"
@@ -136,21 +136,21 @@ def _judged(gain: float, scatter: float) -> tuple[str, str]:
     return "Too close to say", "open"
 
 
-def _by_results(run: Run, results: Beside) -> tuple[str, str]:
+def _judge_by_results(run: Run, results: Beside) -> tuple[str, str]:
     """Answer whether averaging was good from the results of a run, and the tone of it."""
-    found = latest_comparison(run, results)
+    found = find_comparison(run, results)
     if found is not None:
-        answer, tone = _judged(found.mean - found.average, found.deviation)
+        answer, tone = _judge(found.mean - found.average, found.deviation)
         return f"{answer}: {found.words}.", tone
     for result in (one.result for one in results.results):
-        said = statements_on(run, result) if isinstance(result, Explanation) else []
+        said = find_statements(run, result) if isinstance(result, Explanation) else []
         for one in (own for own in said if own.claim == "better-than-clients" and own.verdict != "undecided"):
             held = one.verdict == "supported"
             return f"{'Yes' if held else 'No'}: {one.title}: {one.verdict}. {one.sentence}", "good" if held else "bad"
     return "Not known: the clients' models were not measured (fedscope measure RUN --clients does it).", "open"
 
 
-def statements_on(run: Run, page: Explanation) -> list[Statement]:
+def find_statements(run: Run, page: Explanation) -> list[Statement]:
     """Return the statements of a page on one of its runs; all of them where none is on it alone."""
     own = [one for one in page.statements if one.run == run.name]
     return own or list(page.statements)
@@ -163,7 +163,7 @@ def composition(run: Run, results: Beside) -> list[Sentence]:
     explained = [one.result for one in results.results if isinstance(one.result, Explanation)]
     if explained:
         page = explained[-1]
-        about = statements_on(run, page)
+        about = find_statements(run, page)
         said = [one for one in about if one.claim.startswith("greatest-part")] or about
         counts = {word: sum(one.verdict == word for one in page.statements) for word in ("supported", "contradicted")}
         counts["undecided"] = len(page.statements) - sum(counts.values())
@@ -174,11 +174,11 @@ def composition(run: Run, results: Beside) -> list[Sentence]:
     factors = [one.result for one in results.results if isinstance(one.result, Decomposition)]
     own = [part for one in factors for part in one.runs if part.run == run.name and part.rounds]
     if own:
-        return [Sentence(asks, greatest_part_words(own[-1]))]
+        return [Sentence(asks, describe_greatest_part(own[-1]))]
     return [Sentence(asks, "Not measured: fedscope explain RUN says it.")]
 
 
-def greatest_part_words(factors: RunFactors) -> str:
+def describe_greatest_part(factors: RunFactors) -> str:
     """Say in a sentence which factor of the last decomposed round is the greatest part of the loss, and the next one;
     where their intervals are not apart, that they are not."""
     one = factors.rounds[-1]
@@ -193,20 +193,20 @@ def greatest_part_words(factors: RunFactors) -> str:
     near = [other for other in others if not above(magnitude(first), magnitude(other))]
     if near and first.low is not None:
         return (
-            f"In round {one.round}{which} {_part(first)} and {_part(near[0])} are the greatest parts of the loss, and "
-            f"not apart.{of}"
+            f"In round {one.round}{which} {_name_part(first)} and {_name_part(near[0])} are the greatest parts of the "
+            f"loss, and not apart.{of}"
         )
-    then = f"; next is {_part(others[0])}" if others else ""
-    return f"{capital(_part(first))} is the greatest part of the loss in round {one.round}{which}{then}.{of}"
+    then = f"; next is {_name_part(others[0])}" if others else ""
+    return f"{capital(_name_part(first))} is the greatest part of the loss in round {one.round}{which}{then}.{of}"
 
 
-def _part(one: Reading) -> str:
+def _name_part(one: Reading) -> str:
     """A factor with its value; one below 0 takes away from the loss."""
     away = ", which takes it away" if one.value is not None and one.value < 0 else ""
     return f"{NAMES[one.name]} ({spell(one)}{away})"
 
 
-def recorded(run: Run) -> Sentence:
+def describe_recorded(run: Run) -> Sentence:
     """Of which rounds the clients were kept, because that bounds what can be asked."""
     rounds = readable(run)
     whole = [one.number for one in rounds if one.has_clients]
@@ -215,7 +215,7 @@ def recorded(run: Run) -> Sentence:
     parts = [f"all clients' models of {_rounds(whole)}"] if whole else []
     parts += [f"some clients' models of {_rounds(some)}"] if some else []
     parts += [f"sketches of {_rounds(sketched)}"] if sketched else []
-    text = f"{_listed(parts)}." if parts else "no clients' models; what needs them cannot be asked."
+    text = f"{_join_words(parts)}." if parts else "no clients' models; what needs them cannot be asked."
     return Sentence("What was kept?", text[0].upper() + text[1:])
 
 
@@ -223,5 +223,5 @@ def _rounds(numbers: list[int]) -> str:
     return f"round{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
 
 
-def _listed(parts: list[str]) -> str:
+def _join_words(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import SURFACE, clipped, plotly_contents
+from ...plotting.style import SURFACE, clip_label, plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
 from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, space_evenly
@@ -279,7 +279,7 @@ def _scene(surface: _Surface, unit: str) -> dict[str, Any]:
 
 def _title(plane: Plane) -> str:
     """Return the title of a plane that was given none."""
-    names = [clipped(model.label, 40) for model in plane.anchors]
+    names = [clip_label(model.label, 40) for model in plane.anchors]
     if plane.span == "clients":
         rounds = list(dict.fromkeys(model.label.rpartition("/")[0] for model in plane.anchors))
         return f"Loss near the {len(names)} clients of {', '.join(rounds)}"
@@ -288,7 +288,7 @@ def _title(plane: Plane) -> str:
     if len(names) == 3:
         return f"Loss on the plane through {names[0]}, {names[1]} and {names[2]}"
     origin = next((model.label for model in plane.models if model.role == "origin"), "")
-    return f"Loss around {clipped(origin, 40)}" if origin else "Loss on the plane"
+    return f"Loss around {clip_label(origin, 40)}" if origin else "Loss on the plane"
 
 
 def _shades(cmap: str) -> str | list[list[Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.named_code import NamedCodeError
-from ...analysis.runs import Rounds, RunLike, open_run, parse_rounds, said
+from ...analysis.runs import Rounds, RunLike, open_run, parse_rounds, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights
 from ...checkpoints.runs.measured_numbers import (
@@ -102,7 +102,7 @@ def measure_run(
         raise FedscopeError(
             f"--split {source.split}: the columns test_loss and test_error are of the test split; leave --split out"
         )
-    numbers = parse_rounds(said(rounds) or "all", run.rounds, str(run.path))
+    numbers = parse_rounds(rounds_text(rounds) or "all", run.rounds, str(run.path))
     plan = _Plan.of(run, numbers, clients=clients, force=force)
     if not plan.possible:
         of = name_rounds(numbers) if len(numbers) < len(run.rounds) else f"all its {len(numbers)} rounds"
@@ -119,7 +119,7 @@ def measure_run(
             f"{run.path} cannot be written to, and what is measured is kept in the run; copy it to where you may write"
         ) from None
     with writer:
-        return _filled(run, writer, plan, source, progress or (lambda done, of: None))
+        return _fill(run, writer, plan, source, progress or (lambda done, of: None))
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,10 @@ class _Plan:
         left_out = {why: tuple(own) for why, own in lacking.items()}
         return cls(
             rounds,
-            asked=_some(asked),
-            there=_some(there),
-            recorded=_some(recorded),
-            earlier=_some(earlier),
+            asked=_drop_empty(asked),
+            there=_drop_empty(there),
+            recorded=_drop_empty(recorded),
+            earlier=_drop_empty(earlier),
             possible=possible,
             left_out=left_out,
             force=force,
@@ -208,7 +208,7 @@ class _Keeper:
     writer: RunWriter
     plan: _Plan
     numbers: MeasuredNumbers
-    said: float = field(default_factory=time.monotonic)
+    kept_at: float = field(default_factory=time.monotonic)
     done: dict[int, list[str]] = field(default_factory=dict)
     waiting: bool = False
 
@@ -223,17 +223,17 @@ class _Keeper:
                 self.numbers = self.numbers.add(one)
         self.done.setdefault(t, []).extend(asked)
         self.waiting = True
-        if time.monotonic() - self.said > _EVERY:
+        if time.monotonic() - self.kept_at > _EVERY:
             self.keep()
 
     def keep(self) -> None:
         """Write what is not written yet."""
         if self.waiting:
             self.writer.write_measured(self.numbers)
-            self.waiting, self.said = False, time.monotonic()
+            self.waiting, self.kept_at = False, time.monotonic()
 
 
-def _filled(
+def _fill(
     run: Run, writer: RunWriter, plan: _Plan, source: EvaluationConfig, progress: Callable[[int, int], None]
 ) -> MeasuredRun:
     """Measure what a plan asks for, keeping what is done whatever ends it."""
@@ -243,7 +243,7 @@ def _filled(
     dataset = dataset_of([run], source)
     module = module_for(run, source, dataset)
     samples = limit_samples(dataset, source)
-    few, seed = _fewer(run, samples, source)
+    few, seed = _take_fewer(run, samples, source)
     given = given_settings([run], source)
     about = {
         # outputs of the user's own code fill a page
@@ -258,16 +258,16 @@ def _filled(
         _refuse_other_settings(run, writer.run.measured, [name for own in COLUMNS.values() for name in own], whole)
         _refuse_other_settings(run, writer.run.measured, CLIENTS, part)
     keeper = _Keeper(writer, plan, writer.run.measured)
-    models = _models(run, plan)
-    count = len(models) + sum(len(ids) for ids in _cohorts(run, plan).values())
+    models = _list_models(run, plan)
+    count = len(models) + sum(len(ids) for ids in _list_cohorts(run, plan).values())
     done = 0
     try:
         if models:
             evaluator = Evaluator(module, samples, compute=source.compute)
-            for (t, model), loss, error in _measured(evaluator, run, models):
+            for (t, model), loss, error in _measure_models(evaluator, run, models):
                 keeper.add(whole, t, dict(zip(COLUMNS[model], (loss, error), strict=True)))
                 progress(done := done + 1, count)
-        for t, values, size in _measured_clients(run, plan, lambda: Evaluator(module, few, compute=source.compute)):
+        for t, values, size in _measure_clients(run, plan, lambda: Evaluator(module, few, compute=source.compute)):
             keeper.add(part, t, values)
             progress(done := done + size, count)
     finally:
@@ -282,14 +282,14 @@ def _is_specific(source: EvaluationConfig) -> bool:
     return any(one is not None for one in (source.data, source.limit, source.task, source.standardise))
 
 
-def _models(run: Run, plan: _Plan) -> list[tuple[int, str]]:
+def _list_models(run: Run, plan: _Plan) -> list[tuple[int, str]]:
     """The models to measure, a round after the other."""
     return [
         (t, model) for t, names in plan.asked.items() for model, columns in COLUMNS.items() if set(columns) & set(names)
     ]
 
 
-def _cohorts(run: Run, plan: _Plan) -> dict[int, list[int]]:
+def _list_cohorts(run: Run, plan: _Plan) -> dict[int, list[int]]:
     """By round the clients to measure."""
     return {t: run.round(t).client_ids.tolist() for t, names in plan.asked.items() if set(CLIENTS) & set(names)}
 
@@ -307,7 +307,7 @@ class _Lazy(Sequence[Weights]):
         return self._read(i)
 
 
-def _measured(
+def _measure_models(
     evaluator: Evaluator, run: Run, models: Sequence[tuple[int, str]]
 ) -> Iterator[tuple[tuple[int, str], float, float]]:
     """Yield the loss and the error of each model, in order, as they are ready."""
@@ -322,14 +322,14 @@ def _measured(
         yield models[i], float(loss[0]), float(error[0])
 
 
-def _measured_clients(
+def _measure_clients(
     run: Run, plan: _Plan, make: Callable[[], Evaluator]
 ) -> Iterator[tuple[int, dict[str, float], int]]:
     """Yield of each round mean and deviation of its clients' errors, and how many clients these are."""
     from .metrics import summarize_errors
 
     evaluator: Evaluator | None = None
-    for t, ids in _cohorts(run, plan).items():
+    for t, ids in _list_cohorts(run, plan).items():
         evaluator = evaluator or make()
         round_: Round = run.round(t)
 
@@ -340,7 +340,7 @@ def _measured_clients(
         yield t, dict(zip(CLIENTS, map(float, summarize_errors(errors)), strict=True)), len(ids)
 
 
-def _fewer(run: Run, samples: Samples, source: EvaluationConfig) -> tuple[Samples, int]:
+def _take_fewer(run: Run, samples: Samples, source: EvaluationConfig) -> tuple[Samples, int]:
     """The test samples of the clients' models, as ``run.evaluate_clients`` has them, and the seed of their draw."""
     from ..config.sections import RunConfig
 
@@ -368,5 +368,5 @@ def _refuse_other_settings(
             )
 
 
-def _some(columns: Mapping[int, Sequence[str]]) -> dict[int, Sequence[str]]:
+def _drop_empty(columns: Mapping[int, Sequence[str]]) -> dict[int, Sequence[str]]:
     return {t: names for t, names in columns.items() if names}

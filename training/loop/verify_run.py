@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.hdf5_validation import DamagedError
 from ...checkpoints.recorder.stored_data import KEPT, read_kept
 from ...checkpoints.rounds.metrics import MetricRows, read_rows
@@ -162,7 +162,7 @@ def _about_table(run: Run) -> Iterator[tuple[str, str]]:
             continue  # its check says why
         later = measured.of(number)
         for name, value in rows.get(number, {}).items():
-            if (said := _other_number(value, recorded.get(name), later.get(name))) is not None:
+            if (said := _find_contradiction(value, recorded.get(name), later.get(name))) is not None:
                 where = "measured.json" if is_number(later.get(name)) else "the round's file"
                 yield (
                     "metrics.csv",
@@ -171,14 +171,14 @@ def _about_table(run: Run) -> Iterator[tuple[str, str]]:
                 )
 
 
-def _other_number(value: float, recorded: float | None, later: float | None) -> float | None:
+def _find_contradiction(value: float, recorded: float | None, later: float | None) -> float | None:
     """Return what a number of a table contradicts; None where it is the recorded one, or the one that was measured
     later, or nothing is said of it.
 
     >>> nan = float("nan")
-    >>> [_other_number(0.2, 0.2, None), _other_number(0.2, nan, 0.2), _other_number(nan, nan, 0.2)]
+    >>> [_find_contradiction(0.2, 0.2, None), _find_contradiction(0.2, nan, 0.2), _find_contradiction(nan, nan, 0.2)]
     [None, None, None]
-    >>> [_other_number(0.2, 0.3, None), _other_number(0.2, None, 0.3), _other_number(nan, 0.3, 0.2)]
+    >>> [_find_contradiction(0.2, 0.3, None), _find_contradiction(0.2, None, 0.3), _find_contradiction(nan, 0.3, 0.2)]
     [0.3, 0.3, 0.3]
     """
     said = [one for one in (recorded, later) if one is not None]
@@ -232,7 +232,7 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
             yield f"global is not the mean of its clients with the weights p ({other:,} parameters differ)"
     yield from sketch_contradictions(place, is_mean=method_name(config.server) == "fma")
     if round > 1 and "start" in place.models and config is _at(parts, round - 1):
-        left = _left(run, round - 1, config)
+        left = _model_left(run, round - 1, config)
         if left is not None and not _same(place.read("start"), left):
             yield f"start is not the model that round {round - 1} left"
     if "averaged" in place.models:
@@ -286,7 +286,7 @@ def _others_than_mean(round_: Round) -> int:
     return other
 
 
-def _left(run: Run, round: int, config: Config) -> Weights | None:
+def _model_left(run: Run, round: int, config: Config) -> Weights | None:
     """Read the model that a round left for the next; None where that was not recorded."""
     memory = RunMemory(run)
     global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")
@@ -343,7 +343,7 @@ def sketch_contradictions(round_: Round, *, is_mean: bool) -> Iterator[str]:
     rows = round_.sketch()
     other = _other_sketches(round_, rows)
     if other:
-        yield f"the sketch of client {listed(other, 6)} is not that of its recorded model"
+        yield f"the sketch of client {list_few(other, 6)} is not that of its recorded model"
     whole = {name: round_.whole_sketch(name) for name in round_.whole_sketches}
     for name in whole:
         if name in round_.models:

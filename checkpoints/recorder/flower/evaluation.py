@@ -50,7 +50,7 @@ def read_evaluation(metrics: Any, loss: Any = None) -> dict[str, float]:
     ({}, {'test_loss': 0.5})
     """
     given = metrics if isinstance(metrics, Mapping) else {}
-    value = loss if _is_number(loss) else _named(given, _LOSS)
+    value = loss if _is_number(loss) else _find_number(given, _LOSS)
     numbers = {} if value is None else {"test_loss": float(value)}
     try:
         error = read_error(given)
@@ -62,10 +62,10 @@ def read_evaluation(metrics: Any, loss: Any = None) -> dict[str, float]:
 
 def read_error(metrics: Mapping[str, Any]) -> float | None:
     """Read an error, or what an accuracy leaves; None where there is neither. Raises as :func:`read_evaluation`."""
-    if (error := _named(metrics, _ERROR)) is not None:
-        return _share("error", error)
-    accuracy = _named(metrics, _ACCURACY)
-    return None if accuracy is None else 1 - _share("accuracy", accuracy)
+    if (error := _find_number(metrics, _ERROR)) is not None:
+        return _check_share("error", error)
+    accuracy = _find_number(metrics, _ACCURACY)
+    return None if accuracy is None else 1 - _check_share("accuracy", accuracy)
 
 
 def read_client_evaluations(replies: Iterable[Mapping[str, Any]], aggregated: Any = None) -> dict[str, float]:
@@ -96,7 +96,7 @@ def metrics_of_message(message: Any) -> dict[str, Any]:
     return {name: value for record in message.content.metric_records.values() for name, value in record.items()}
 
 
-def _named(metrics: Mapping[str, Any], wanted: frozenset[str]) -> float | None:
+def _find_number(metrics: Mapping[str, Any], wanted: frozenset[str]) -> float | None:
     """The number whose name has a wanted word, and else none but those that say where it was measured; the one with the
     fewest words."""
     found = []
@@ -111,7 +111,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _share(what: str, value: float) -> float:
+def _check_share(what: str, value: float) -> float:
     if not (math.isnan(value) or 0 <= value <= 1):
         raise NoShareError(f"{what} = {value:g}, which is no share from 0 to 1, so no error is recorded of it")
     return value

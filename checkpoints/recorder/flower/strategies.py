@@ -77,14 +77,14 @@ class MessageWatch(Watch):
         place = None
         with suppress(TypeError, ValueError):
             place = list(inspect.signature(start).parameters).index("evaluate_fn")
-        function = named.get("evaluate_fn", given[place] if place is not None and place < len(given) else None)
+        function: Any = named.get("evaluate_fn", given[place] if place is not None and place < len(given) else None)
         self._by_server = callable(function)
         if not self._by_server:
             return given, named
 
         def evaluate_fn(*arguments: Any, **by_name: Any) -> Any:
             made = function(*arguments, **by_name)
-            server_round = arguments[0] if arguments else by_name.get("server_round")
+            server_round: Any = arguments[0] if arguments else by_name.get("server_round")
             self.evaluated(server_round, lambda: read_evaluation(made))
             return made
 
@@ -139,20 +139,20 @@ class ResultWatch(Watch):
             made = central(server_round, *more, **named)  # type: ignore[misc]
             if made is not None:
                 self.evaluated(server_round, lambda: read_evaluation(made[1], made[0]))
-            self._came("central")
+            self._note("central")
             return made
 
         def configure_evaluate(*given: Any, **named: Any) -> Any:
             made = configure(*given, **named)  # type: ignore[misc]
             if not made:  # nobody is asked
-                self._came("clients")
+                self._note("clients")
             return made
 
         def aggregate_evaluate(server_round: int, results: Any, *more: Any, **named: Any) -> Any:
             answers = self.read_evaluation(lambda: [dict(result.metrics or {}) for _, result in results])
             made = aggregate(server_round, results, *more, **named)  # type: ignore[misc]
             self.evaluated(server_round, lambda: read_client_evaluations(answers or [], made[1] if made else None))
-            self._came("clients")
+            self._note("clients")
             return made
 
         if callable(central):
@@ -162,7 +162,7 @@ class ResultWatch(Watch):
             self.replace(configure_evaluate=configure_evaluate, aggregate_evaluate=aggregate_evaluate)
             self._calls |= {"clients"}
 
-    def _came(self, which: str) -> None:
+    def _note(self, which: str) -> None:
         """Note that a part of the evaluation is there; with the last one the round is recorded."""
         self._lacking -= {which}
         if not self._lacking:
