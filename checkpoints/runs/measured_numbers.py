@@ -61,7 +61,9 @@ class Measurement:
         rounds = f"round{'s' if len(self.rows) > 1 else ''} {spans(self.rows)}"
         samples, split, data = (self.settings.get(key, "?") for key in ("samples", "split", "data"))
         count = f"{samples:,}" if isinstance(samples, int) else samples
-        return f"{' and '.join(self.columns)} of {rounds}, on {count} {split} samples of {data}"
+        *others, last = self.columns
+        names = f"{', '.join(others)} and {last}" if others else last
+        return f"{names} of {rounds}, on {count} {split} samples of {data}"
 
     @property
     def told(self) -> dict[str, Any]:

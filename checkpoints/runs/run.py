@@ -20,7 +20,7 @@ from ..rounds.metrics import Metrics, read_rows, to_arrays
 from ..rounds.round import Round, few_of
 from ..rounds.run_identity import NAME, identity_of_round
 from .info import read_info, refuse_broken_seal, refuse_no_settings
-from .measured_numbers import MeasuredNumbers, merge_numbers, read_measured
+from .measured_numbers import MeasuredNumbers, is_number, merge_numbers, read_measured
 from .partition import Partition
 
 KEPT_NAME = "kept"
@@ -260,6 +260,19 @@ class Run:
             for t, row in rows.items()
             if t not in replaced
         }
+
+    @property
+    def is_table_behind(self) -> bool:
+        """True if ``metrics.csv`` lacks a number that was measured afterwards: of a killed command, or written anew by
+        a fedscope that does not know them."""
+        rows, _, _ = self._table()
+        return not self.table_of_others() and any(
+            rows.get(t, {}).get(name) != value
+            for t in self.measured.rounds
+            if t in self._there
+            for name, value in self.measured.of(t).items()
+            if is_number(value)
+        )
 
     def table_of_others(self) -> dict[int, dict[str, float]]:
         """Return the rows of a table that another program wrote beside its rounds, which may say more than these; none

@@ -111,15 +111,26 @@ def measure_run(
             "of Recorder, record.globals of fedscope train)"
         )
     if not plan.asked and not (plan.earlier and _is_specific(source)):
+        if run.is_table_behind:
+            with _open_writer(run) as writer:
+                writer.fill_table()
         return plan.outcome(run, {}, {})
+    with _open_writer(run) as writer:
+        return _fill(run, writer, plan, source, progress or (lambda done, of: None))
+
+
+def _open_writer(run: Run) -> RunWriter:
+    """Hold the right to write a run.
+
+    Raises:
+        FedscopeError: another process writes it; its folder may not be written to.
+    """
     try:
-        writer = RunWriter.open(run.path, "wait until it ends, and measure then", mend=False)
+        return RunWriter.open(run.path, "wait until it ends, and measure then", mend=False)
     except PermissionError:
         raise FedscopeError(
             f"{run.path} cannot be written to, and what is measured is kept in the run; copy it to where you may write"
         ) from None
-    with writer:
-        return _fill(run, writer, plan, source, progress or (lambda done, of: None))
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ def test_the_page_runs_and_prints_what_it_shows(flower: Callable[..., str], tmp_
                 assert [path for path in step.shown if not (tmp_path / path).exists()] == []
             seen.append(step.text.split()[1])
     assert seen[0] == "ls"
-    assert len(seen) == 9
+    assert len(seen) == 11
     assert Run.open(tmp_path / "runs/flower").round(5).client_ids.tolist() == list(range(8))
 
 

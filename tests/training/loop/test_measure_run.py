@@ -144,7 +144,9 @@ def test_a_recorded_loop_gets_a_curve_and_says_on_what(
     assert check_run("run").faults == ()
     curves = Curves.of([run])
     assert curves.attrs["measured"]["run"][0]["data_sha256"] == one.settings["data_sha256"]
-    assert "measured afterwards: run: test_loss and test_error and client_error_mean" in curves.summary()
+    assert (
+        "measured afterwards: run: test_loss, test_error, client_error_mean and client_error_std of" in curves.summary()
+    )
     assert command(["ls", "run"]) == 0
     assert "of rounds 1-4, on 30 test samples of arrays" in capsys.readouterr().out
 
@@ -183,6 +185,31 @@ def test_rounds_that_were_done_before_ctrl_c_are_kept(tmp_path: Path) -> None:
     rest = fedscope.measure(tmp_path / "run", model=net(0), clients=True)
     assert rest.new["test_loss"] == (4, 5)
     np.testing.assert_equal(Run.open(tmp_path / "run").metrics(), Run.open(whole).metrics())
+
+
+def test_the_command_ends_with_130_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedscope.training.loop import measure_run
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "measured_nets.py").write_text("from torch import nn\ndef small():\n    return nn.Linear(6, 3)\n")
+    record("run", range(1, 4))
+    words, real = ["measure", "run", "--model", "measured_nets:small"], measure_run._measure_models
+
+    def stopped(*given: Any) -> Any:
+        yield next(iter(real(*given)))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measure_run, "_measure_models", stopped)
+        assert command(words) == 130
+    assert "stopped; what was complete is kept" in capsys.readouterr().err
+    assert command([*words, "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["new"]["test_loss"], told["there"]["test_loss"]) == ([2, 3], [1])
+    assert told["files"] == ["run/measured.json", "run/metrics.csv"]
 
 
 def test_diverged_models_have_an_infinite_loss_or_none(tmp_path: Path) -> None:
@@ -283,6 +310,9 @@ def test_a_fedscope_without_them_reads_the_table_and_what_it_writes_anew_loses_n
     assert not any(row["test_loss"] for row in rows(run.path))
     np.testing.assert_array_equal(Run.open(run.path).metrics()["test_loss"], expected)
     assert check_run(run.path).faults == ()
+    # nor is it lost where a command was killed between both files
+    assert fedscope.measure(run.path, model=net(0)).new == {}
+    assert [float(row["test_loss"]) for row in rows(run.path)] == expected.tolist()
 
 
 def test_a_run_without_an_identity(tmp_path: Path) -> None:
