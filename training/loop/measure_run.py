@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: those of the clients' models, mean and deviation of their errors
 CLIENTS = ("client_error_mean", "client_error_std")
 #: settings in which all numbers of a column should agree
-AGREEING = ("data", "data_sha256", "samples", "seed", "task", "standardised", "precision")
+AGREEING = ("data_sha256", "samples", "seed", "task", "standardised", "precision")
 #: seconds after which what was measured is written
 _EVERY = 2.0
 
@@ -176,7 +176,7 @@ class _Plan:
             has = [name for name in names if is_number(own.get(name)) or name in later]
             asked[t] = names if force else [name for name in names if name not in has]
             there[t] = [] if force else has
-            recorded[t] = [name for name in asked[t] if is_number(own.get(name)) and name not in later]
+            recorded[t] = [name for name in asked[t] if is_number(own.get(name))]
             earlier[t] = [name for name in names if name in later]
         left_out = {why: tuple(own) for why, own in lacking.items()}
         return cls(
@@ -197,8 +197,9 @@ class _Plan:
             t: [name for name in names if name not in (*self.recorded.get(t, ()), *self.earlier.get(t, ()))]
             for t, names in done.items()
         }
-        old = {t: [name for name in names if name in self.earlier.get(t, ())] for t, names in done.items()}
         over = {t: [name for name in names if name in self.recorded.get(t, ())] for t, names in done.items()}
+        old = {t: [name for name in names if name in self.earlier.get(t, ())] for t, names in done.items()}
+        old = {t: [name for name in names if name not in over[t]] for t, names in old.items()}
         last = {name: float(value) for name, value in now.items() if value is not None and is_number(value)}
         return MeasuredRun(
             run.path,

@@ -116,6 +116,9 @@ def test_what_training_wrote_is_replaced_only_on_request_and_that_is_said(traine
     assert run.round(2).metrics["test_loss"] == before[1]
     assert float(rows(run.path)[1]["test_loss"]) == now[1]
     assert check_run(run.path).faults == ()
+    again = fedscope.measure(run.path, force=True, limit=20, rounds=[2, 3])
+    assert (again.replaced, again.again) == (done.replaced, {})
+    assert Run.open(run.path).measured == run.measured
 
 
 def test_a_recorded_loop_gets_a_curve_and_says_on_what(
