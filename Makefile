@@ -32,7 +32,7 @@ PAUSED := $(RUN) docs/papers/long/pause.py
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs bench dist clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -102,6 +102,10 @@ site: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(RUN) docs/make_gallery.py
 	$(MAKE) site
+
+## notebooks: run the notebooks again and keep what they show in them
+notebooks: $(VENV)/.installed
+	$(RUN) docs/refresh_notebooks.py
 
 bench: $(VENV)/.installed
 	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(PAUSED) $(VENV)/bin/python "$$benchmark"; done
