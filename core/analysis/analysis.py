@@ -130,7 +130,7 @@ class PreparedAnalysis(Generic[A]):
         """Of all results, in order."""
         return tuple(end for part in self.parts for end in part.ends)
 
-    def labelled(self, labels: Sequence[str] | Mapping[str, str]) -> PreparedAnalysis[A]:
+    def with_labels(self, labels: Sequence[str] | Mapping[str, str]) -> PreparedAnalysis[A]:
         """Return the same, whose answer calls runs and models otherwise: see :meth:`.Result.renamed`.
 
         Args:
@@ -205,13 +205,13 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
 
     @wraps(prepare)
     def checked(*args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
-        values, given, labels = labelled(first, args, settings)
+        values, given, labels = take_labels(first, args, settings)
         for name in given:
             if name not in known:
                 hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"
                 raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
         prepared = prepare(*values, **given)
-        return prepared if labels is None else prepared.labelled(labels)
+        return prepared if labels is None else prepared.with_labels(labels)
 
     @wraps(prepare)
     def ask(*args: P.args, **settings: P.kwargs) -> A:
@@ -224,12 +224,12 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     return cast(Asks[P, A], ask)
 
 
-def labelled(
+def take_labels(
     first: str, args: Sequence[Any], settings: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str] | Mapping[str, str] | None]:
     """Take labels out of the arguments of an analysis: ``labels=``, or the keys of a dict of runs or models.
 
-    >>> labelled("runs", [{"FedAvg": "runs/fma", "IMA": "runs/ima"}], {"rounds": 2})
+    >>> take_labels("runs", [{"FedAvg": "runs/fma", "IMA": "runs/ima"}], {"rounds": 2})
     ((['runs/fma', 'runs/ima'],), {'rounds': 2}, ['FedAvg', 'IMA'])
 
     Args:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..checkpoints.io.errors import FedscopeError
 from ..checkpoints.io.visible_text import visible
-from .labels import names_in, renamed
+from .labels import names_in, rename
 from .pictures import picture_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Result(ABC):
         Raises:
             FedscopeError: a name that is not in it; an empty label, or one for two.
         """
-        return renamed(self, labels)
+        return rename(self, labels)
 
     def to_pandas(self) -> Any:
         """Its tables as data frames.

@@ -207,11 +207,15 @@ def test_results_of_another_run_are_left_out_and_said_to_be(runs: Path) -> None:
     assert "left out: updates-all.nc" in Page(report(runs / "one").html).words
 
 
-def test_two_runs_stand_side_by_side(runs: Path) -> None:
-    page = Page(report([runs / "one", runs / "two"]).html)
-    assert page.words.count("Is the run sound?") == 2
-    assert "Report on one and two" in page.words
-    assert "one: Where are the models on the loss surface?" in page.words
+def test_two_runs_stand_side_by_side_each_by_its_name_and_one_needs_none(runs: Path) -> None:
+    both, alone = report([runs / "one", runs / "two"]).html, report(runs / "one").html
+    words = Page(both).words
+    assert words.count("Is the run sound?") == 2
+    assert "Report on one and two" in words
+    assert "one: Where are the models on the loss surface?" in words
+    for part in ("clients", "checks", "configuration"):
+        inside = [re.split("<h2[ >]", page.partition(f"<h2 id={part}>")[2])[0] for page in (both, alone)]
+        assert [re.findall("<h3>(.*?)</h3>", one) for one in inside] == [["one", "two"], []]
 
 
 def test_names_are_words_and_never_markup(runs: Path) -> None:
