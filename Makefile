@@ -13,6 +13,9 @@ PYTHON := $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 ASKED := any
 endif
 
+# Tests whose assertions pytest has rewritten are kept: rewriting takes ten seconds a process.
+unexport PYTHONDONTWRITEBYTECODE
+
 # -P: nothing is imported from the checkout, whose folders are not the installed package.
 RUN := $(VENV)/bin/python -P
 PIP := $(RUN) -m pip --disable-pip-version-check
@@ -40,16 +43,17 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(PAUSED) $(SUITE)
 
+# Threads that wait for each other sleep: several processes' threads that spin take twice the time.
 ## test-elsewhere: the same as a processor without AVX-512 computes them, in another order, with a thread a core and more examples
 test-elsewhere: $(VENV)/.installed
-	THOROUGH=1 $(AVX2) $(PAUSED) $(SUITE) $(SHUFFLED)
+	THOROUGH=1 OMP_WAIT_POLICY=passive $(AVX2) $(PAUSED) $(SUITE) $(SHUFFLED)
 
 ## test-everywhere: the same under every capability of the processor, on one core and in another order
 test-everywhere: $(VENV)/.installed
 	ATEN_CPU_CAPABILITY=default $(SUITE)
 	ATEN_CPU_CAPABILITY=avx2 $(SUITE)
 	ONEDNN_MAX_CPU_ISA=AVX2 $(SUITE)
-	THOROUGH=1 $(AVX2) $(SUITE) $(SHUFFLED)
+	THOROUGH=1 OMP_WAIT_POLICY=passive $(AVX2) $(SUITE) $(SHUFFLED)
 	taskset -c 0 $(SUITE)
 
 test-slow: $(VENV)/.installed

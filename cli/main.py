@@ -63,14 +63,14 @@ class Tour(click.Group):
         return list(commands())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands of every section; none is imported for that."""
+        """Write the commands of every section; none is imported for that."""
         widest = max(map(len, commands()))
         for section, lines in sections().items():
             with formatter.section(section):
                 formatter.write_dl([(name.ljust(widest), words) for name, words in lines.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name; its file is ``NAME.py``, or ``NAME_.py`` where NAME is a keyword."""
+        """Return the command of a name; its file is ``NAME.py``, or ``NAME_.py`` where NAME is a keyword."""
         if cmd_name not in commands():
             return None
         file = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def run(arguments: list[str], *, debug: bool = False) -> int:
-    """The exit status of a command line."""
+    """Return the exit status of a command line."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _say_warning

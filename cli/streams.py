@@ -53,11 +53,11 @@ class _Quiet(io.TextIOWrapper):
 
 def guard() -> None:
     """Have this process's standard output say what fails, and its standard error go on without a word."""
-    sys.stdout = _guarded(sys.stdout, _Told)
-    sys.stderr = _guarded(sys.stderr, _Quiet)
+    sys.stdout = _guard_stream(sys.stdout, _Told)
+    sys.stderr = _guard_stream(sys.stderr, _Quiet)
 
 
-def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
+def _guard_stream(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
     if not isinstance(stream, io.TextIOWrapper):  # it was closed, or is a test's
         return stream
     return kind(
@@ -70,7 +70,7 @@ def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
 
 
 @contextmanager
-def printing(whole: str) -> Iterator[None]:
+def say_if_unprinted(whole: str) -> Iterator[None]:
     """Say what is whole though it could not be printed.
 
     Raises:
@@ -87,7 +87,7 @@ def printing(whole: str) -> Iterator[None]:
 
 
 def describe_unprinted(error: OSError, whole: str = "the files that this command has written are whole") -> str:
-    """The sentence for an error of standard output, which takes no more from here on."""
+    """Return the sentence for an error of standard output, which takes no more from here on."""
     nothing = os.open(os.devnull, os.O_WRONLY)  # or what is left to print would fail once more at the end
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)

@@ -1,4 +1,4 @@
-"""Where modules have moved: the dotted paths that they had before stay importable for one version.
+"""Old dotted paths of modules that have moved, which stay importable for one version.
 
 ``import fedscope.training.building`` gives :mod:`fedscope.training.build`, with a ``DeprecationWarning`` that names it.
 """
@@ -289,7 +289,7 @@ NAMES = {
         "new_figure": "plotting.style",
         "paper_style": "plotting.style",
         "save_figure": "plotting.style",
-        "shortened": "plotting.style",
+        "shortened": "plotting.style:shorten_label",
     },
     "decomposition": {
         "ErrorCurve": "training.curves.run_curve",
@@ -322,7 +322,7 @@ NAMES = {
 
 
 def new_place(name: str) -> str | None:
-    """Where a module is now that had another dotted path; None of one that never had.
+    """Return the present path of a module that had another dotted path; None for one that never had.
 
     >>> new_place("fedscope.training.building"), new_place("fedscope.training.clients.fedprox")
     ('fedscope.training.build', 'fedscope.training.methods.clients.fedprox')
@@ -333,7 +333,7 @@ def new_place(name: str) -> str | None:
 
 
 def _new_place(name: str) -> tuple[str, str] | None:
-    """The same, and the path that has moved."""
+    """Return the same, and the path that has moved."""
     root, _, path = name.partition(".")
     if root != __package__:
         return None
@@ -363,7 +363,7 @@ class _Loader:
         self.place = place
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module at its new place."""
+        """Return the module at its new place."""
         module = import_module(self.place)
         self._own = module.__spec__
         return module
@@ -378,7 +378,7 @@ class Moved:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """How a module is loaded that has moved; None for all others."""
+        """Return the spec of a module that has moved; None for all others."""
         found = _new_place(name)
         if found is None or name.partition(".")[2] in _TODAY:  # whatever path is asked: of pytest it is another
             return None
@@ -403,7 +403,7 @@ def attributes_of(package: str, module: str) -> Callable[[str], Any]:
         if find_spec(f"{package}.{name}") is not None:  # asked for before it is imported
             return import_module(f"{package}.{name}")
         place = f"{package}.{module}"
-        return _forwarded(package, name, place)
+        return _forward(package, name, place)
 
     return find
 
@@ -414,7 +414,7 @@ def names_of(package: str, known: Callable[[str], Any] | None = None) -> Callabl
     def find(name: str) -> Any:
         place = NAMES[package.partition(".")[2]].get(name)
         if place is not None:
-            return _forwarded(package, name, f"{__package__}.{place}")
+            return _forward(package, name, f"{__package__}.{place}")
         if known is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return known(name)
@@ -422,7 +422,7 @@ def names_of(package: str, known: Callable[[str], Any] | None = None) -> Callabl
     return find
 
 
-def _forwarded(package: str, name: str, place: str) -> Any:
+def _forward(package: str, name: str, place: str) -> Any:
     import warnings
 
     module, _, now = place.partition(":")

@@ -1,4 +1,4 @@
-"""Why a global model is good: the factors of its loss, which add up."""
+"""Analyses of why a global model is good: the factors of its loss, which add up, and others."""
 
 import lazy_loader
 

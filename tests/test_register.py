@@ -38,7 +38,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ...results import Serializable, Table, TableResult, number
+from ...results import Serializable, Table, TableResult, columns_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Spread(TableResult):
     command = "spread"
     suffixes = (".spread.csv", ".spread.json")
     format = "fedscope-spread"
-    tables = (Table(".spread.csv", {"run": str, "round": int, "distance": number}),)
+    tables = (Table(".spread.csv", columns_of(RoundSpread)),)
 
     rounds: tuple[RoundSpread, ...]
     attrs: dict[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ _PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, draw: int = 1) -> np.random.Generator:
-    """The NumPy generator at the address (seed, purpose, round, client, draw).
+    """Return the NumPy generator at the address (seed, purpose, round, client, draw).
 
     Args:
         seed: ``data.seed`` for partitions and cohorts, ``run.seed`` for everything else; not negative.
@@ -54,7 +54,7 @@ def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, d
 def torch_generator(
     seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, draw: int = 1, device: str = "cpu"
 ) -> torch.Generator:
-    """The torch generator at the same address as :func:`generator`, for draws that must happen on tensors."""
+    """Return the torch generator at the same address as :func:`generator`, for draws that must happen on tensors."""
     import torch
 
     key = int(generator(seed, purpose, round=round, client=client, draw=draw).integers(0, 2**63 - 1))
@@ -67,7 +67,7 @@ def cohort_size(clients: int, participation: float) -> int:
 
 
 def draw_cohort(seed: int, round: int, clients: int, participation: float) -> np.ndarray:
-    """The ids of round t's cohort, ascending; the same for every method and run seed.
+    """Return the ids of round t's cohort, ascending; the same for every method and run seed.
 
     >>> draw_cohort(0, 1, 50, 0.1).tolist() == draw_cohort(0, 1, 50, 0.1).tolist()
     True

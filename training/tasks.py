@@ -33,12 +33,12 @@ def given_task(given: Any) -> Task:
     if given is None:
         return CLASSIFICATION
     if not isinstance(given, str):
-        return _taken(given, _name(given), "task is")
+        return _take(given, _name(given), "task is")
     refuse_unknown_task(given, "--task")
     if given in TASKS:
         return TASKS[given]
     call = _with_tensors(ImportString.parse("--task", given))
-    return _taken(call(), given, f"--task {given}: {call.spoken} returned")
+    return _take(call(), given, f"--task {given}: {call.spoken} returned")
 
 
 def task_of_data(name: str) -> Task:
@@ -54,7 +54,8 @@ def task_of_data(name: str) -> Task:
 
 
 def recorded_task(name: str | None, place: str) -> Task:
-    """The task that a file names, which must be none of the user's own: a run's files never say what code is run.
+    """Return the task that a file names, which must be none of the user's own: a run's files never say what code is
+    run.
 
     Raises:
         FedscopeError: code of the user's own.
@@ -67,7 +68,7 @@ def recorded_task(name: str | None, place: str) -> Task:
 
 
 def trained_task(config: Config, given: Any, place: str) -> Task:
-    """The task that a configuration names, where a training begins or goes on with it.
+    """Return the task that a configuration names, where a training begins or goes on with it.
 
     Args:
         given: the same, where it is code of the user's own, which a configuration only names.
@@ -157,7 +158,7 @@ def _with_tensors(call: ImportString) -> ImportString:
     return replace(call, keywords=tuple(words))
 
 
-def _taken(given: Any, name: str, place: str) -> Task:
+def _take(given: Any, name: str, place: str) -> Task:
     criterion = task_of_criterion(given)
     if criterion is not None and (place == "task is" or isinstance(criterion, PlainCriterion)):
         return criterion

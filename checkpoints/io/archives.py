@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .errors import FedscopeError, listed
+from .errors import FedscopeError, list_few
 from .pickled_numbers import admit_numbers, with_numbers
 from .untrusted import explain_read_errors, regular
 
@@ -34,7 +34,7 @@ def read_npz(path: Path, only: Collection[str] | None = None) -> dict[str, np.nd
     """Read the arrays of an ``.npz`` by name; no pickle in it is ever loaded.
 
     Args:
-        only: names to read, where others may lie beside; all by default.
+        only: names to read, where the file may hold others; all by default.
 
     Raises:
         FedscopeError: damaged or foreign; an array of Python objects; an array whose header declares another size than
@@ -98,7 +98,7 @@ def read_torch(path: Path) -> Any:
 
 
 def _unread(error: str, pickles: list[list[tuple[str, Any]]]) -> str:
-    """Why torch does not read a pickle without running code, and what to save instead."""
+    """Say why torch does not read a pickle without running code, and what to save instead."""
     keys = [argument for operations in pickles for _, argument in operations if isinstance(argument, str)]
     key = next((key for key in keys if key in _STATES), None)
     tensors = "model.state_dict()" if key is None else f'checkpoint["{key}"]'
@@ -106,7 +106,7 @@ def _unread(error: str, pickles: list[list[tuple[str, Any]]]) -> str:
     wants = re.search(r"GLOBAL (\S+)", error)
     if wants is None:
         said = [line for line in error.splitlines() if line.startswith(("Unsupported ", "Trying to ", "Can only "))]
-        reason = f" ({listed(said, 1)})" if said else ""
+        reason = f" ({list_few(said, 1)})" if said else ""
         return f"is a pickle that torch does not read where no code may run{reason}; {remedy}"
     if wants[1].rpartition(".")[2][:1].isupper():  # a class, as classes are called
         return (

@@ -1,4 +1,4 @@
-"""Work done in order in one thread beside the caller's, a few pieces ahead at most: what waits for a disk."""
+"""Work done in order in a second thread, a few pieces ahead at most: for what waits for a disk."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class ChecksumWriter:
     def passing(
         self, dataset: Any, rows: Iterable[np.ndarray], clients: np.ndarray | None = None
     ) -> Iterator[np.ndarray]:
-        """The same rows, handed on: each is added while it is near the processor, and read once."""
+        """Yield the same rows, handed on: each is added while it is near the processor, and read once."""
         path, shape, dtype = dataset.name.lstrip("/"), dataset.shape[1:], dataset.dtype
         ids = self.clients if clients is None else clients
         for client, row in zip(ids.tolist(), rows, strict=True):

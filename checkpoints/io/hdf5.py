@@ -248,7 +248,7 @@ def _endless(path: Path, modified: int, size: int, inode: int) -> int | None:
 
 
 def _stuck(content: bytes) -> Iterator[int]:
-    """Where objects lie from which HDF5 would not get to the next one."""
+    """Find the positions of objects from which HDF5 would not get to the next one."""
     start = content.find(_HEAP)
     while start >= 0:
         if start + _HEAP_HEADER.size <= len(content):

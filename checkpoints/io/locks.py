@@ -1,6 +1,6 @@
 """The right to write a file or a folder, one process at a time; also where the file system has no locks.
 
-The right is a ``flock``, which ends with its process. Some network file systems have none. There it is a file beside,
+The right is a ``flock``, which ends with its process. Some network file systems have none. There it is a second file,
 made so that only one process can make it, which says the machine and the process. A file outlives its process: one
 whose process has ended on this machine is taken over; of a process on another machine nothing is known here, so the
 user has the word.

@@ -37,7 +37,7 @@ class _Type:
             self.order = state[1]
 
     def numbers(self, raw: Any, shape: Any, *, columns: bool = False) -> Any:
-        """The array that the bytes are; :class:`UnreadableObject` where they are none."""
+        """Return the array that the bytes are; :class:`UnreadableObject` where they are none."""
         whole = isinstance(shape, tuple) and all(type(n) is int and 0 <= n < 2**40 for n in shape)
         if not whole or not isinstance(raw, bytes | bytearray) or not _PLAIN.fullmatch(self.name):
             return UnreadableObject()

@@ -33,8 +33,8 @@ _KINDS = (
 def regular(path: Path, what: str = "a file") -> Path:
     """Return the path itself, once it is known that a regular file lies there; links are followed, nothing is opened.
 
-    Opening a named pipe waits for a writer, and a device may never end. What cannot be looked at (missing, forbidden,
-    a link in a circle) is left to whoever opens it, who can say what was wanted.
+    Opening a named pipe waits for a writer, and a device may never end. What cannot be looked at (missing, forbidden, a
+    link in a circle) is left to the caller, which opens it and can say what was wanted.
 
     Args:
         what: for the sentence: "a run's partition".

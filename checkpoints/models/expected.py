@@ -31,7 +31,7 @@ class ExpectedModel:
 
     @classmethod
     def of(cls, module: Any) -> ExpectedModel:
-        """The expected model of a torch module.
+        """Return the expected model of a torch module.
 
         Raises:
             FedscopeError: as :meth:`~fedscope.checkpoints.Layout.of`.
@@ -70,7 +70,7 @@ def tied_names(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _place(value: Any) -> tuple[Any, ...] | None:
-    """Where the numbers of a tensor lie; None where it has none."""
+    """Return the place of a tensor's numbers in memory; None where it has none."""
     if isinstance(value, np.ndarray):
         if not value.size:
             return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from .expected import STATISTICS, ExpectedModel, tied_names
 from .weights import EXTRA, TensorEntry
 from .wrappers import plain_name
@@ -59,7 +59,7 @@ def match_names(
 
     In this order: names that are the expected ones; one prefix before all of them (``model.``, ``module.``), or before
     all expected ones; the same without the parts that wrappers put into names. A tensor that the architecture knows
-    under two names may have either. A constant that is not given (whole numbers beside the parameters) is the
+    under two names may have either. A constant that is not given (whole numbers that are no parameters) is the
     architecture's own. What else is given must be no weight: a counter or a constant.
 
     Args:
@@ -158,11 +158,11 @@ def _complete(
         *(f"{name} is left out, which is tied to {next(iter(used & set(tied[name])))}" for name in aliases),
     ]
     if left:
-        notes.append(f"{listed(left, 3)} {_are(left)} left out, which {_are(left)} no weight{'s'[: len(left) != 1]}")
+        notes.append(f"{list_few(left, 3)} {_are(left)} left out, which {_are(left)} no weight{'s'[: len(left) != 1]}")
     if supplied:
         its = [*supplied]
         notes.append(
-            f"it lacks {listed(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}"
+            f"it lacks {list_few(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}"
         )
     return NameMatch(
         {name: taken[name] for name in expected.layout.names if name in taken}, supplied, notes, whole=True
@@ -221,8 +221,8 @@ def refuse_untied(
 def is_constant(entry: TensorEntry) -> bool:
     """Check whether an expected tensor is the same in every model of an architecture, so that a file may lack it.
 
-    Whole numbers beside the parameters are (``position_ids``, counts of batches), and floating ones by their name. What
-    is measured while training is not: running statistics; nor are weights that are stored as whole numbers.
+    Whole numbers that are no parameters are (``position_ids``, counts of batches), and floating ones by their name.
+    What is measured while training is not: running statistics; nor are weights that are stored as whole numbers.
 
     >>> is_constant(TensorEntry("bert.position_ids", (1, 5), "int64", "buffer"))
     True

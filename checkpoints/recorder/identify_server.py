@@ -15,7 +15,7 @@ from math import isnan, nan
 
 import numpy as np
 
-from ..io.errors import listed
+from ..io.errors import list_few
 from ..models.weights import BFLOAT16, Layout
 from ..rounds.round import Round
 from .coerce_models import ModelTensors, coerce_model, numbers_of
@@ -65,7 +65,7 @@ class ServerStep:
     statistics: int = 0
 
     def metrics(self) -> dict[str, float | int | None]:
-        """The step as numbers of the round."""
+        """Return the step as numbers of the round."""
         return {
             "server_rule": int(self.rule),
             "server_rate": self.rate,
@@ -263,7 +263,8 @@ class ServerIdentifier:
                 kept = "those of one client"
             found.setdefault(kept, []).append(entry.name)
         clauses = [
-            f"{listed(names, 3)} in global {'are' if len(names) > 1 else 'is'} {what}" for what, names in found.items()
+            f"{list_few(names, 3)} in global {'are' if len(names) > 1 else 'is'} {what}"
+            for what, names in found.items()
         ]
         return sum(map(len, found.values())), clauses
 
@@ -290,7 +291,7 @@ def _selected_client(d: np.ndarray, moves: np.ndarray, noise: float, length: flo
 
 
 def _fit(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], float]:
-    """The coefficients that come nearest to d, and ||what is left||."""
+    """Return the coefficients that come nearest to d, and ||what is left||."""
     matrix = np.stack(vectors, axis=1)
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0

@@ -29,7 +29,7 @@ def in_memory_file(
     sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
     identity: str = "",
 ) -> memoryview:
-    """Make the bytes of a round's file; whoever gave the models may change them afterwards.
+    """Make the bytes of a round's file; the caller may change the models afterwards.
 
     Args:
         layout: of the run; models may have its entries in another order.

@@ -51,7 +51,7 @@ Metrics = Mapping[str, float | int | None]
 
 
 def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Return the columns beside :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
+    """Return the columns besides :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
 
     >>> further([{"lr": 0.1}, {"lr": 0.1, "test_error_photo": 0.2, "note": 1}])
     ('test_error_photo',)

@@ -64,7 +64,7 @@ def sketch_updates(layout: Layout, start: Model, clients: Sequence[Model], k: in
 def sketch_whole(layout: Layout, models: Sequence[Model], k: int) -> np.ndarray:
     """Sketches of models themselves, [n, k] float64: that of one less that of another is the sketch of the way between.
 
-    In float64, because the way between two models is short beside both.
+    In float64, because the way between two models is short compared with both.
 
     >>> from fedscope.checkpoints import TensorEntry
     >>> layout = Layout((TensorEntry("w", (50,), "float32", "parameter"),))

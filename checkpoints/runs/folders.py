@@ -88,7 +88,7 @@ def fill_run(
     """Make a run of a folder whose lock the caller holds; a run that was there goes.
 
     Args:
-        keep: writes what lies beside, which ``run.json`` seals.
+        keep: writes the other files, which ``run.json`` seals.
     """
     remove_run(path)
     (path / "rounds").mkdir(exist_ok=True)
@@ -113,7 +113,7 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
     With ``force`` also a run of fedscope; never anything else.
 
     Args:
-        replace, elsewhere: the remedies, as whoever asks writes them.
+        replace, elsewhere: the remedies, in the caller's words.
     """
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return

@@ -107,7 +107,7 @@ def stored_checks(run: Path) -> dict[str, ErrorCheck]:
 
 
 def store_check(run: Path, key: str, outcome: ErrorCheck) -> None:
-    """Keep it beside those that are there; a folder that cannot be written keeps none."""
+    """Store a check with the earlier ones; a folder that cannot be written to keeps none."""
     outcomes = {**stored_checks(run), key: outcome}
     said = {one: _plain(value) for one, value in list(outcomes.items())[-MOST:]}
     with suppress(OSError, FedscopeError), write_durably(run / NAME) as temporary:

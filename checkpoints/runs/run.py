@@ -179,7 +179,7 @@ class Run:
         return Round(path, self.layout, label, population, identity_of_round(self.info, int(path.stem)))
 
     def files_of(self, number: int) -> tuple[Round, ...]:
-        """Return the files that hold something of a round: its own, and what is kept for a resume beside it.
+        """Return the files that hold something of a round: its own, and those that are kept for a resume.
 
         Where the recording policy leaves models or states out of a round's file, the others have them as long as a
         later round needs them. Rounds that came since the run was opened count too.
@@ -339,12 +339,12 @@ def rounds_with_clients(run: Run) -> tuple[int, ...]:
 
 
 def round_path(path: Path, number: int) -> Path:
-    """Where a round's file lies: ``rounds/00040.h5``."""
+    """Return the path of a round's file: ``rounds/00040.h5``."""
     return path / "rounds" / f"{number:05d}.h5"
 
 
 def kept_path(path: Path, number: int, part: str) -> Path:
-    """Where lies what a resume needs of a round and the round's file leaves out: ``kept/states/00040.h5``."""
+    """Return the path of what a resume needs of a round and the round's file leaves out: ``kept/states/00040.h5``."""
     return path / KEPT_NAME / part / f"{number:05d}.h5"
 
 
@@ -354,7 +354,7 @@ def visible_rounds(path: Path) -> tuple[int, ...]:
 
 
 def kept_rounds(path: Path, part: str) -> tuple[int, ...]:
-    """Return the rounds of which a part is kept beside their files."""
+    """Return the rounds of which a part is kept outside of their files."""
     return _numbers(path / KEPT_NAME / part)
 
 

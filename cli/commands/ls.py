@@ -78,7 +78,7 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 
 def row_of(run: Run) -> dict[str, Any]:
-    """Describe a run from the files beside its rounds: a thousand rounds are not opened to list a run."""
+    """Describe a run from the other files than its rounds: a thousand rounds are not opened to list a run."""
     config = run.config or {}
     last = run.rounds[-1] if run.rounds else 0
     planned = run.planned if not run.is_foreign or last < (run.planned or 0) else None
@@ -100,7 +100,7 @@ def row_of(run: Run) -> dict[str, Any]:
 
 
 def last_error(run: Run) -> str:
-    """The deployed model's test error in the last round."""
+    """Read the deployed model's test error in the last round."""
     if not run.rounds:
         return "-"
     last = run.rounds[-1]

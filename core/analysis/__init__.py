@@ -1,1 +1,1 @@
-"""What all questions share: what is measured, how a question is posed and answered, and the one loop over rounds."""
+"""The parts that all analyses share: their settings, their inputs, how they are run, and the one loop over rounds."""

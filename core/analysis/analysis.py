@@ -12,11 +12,13 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from ..checkpoints import FedscopeError, Run, nearest
+from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
+from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
 from ..results.base import versions
+from ..results.labels import labels_of
 from .execution import Execution
 from .named_code import NamedCodeError
 from .settings import EvaluationSettings
@@ -50,11 +52,11 @@ class Step(Generic[R]):
         kind: of the results.
         prepare: opens what is needed, which may take a while and load torch.
         ends: what stands behind the base in the names of each result's files.
-        beside: what stands behind that in the names of files that lie beside the kind's own, models say.
+        beside: what stands behind that in the names of files that are written with the kind's own, such as models.
         read_back: of a result that is made from those of the parts before it (``Execution.before``), how it is read
-            from beside them, given the base, these results, and whether it is only drawn again; gives None where it is
-            to be made anew. Without it, results that lie there are kept where their settings are the same, and else
-            refused.
+            from the files next to theirs, given the base, these results, and whether it is only drawn again; gives None
+            where it is to be made anew. Without it, results that lie there are kept where their settings are the same,
+            and else refused.
     """
 
     kind: type[R]
@@ -64,7 +66,7 @@ class Step(Generic[R]):
     read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
 
     def files(self, base: Path | str) -> list[Path]:
-        """All of them: of each result what lies beside, its own, and what is derived from it."""
+        """List all of them: of each result the files written with it, its own, and what is derived from it."""
         files: list[Path] = []
         for end in self.ends:
             files += [Path(f"{base}{end}{more}") for more in self.beside]
@@ -83,7 +85,7 @@ class Step(Generic[R]):
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
     def answer(self, work: Execution) -> list[R]:
-        """The results."""
+        """Return the results."""
         said = versions()
         return list(
             self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
@@ -95,8 +97,8 @@ class Step(Generic[R]):
 
 
 def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of the
-    runs that are named in its settings; nothing where none is."""
+    """Return what a result says of rounds that were recorded and are gone, ``rounds_missing``: by the run's folder, of
+    the runs that are named in its settings; nothing where none is."""
     runs = settings.get("run")
     named = [one["path"] for one in (runs if isinstance(runs, list) else [runs]) if isinstance(one, dict)]
     missing = {path: list(gone) for path in named if (gone := Run.open(path).lacking)}
@@ -105,7 +107,7 @@ def lacking_rounds(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PreparedAnalysis(Generic[A]):
-    """What is asked, checked as far as that needs no models and no samples.
+    """An analysis and its arguments, checked as far as that needs no models and no samples.
 
     Attributes:
         folder: where results lie by default; name: what they are called there.
@@ -127,6 +129,19 @@ class PreparedAnalysis(Generic[A]):
     def ends(self) -> tuple[str, ...]:
         """Of all results, in order."""
         return tuple(end for part in self.parts for end in part.ends)
+
+    def with_labels(self, labels: Sequence[str] | Mapping[str, str]) -> PreparedAnalysis[A]:
+        """Return the same, whose answer calls runs and models otherwise: see :meth:`.Result.renamed`.
+
+        Args:
+            labels: by the names that the answer gives them, or one for each in its order.
+        """
+
+        def join(results: list[Any]) -> A:
+            result = self.join(results)
+            return result.renamed(labels if isinstance(labels, Mapping) else labels_of(labels, result.list_names()))
+
+        return replace(self, join=join)
 
     def answer(self, work: Execution | None = None) -> A:
         """Compute it. With ``Execution(keep=PATH)`` the same question goes on from what an interrupted one had
@@ -167,11 +182,11 @@ class Asks(Protocol[P, A]):
     """A public function, and the same as a question that is not answered yet."""
 
     def __call__(self, *args: P.args, **settings: P.kwargs) -> A:
-        """The answer."""
+        """Return the answer. Runs and models may be a dict, by the labels that they get; or see ``labels``."""
         ...
 
     def prepare(self, *args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
-        """The question: ``prepare(...).answer(Execution(keep=PATH))`` survives interruptions."""
+        """Prepare the question: ``prepare(...).answer(Execution(keep=PATH))`` survives interruptions."""
         ...
 
 
@@ -186,13 +201,17 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         known |= set(EvaluationSettings.__annotations__)
 
+    first = next(iter(inspect.signature(prepare).parameters), "")
+
     @wraps(prepare)
     def checked(*args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
-        for name in settings:
+        values, given, labels = take_labels(first, args, settings)
+        for name in given:
             if name not in known:
                 hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"
                 raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
-        return prepare(*args, **settings)
+        prepared = prepare(*values, **given)
+        return prepared if labels is None else prepared.with_labels(labels)
 
     @wraps(prepare)
     def ask(*args: P.args, **settings: P.kwargs) -> A:
@@ -205,6 +224,49 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     return cast(Asks[P, A], ask)
 
 
+def take_labels(
+    first: str, args: Sequence[Any], settings: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str] | Mapping[str, str] | None]:
+    """Take labels out of the arguments of an analysis: ``labels=``, or the keys of a dict of runs or models.
+
+    >>> take_labels("runs", [{"FedAvg": "runs/fma", "IMA": "runs/ima"}], {"rounds": 2})
+    ((['runs/fma', 'runs/ima'],), {'rounds': 2}, ['FedAvg', 'IMA'])
+
+    Args:
+        first: the name of the first argument.
+
+    Raises:
+        FedscopeError: labels given twice; one that is no text.
+    """
+    given = dict(settings)
+    labels = given.pop("labels", None)
+    what = args[0] if args else given.get(first)
+    if isinstance(what, Mapping) and is_labelled(what):
+        if labels is not None:
+            raise FedscopeError("labels are given twice, as keys of a dict and as labels; leave one of them out")
+        labels, values = list(what), list(what.values())
+        args = (values, *args[1:]) if args else args
+        given |= {} if args else {first: values}
+    if labels is not None:
+        labels = [labels] if isinstance(labels, str) else labels
+        for label in labels.values() if isinstance(labels, Mapping) else labels:
+            if not isinstance(label, str):
+                raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each run or model")
+    return tuple(args), given, labels
+
+
+def is_labelled(models: Any) -> bool:
+    """Check whether a dict holds runs or models by their labels, and is no state dict and no checkpoint."""
+    if not isinstance(models, Mapping) or not models or not all(isinstance(key, str) for key in models):
+        return False
+    return all(
+        isinstance(value, str | Path | Run | Model | Weights)
+        or callable(getattr(value, "state_dict", None))
+        or (isinstance(value, Mapping) and bool(value) and all(map(is_tensor, value.values())))
+        for value in models.values()
+    )
+
+
 def slug(text: str) -> str:
     """``runs/ima@40/client-3`` as a part of a file name.
 
@@ -213,29 +275,30 @@ def slug(text: str) -> str:
     """
     path, at, rest = text.rpartition("@")
     name = Path(path).name + at + rest.replace("/", "-") if at else file_label(text)
-    return _cleared(name)
+    return _clear_name(name)
 
 
-def _cleared(name: str) -> str:
+def _clear_name(name: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
 def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
-    """Where a result on models lies by default, ``figures`` in the first one's run or where one stands, and its name.
+    """Return the default folder of a result on models, ``figures`` in the first one's run or in the current folder, and
+    its name.
 
     >>> place_of("line", ["runs/fma@last", "runs/ima@last"])[1], place_of("plane", ["a.pt"])[0].name
     ('line-fma@last-ima@last', 'figures')
     """
     path, at, _ = models[0].rpartition("@")
     files = [model if is_file_name(file := file_and_key(model)[0]) or is_model_folder(file) else "" for model in models]
-    what = fitting("-".join(map(_cleared, distinct_labels([*map(slug, models)], files))))
+    what = fit_file_name("-".join(map(_clear_name, distinct_labels([*map(slug, models)], files))))
     return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
 
 
-def fitting(name: str) -> str:
+def fit_file_name(name: str) -> str:
     """A name that file systems take, which end at 255 bytes: a long one is cut, with a sum of what was cut off.
 
-    >>> fitting("ima-1-last"), len(fitting("layer1.0.conv1.weight-" * 9))
+    >>> fit_file_name("ima-1-last"), len(fit_file_name("layer1.0.conv1.weight-" * 9))
     ('ima-1-last', 89)
     """
     return name if len(name) <= 100 else name[:80] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]

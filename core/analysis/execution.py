@@ -1,4 +1,4 @@
-"""How a computation is watched, and where it keeps what it has finished; the one loop over rounds."""
+"""The progress of a computation, and the store of what it has finished; the one loop over rounds."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ROUNDS = ("rounds",)
 T = TypeVar("T", bound=Serializable)
 
 
-def untold(line: str) -> None:
+def no_output(line: str) -> None:
     """A line that nobody reads."""
 
 
 @contextmanager
-def silent(label: str) -> Iterator[Report]:
+def no_progress(label: str) -> Iterator[Report]:
     """Progress that nobody watches."""
     yield lambda done, of: None
 
@@ -42,7 +42,7 @@ class Execution:
     Attributes:
         keep: the file of what is finished, from which the same question goes on; None keeps nothing.
         progress: given a label, a context that gives what is told of (done, of).
-        preview: the base beside which a picture may be drawn meanwhile; None for none.
+        preview: the base next to which a picture may be drawn meanwhile; None for none.
         tell: takes a line that is worth reading before the answer is there, such as what it costs.
         before: results of the question's earlier parts, for one that is made from them.
         block: (i, n): only the i-th of n blocks is to be computed, and kept; there is no answer.
@@ -51,16 +51,17 @@ class Execution:
     """
 
     keep: Path | None = None
-    progress: Callable[[str], AbstractContextManager[Report]] = silent
+    progress: Callable[[str], AbstractContextManager[Report]] = no_progress
     preview: Path | None = None
-    tell: Callable[[str], None] = untold
+    tell: Callable[[str], None] = no_output
     before: Sequence[Any] = ()
     block: tuple[int, int] | None = None
     elsewhere: Sequence[OtherStore] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> ResumeStore:
-        """What is finished of the question with these settings; those named ``loose`` are not part of it."""
+        """Open the store of what is finished of the analysis with these settings; those named ``loose`` are not part of
+        it."""
         question = {key: value for key, value in settings.items() if key not in loose}
         return ResumeStore(self.keep, {**question, "versions": versions()})
 
@@ -107,10 +108,10 @@ def within(report: Report, before: int, whole: int) -> Report:
     return tell
 
 
-def spoken(seconds: float) -> str:
+def describe_seconds(seconds: float) -> str:
     """``42 s``, ``7 min``, ``3 h 05 min``.
 
-    >>> spoken(42), spoken(431), spoken(11_112)
+    >>> describe_seconds(42), describe_seconds(431), describe_seconds(11_112)
     ('42 s', '7 min', '3 h 05 min')
     """
     if seconds < 90:

@@ -1,4 +1,4 @@
-"""Code of the user's own that a recorded run names: no question imports it unless whoever asks names it, too."""
+"""Code of the user's own that a recorded run names: no analysis imports it unless the caller names it, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NamedCodeError(FedscopeError):
-    """A run names code, and whoever asks does not.
+    """A run names code, and the caller does not.
 
     Attributes:
         seen: what the run names, without the remedy.
@@ -30,7 +30,7 @@ class NamedCodeError(FedscopeError):
         return [word for name, value in self.given.items() for word in (f"--{name}", value)]
 
     def as_command(self, words: Sequence[str]) -> str:
-        """The sentence with the whole command line that asks the same and names the code.
+        """Return the sentence with the whole command line that asks the same and names the code.
 
         Args:
             words: of the command, ``fedscope`` apart.
@@ -43,14 +43,15 @@ class NamedCodeError(FedscopeError):
         return f"{self}: {shlex.join(whole)}"
 
     def as_call(self, name: str, args: Sequence[Any], settings: Mapping[str, Any]) -> str:
-        """The same with a call in Python.
+        """Return the same with a call in Python.
 
         >>> print(NamedCodeError("run names model nets:net", {"model": "nets:net"}).as_call("cka", ["run"], {}))
         run names model nets:net; if you know it, give model='nets:net': fedscope.cka('run', model='nets:net')
         """
         own = ", ".join(f"{key}={value!r}" for key, value in self.given.items())
-        named = [f"{key}={_shown(value)}" for key, value in {**settings, **self.given}.items()]
-        return f"{self.seen}; if you know it, give {own}: fedscope.{name}({', '.join([*map(_shown, args), *named])})"
+        named = [f"{key}={_format_value(value)}" for key, value in {**settings, **self.given}.items()]
+        call = f"fedscope.{name}({', '.join([*map(_format_value, args), *named])})"
+        return f"{self.seen}; if you know it, give {own}: {call}"
 
 
 def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
@@ -70,11 +71,11 @@ def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
         raise NamedCodeError(f"{run.path} names {what}, and no code is called as a run's file says it", named)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """As Python writes it; of what it does not, what kind of thing it is."""
     if value is None or isinstance(value, str | int | float):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_format_value, value))}]"
     path = getattr(value, "path", None)  # of an opened run
     return repr(str(value if path is None else path)) if hasattr(value, "__fspath__") or path is not None else "..."

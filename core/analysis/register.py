@@ -20,7 +20,7 @@ OTHERS = ("training.curves",)
 
 
 class ReportSection(NamedTuple):
-    """How a report shows one class of results.
+    """The place of one class of results in a report.
 
     Attributes:
         result: the class, as ``file:Class`` below the analysis' folder.
@@ -58,10 +58,10 @@ class Analysis(NamedTuple):
     @property
     def package(self) -> str:
         """The dotted path of its folder."""
-        return next(path for path, one in _found().items() if one is self)
+        return next(path for path, one in _find_analyses().items() if one is self)
 
     def result(self, report: ReportSection) -> type[Result]:
-        """The class of a result, imported now."""
+        """Return the class of a result, imported now."""
         file, _, name = report.result.partition(":")
         found: type[Result] = getattr(import_module(f"{self.package}.{file}"), name)
         return found
@@ -73,7 +73,7 @@ def analyses() -> tuple[Analysis, ...]:
     >>> [one.name for one in analyses() if one.section == "See losses in weight space"]
     ['line', 'plane', 'sharpness']
     """
-    return tuple(sorted(_found().values(), key=lambda one: (SECTIONS.index(one.section), one.place, one.name)))
+    return tuple(sorted(_find_analyses().values(), key=lambda one: (SECTIONS.index(one.section), one.place, one.name)))
 
 
 #: of ``fedscope --help``, in the order of a first tour
@@ -88,7 +88,7 @@ SECTIONS = (
 
 
 @cache
-def _found() -> dict[str, Analysis]:
+def _find_analyses() -> dict[str, Analysis]:
     """By the dotted path of their folders."""
     root = __package__.partition(".")[0]
     paths = [f"{root}.{other}" for other in OTHERS]

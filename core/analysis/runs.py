@@ -28,10 +28,10 @@ RunLike = Run | str | Path
 Rounds = str | int | Sequence[int | str] | None
 
 
-def said(rounds: Rounds) -> str | None:
+def rounds_text(rounds: Rounds) -> str | None:
     """Rounds as a command line has them.
 
-    >>> said([1, 20, "last"]), said(7), said(None)
+    >>> rounds_text([1, 20, "last"]), rounds_text(7), rounds_text(None)
     ('1,20,last', '7', None)
     """
     if rounds is None or isinstance(rounds, str):
@@ -45,12 +45,12 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
     Raises:
         FedscopeError: no run; an address of one of its models.
     """
-    opened = _opened(run, option)
+    opened = _open(run, option)
     warn_of_gaps(opened)
     return opened
 
 
-def _opened(run: RunLike, option: str) -> Run:
+def _open(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
     folder, at, rest = str(run).rpartition("@")
@@ -69,7 +69,8 @@ def resolve_runs(
         option: what names rounds, for sentences.
 
     Raises:
-        FedscopeError: no run; two of one name; a run with rounds of its own beside ``rounds``; one model of a run.
+        FedscopeError: no run; two of one name; a run with rounds of its own together with ``rounds``; one model of a
+            run.
     """
     given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     opened: list[Run] = []
@@ -78,12 +79,14 @@ def resolve_runs(
         folder, at, rest = ("", "", "") if isinstance(run, Run) else str(run).rpartition("@")
         if at and "/" not in rest and not Path(str(run)).exists() and Path(folder, "run.json").is_file():
             if rounds is not None:
-                raise FedscopeError(f"{run} names its rounds, and so does {option} {said(rounds)}; leave one out")
+                raise FedscopeError(
+                    f"{run} names its rounds, and so does {option} {rounds_text(rounds)}; leave one out"
+                )
             opened.append(Run.open(folder))
             asked.append(rest)
         else:
-            opened.append(_opened(run, option))
-            asked.append(said(rounds))
+            opened.append(_open(run, option))
+            asked.append(rounds_text(rounds))
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 warn_of_gaps(opened[-1])
     refuse_one_name(opened)
@@ -152,7 +155,7 @@ def refuse_one_name(runs: Sequence[Run]) -> None:
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """What tells this run from another that has stood in the same folder.
+    """Return what tells this run from another that was in the same folder before.
 
     A run of another program does not say when it was made: its files do.
     """
@@ -167,8 +170,9 @@ def identity(run: Run) -> dict[str, Any]:
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
-    """The rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among those whose
-    clients were recorded, and without a word it is the first and the last of these, or with ``last`` the last.
+    """Return the rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among
+    those whose clients were recorded, and without a word it is the first and the last of these, or with ``last`` the
+    last.
 
     Raises:
         FedscopeError: rounds that the run does not have, or of which it did not record the clients.
@@ -241,7 +245,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
 
 
 def _several(word: str, available: tuple[int, ...]) -> tuple[int, ...]:
-    """The rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
+    """Return the rounds of ``last:10``, as many as there are, or ``every:20``; none of another word."""
     kind, _, count = word.partition(":")
     if not (count.isascii() and count.isdecimal() and int(count) > 0):
         return ()

@@ -38,8 +38,8 @@ def torchvision_part(name: str) -> Any:
 def beside_torchvision(make: Callable[[], Made]) -> Made:
     """Call a function that may import torchvision, itself or by what it imports.
 
-    torchvision's compiled part does not load beside a torch of another build, and importing its Python parts then
-    fails with ``operator torchvision::nms does not exist``. Networks, data and transforms need these parts only, so the
+    torchvision's compiled part does not load with a torch of another build, and importing its Python parts then fails
+    with ``operator torchvision::nms does not exist``. Networks, data and transforms need these parts only, so the
     missing operators' schemas are declared, and the function is called again. An operator that is called all the same
     says that it has no implementation.
 

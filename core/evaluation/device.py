@@ -37,7 +37,7 @@ class Compute:
             does any number depend on that.
 
     Raises:
-        FedscopeError: a device that this machine does not have, an unknown precision, a cluster beside a GPU.
+        FedscopeError: a device that this machine does not have, an unknown precision, a cluster together with a GPU.
 
     >>> Compute(workers=2)
     Compute(device='cpu', precision='float32', workers=2)

@@ -30,7 +30,7 @@ LEAST_PRODUCTS = {nn.Linear: 128, nn.Conv2d: 25}
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """Where a module's inputs first meet weights.
+    """The place in a module where its inputs first meet weights.
 
     Attributes:
         layer: the linear layer's name in the module.

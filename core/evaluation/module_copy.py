@@ -24,8 +24,9 @@ def copy_module(module: nn.Module) -> nn.Module:
     """Copy a module such that it shares no weights with it.
 
     torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
-    keep beside their parameters. It is taken by value: a forward pass computes it anew, and :func:`refuse_borrowed`
-    refuses a module that does not. What Python cannot copy (locks, open files, generators) both share.
+    keep in addition to their parameters. It is taken by value: a forward pass computes it anew, and
+    :func:`refuse_borrowed` refuses a module that does not. What Python cannot copy (locks, open files, generators) both
+    share.
 
     Raises:
         FedscopeError: it cannot be copied all the same; says why.
@@ -122,7 +123,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _memory(value: Tensor) -> int:
-    """Where a tensor's memory lies; 0 where it has none."""
+    """Return the address of a tensor's memory; 0 where it has none."""
     try:
         return value.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):  # sparse

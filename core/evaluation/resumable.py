@@ -72,8 +72,8 @@ class ResumableEvaluation:
     Args:
         form: writes point i into a worker's replica.
         count: N.
-        costs: [N], how long a point takes beside others, for the progress; all alike where not given.
-        partial: where finished points are kept; whoever saves the result removes the file then.
+        costs: [N], how long a point takes compared with others, for the progress; all alike where not given.
+        partial: where finished points are kept; the file is to be removed once the result is saved.
         fingerprint: all that a point's value depends on; a file of another analysis starts afresh.
         expected: what the points that will be asked for cost together, where they are fewer than N.
         watch: called after every point.
@@ -161,7 +161,7 @@ class ResumableEvaluation:
         self._expected += more
 
     def _take_over(self, store: ResumeStore) -> None:
-        """The points of a store; one that is none is measured again."""
+        """Take over the points of a store; one that is none is measured again."""
         sets, count = self.loss.shape
 
         def point(key: str, value: Any) -> tuple[int, np.ndarray, np.ndarray]:

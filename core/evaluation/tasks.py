@@ -75,7 +75,7 @@ class Task:
         return total / self.count(y) if how == "mean" else total
 
     def check(self, y: Tensor, classes: int, label: str) -> Tensor:
-        """The targets of a data set as :meth:`loss` takes them.
+        """Return the targets of a data set as :meth:`loss` takes them.
 
         Args:
             classes: of the data set, see :class:`Samples`.

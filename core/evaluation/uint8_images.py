@@ -58,7 +58,7 @@ class Uint8Images:
 
     @property
     def device(self) -> torch.device:
-        """Where the bytes are, and what is read of them."""
+        """The device of the bytes, and of what is read of them."""
         return self.stored.device
 
     @property

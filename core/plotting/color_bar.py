@@ -19,10 +19,10 @@ class BarScale(Protocol):
         """The ends at which the bar has an arrow, in matplotlib's word."""
 
     def label_within(self, height: float) -> str:
-        """The label of a bar so many inches high."""
+        """Return the label of a bar so many inches high."""
 
     def numbers_within(self, height: float) -> tuple[list[float], list[str]]:
-        """The values that are labelled on a bar so many inches high, and their labels."""
+        """Return the values that are labelled on a bar so many inches high, and their labels."""
 
 
 def color_bar(

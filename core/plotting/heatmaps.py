@@ -46,7 +46,7 @@ def signed_heat_map(axes: Axes, values: np.ndarray, **look: Any) -> Any:
 
 
 def frame(axes: Axes, *, bare: bool = False) -> None:
-    """A line all round, and beside the cells names without ticks, or nothing."""
+    """Draw a line all round, and next to the cells names without ticks, or nothing."""
     for spine in axes.spines.values():
         spine.set_visible(True)
     axes.tick_params(length=0, pad=2)
@@ -55,8 +55,8 @@ def frame(axes: Axes, *, bare: bool = False) -> None:
 
 
 def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = True) -> None:
-    """Names below the columns of a map of ``side`` inches, upright where they are wider than a cell, and beside its
-    rows; of many only every so many, so that what stands is legible."""
+    """Write names below the columns of a map of ``side`` inches, upright where they are wider than a cell, and next to
+    its rows; of many only every so many, so that what stands is legible."""
     size, step = _size(names, side)
     at = range(0, len(names), step)
     shown = [names[i] for i in at]
@@ -66,19 +66,19 @@ def name_cells(axes: Axes, names: Sequence[str], side: float, *, rows: bool = Tr
 
 
 def room_for(names: Sequence[str], side: float) -> float:
-    """The height of the names below the columns of a map of ``side`` inches."""
+    """Return the height of the names below the columns of a map of ``side`` inches."""
     size, _ = _size(names, side)
     return 0.13 if _level(names, side) else 0.05 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
 def room_beside(names: Sequence[str], side: float) -> float:
-    """The width of the names beside the rows of a map of ``side`` inches."""
+    """Return the width of the names next to the rows of a map of ``side`` inches."""
     size, _ = _size(names, side)
     return 0.03 + max(map(len, names)) * CHARACTER * size / SMALL
 
 
 def _size(names: Sequence[str], side: float) -> tuple[float, int]:
-    """The size of names in points, and of how many cells one has its name.
+    """Return the size of names in points, and of how many cells one has its name.
 
     >>> _size(["7"] * 10, 2.0), _size(["7"] * 30, 1.0)
     ((7.0, 1), (6.48, 3))

@@ -64,7 +64,7 @@ class FigureLayout:
         self.line(left + long / 2, top, 0.0, marker)
 
     def finished(self, remarks: Sequence[str], left: float = EDGE + 0.04) -> Figure:
-        """The figure, at its bottom what must be known besides the panels, in lines of small type."""
+        """Return the figure, at its bottom what must be known besides the panels, in lines of small type."""
         for i, line in enumerate(remarks):
             top = self.height - self.edge - LINE * (len(remarks) - i - 0.5)
             self.text(left, top, line, color=GREY, fontsize=SMALL)

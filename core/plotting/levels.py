@@ -49,7 +49,7 @@ def even_levels(values: np.ndarray, least: float, *, step: float = 0.0) -> tuple
 
 
 def _unit(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below a number.
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below a number.
 
     >>> _unit(0.03), _unit(1.0), _unit(0.0006)
     (0.05, 1.0, 0.001)
@@ -82,8 +82,8 @@ def within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
 
 
 def round_edges(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
-    """Round the numbers between bands: each edge but the first moves by a fifth of the thinner band
-    beside it at most, and the last one only upwards, so that nothing lies above it that did not.
+    """Round the numbers between bands: each edge but the first moves by a fifth of the thinner adjacent band at most,
+    and the last one only upwards, so that nothing lies above it that did not.
 
     Args:
         last: leave the last one as it is, too.
@@ -100,7 +100,7 @@ def round_edges(edges: np.ndarray, *, last: bool = False) -> np.ndarray:
 
 
 def _roundest(low: float, value: float, high: float) -> float:
-    """The number of the fewest digits from ``low`` to ``high``, and of several the nearest to ``value``."""
+    """Return the number of the fewest digits from ``low`` to ``high``, and of several the nearest to ``value``."""
     if not value or not low < high:
         return value
     if low <= 0 <= high:

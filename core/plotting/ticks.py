@@ -77,7 +77,7 @@ def label_ends(ax: Axes, height: float) -> None:
 def label_points(
     ax: Axes, points: Sequence[tuple[float, float, str, str]], width: float, height: float, most: int | None = None
 ) -> None:
-    """Write labels beside points (x, y, label, colour) of a panel of ``width`` by ``height`` inches, earlier ones
+    """Write labels next to points (x, y, label, colour) of a panel of ``width`` by ``height`` inches, earlier ones
     first; one that would cover a point or another label, or leave the panel, is left out.
 
     Args:

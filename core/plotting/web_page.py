@@ -1,9 +1,9 @@
 """The one way to make a web page: what files say is text in it, nothing runs but its own scripts, nothing is fetched.
 
 A label of a file may be an element or a script where it stands as it is. So every text is escaped where it enters
-(:func:`escaped`, :func:`unbroken`, and for plotly :func:`label_text`, :func:`markup`), and every page
-says in its content policy which scripts may run: those inside it by their sha256, and one that lies beside it by a
-nonce. A page opened from a disk has no origin that ``'self'`` could name, and no file's hash is compared there.
+(:func:`escaped`, :func:`unbroken`, and for plotly :func:`label_text`, :func:`markup`), and every page says in its
+content policy which scripts may run: those inside it by their sha256, and one in a file next to it by a nonce. A page
+opened from a disk has no origin that ``'self'`` could name, and no file's hash is compared there.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ body { margin: 0; font-family: system-ui, sans-serif; }
 """
 
 
-def escaped(text: object) -> str:
+def escape_html(text: object) -> str:
     r"""A text in a page or in an attribute of its elements.
 
-    >>> escaped("</title><script src=x.js>\0")
+    >>> escape_html("</title><script src=x.js>\0")
     '&lt;/title&gt;&lt;script src=x.js&gt;\\x00'
     """
     return escape(visible(text, keep="\n"))
 
 
-def unbroken(text: str) -> str:
+def keep_together(text: str) -> str:
     """Escape a text so that no line ends inside an option or a number.
 
-    >>> unbroken("p < 1e-05 with --draws")
+    >>> keep_together("p < 1e-05 with --draws")
     'p &lt; <span style="white-space:nowrap">1e-05</span> with <span style="white-space:nowrap">--draws</span>'
     """
     whole = r'<span style="white-space:nowrap">\g<0></span>'
-    return re.sub(r"(?<![\w-])--\w[\w-]*|[\d.]+e-\d+", whole, escaped(text))
+    return re.sub(r"(?<![\w-])--\w[\w-]*|[\d.]+e-\d+", whole, escape_html(text))
 
 
 def label_text(text: object) -> str:
@@ -101,7 +101,7 @@ def web_page(title: str, body: str, *, scripts: Sequence[str] = (), style: str =
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY.format(scripts=hashes)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-{marks}<title>{escaped(title)}</title>
+{marks}<title>{escape_html(title)}</title>
 <style>{style}</style>
 </head>
 <body>
@@ -138,8 +138,8 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
 
 
 def split_library(page: str) -> tuple[str, str, bytes]:
-    """A page that takes plotly.js from a file beside it, that file's name, and what is in it; a page without it as it
-    is, with nothing beside it.
+    """Split a page into one that takes plotly.js from a file next to it, that file's name, and what is in it; a page
+    without plotly.js stays as it is, with no such file.
 
     The nonce by which the page lets that file run is the hash of the page: no text in it can know it.
 

@@ -1,1 +1,1 @@
-"""The report of runs: one page for a co-author, made from results that lie beside the runs."""
+"""The report of runs: one page for a co-author, made from the results in the runs' folders."""

@@ -35,7 +35,7 @@ class Client:
 
 
 def readable(run: Run) -> list[Round]:
-    """The rounds whose files say who took part; what is wrong with the others is the check's to say."""
+    """Return the rounds whose files say who took part; what is wrong with the others is the check's to say."""
     found = []
     for number in run.rounds:
         round_ = run.round(number)

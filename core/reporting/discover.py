@@ -1,4 +1,4 @@
-"""Which results a report shows, in which order, and what it asks of each."""
+"""The results that a report shows, their order, and the question that each answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ..analysis.register import Analysis, ReportSection, analyses
 from ..checkpoints import FedscopeError, Run, real_path
-from ..results import ArrayResult, Result, shown
+from ..results import ArrayResult, Result, make_visible
 from ..results.arrays import read_netcdf
 
 
@@ -37,7 +37,7 @@ class Kind:
 
     @property
     def asks(self) -> str:
-        """What a reader asks."""
+        """The question of a reader that the result answers."""
         return self.shown.asks
 
     @property
@@ -59,7 +59,7 @@ def kinds() -> tuple[Kind, ...]:
 
 @dataclass(frozen=True)
 class Found:
-    """A result beside a run.
+    """A result in a run's folder.
 
     Attributes:
         base: its path without an extension; name: the same within the run's folder, or as its folder was given.
@@ -73,7 +73,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Beside:
-    """What lies beside a run.
+    """The results in a run's folder.
 
     Attributes:
         results: in the order of the page.
@@ -87,8 +87,8 @@ class Beside:
     closures: Mapping[str, float] = field(default_factory=dict)
 
 
-def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
-    """The results in ``RUN/figures``, and in further ``folders``, that were made of this run as it is.
+def find_results(run: Run, folders: Sequence[Path] = ()) -> Beside:
+    """Return the results in ``RUN/figures``, and in further ``folders``, that were made of this run as it is.
 
     One that is damaged, of a newer fedscope, or of a run that has stood in the same folder before is left out, and said
     to be. In further folders, results of other runs are passed over.
@@ -138,7 +138,7 @@ def _of_kind(
                 left_out[path.name] = "it is of another run, or of one that has stood in this folder before"
             continue
         within = base.is_relative_to(run.path)
-        yield Found(kind, base, str(base.relative_to(run.path) if within else base), shown(result))
+        yield Found(kind, base, str(base.relative_to(run.path) if within else base), make_visible(result))
 
 
 def _closure(decomposition: Result) -> float:
@@ -147,7 +147,7 @@ def _closure(decomposition: Result) -> float:
 
 
 def _format_of(path: Path, left_out: dict[str, str]) -> str | None:
-    """What a file of arrays says that it is; one that cannot be read is left out."""
+    """Read the format that a file of arrays names; one that cannot be read is left out."""
     try:
         return str(read_netcdf(path)[1].get("format"))
     except FedscopeError as error:
@@ -156,8 +156,8 @@ def _format_of(path: Path, left_out: dict[str, str]) -> str | None:
 
 
 def is_of(run: Run, attrs: Mapping[str, Any], unless_said: bool = True) -> bool:
-    """Whether a result was made of this run: of one that was made at the same moment; ``unless_said`` is the answer
-    for a result that does not say."""
+    """Tell whether a result was made of this run: of one that was made at the same moment; ``unless_said`` is the
+    answer for a result that does not say."""
     said = attrs.get("run")
     runs = said if isinstance(said, list) else [said]
     moments = [one["created"] for one in runs if isinstance(one, dict) and one.get("created")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-from ..plotting.web_page import escaped, unbroken, web_page
+from ..plotting.web_page import escape_html, keep_together, web_page
 
 #: says whose a page is, so that it may be written anew
 MARK = '<meta name="generator" content="fedscope report">'
@@ -130,16 +130,16 @@ def table(
     def cell(i: int, value: object) -> str:
         if isinstance(value, tuple):
             shown, by = value
-            return f'<td{kind(i)} data-value="{"" if by is None else escaped(by)}">{escaped(str(shown))}</td>'
-        return f"<td{kind(i)}>{escaped(str(value))}</td>"
+            return f'<td{kind(i)} data-value="{"" if by is None else escape_html(by)}">{escape_html(str(shown))}</td>'
+        return f"<td{kind(i)}>{escape_html(str(value))}</td>"
 
     def head(i: int, name: str) -> str:
-        inside = f'<button type="button">{escaped(name)}</button>' if sorts else escaped(name)
+        inside = f'<button type="button">{escape_html(name)}</button>' if sorts else escape_html(name)
         return f'<th scope="col"{kind(i)}>{inside}</th>'
 
     heads = "".join(head(i, name) for i, name in enumerate(columns))
     body = "\n".join(f"<tr>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>" for row in rows)
-    said = f"<caption>{escaped(caption)}</caption>" if caption else ""
+    said = f"<caption>{escape_html(caption)}</caption>" if caption else ""
     whose = ' class="sorts"' if sorts else ""
     inside = f"{said}<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>"
     return f'<div class="scroll"><table{whose}>{inside}</table></div>'
@@ -148,9 +148,9 @@ def table(
 def picture(png: bytes, alt: str) -> str:
     """A figure inside the page, with its numbers in words for those who do not see it."""
     data = b64encode(png).decode("ascii")
-    return f'<figure><img alt="{escaped(alt)}" src="data:image/png;base64,{data}"></figure>'
+    return f'<figure><img alt="{escape_html(alt)}" src="data:image/png;base64,{data}"></figure>'
 
 
 def paragraphs(text: str) -> str:
     """Lines as paragraphs."""
-    return "\n".join(f"<p>{unbroken(line)}</p>" for line in text.splitlines() if line.strip())
+    return "\n".join(f"<p>{keep_together(line)}</p>" for line in text.splitlines() if line.strip())

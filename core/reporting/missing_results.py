@@ -41,10 +41,10 @@ class Lacking:
     replays: int = 0
 
 
-def lacking(
+def find_missing(
     run: Run, results: Beside, limit: int | None = None, given: Mapping[str, Any] | None = None
 ) -> tuple[list[Lacking], dict[str, str]]:
-    """What to ask of a run, on ``limit`` samples, and by the words of the others why they cannot be asked.
+    """List what to ask of a run, on ``limit`` samples, and by the words of the others why they cannot be asked.
 
     Args:
         given: data, model and how they are taken, as of :class:`~fedscope.analysis.settings.EvaluationSettings`.

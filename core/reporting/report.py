@@ -11,7 +11,7 @@ from ..checkpoints import FedscopeError, Run, write_durably
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
-from .discover import beside
+from .discover import find_results
 from .html import MARK, SORTING, page
 from .sections import (
     Live,
@@ -84,8 +84,8 @@ def report(
     colour_scale: str = "log",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
-    """One page on one run or several: a verdict first, then curves, and every result that lies beside the runs in
-    ``RUN/figures``, their clients, checks, configurations and files with their sha256.
+    """Make one page on one run or several: a verdict first, then curves, and every result in the runs' ``RUN/figures``,
+    their clients, checks, configurations and files with their sha256.
 
     Nothing is computed anew but the checks: what is not there is said, with the command that makes it. The same runs
     and results give the same page, byte for byte.
@@ -111,7 +111,7 @@ def report(
     tell = progress or (lambda what, done, of: None)
     checks = [check_run(run.path, lambda done, of, run=run: tell(f"checking {run.name}", done, of)) for run in opened]  # type: ignore[misc]
     folders = [Path(results)] if isinstance(results, Path | str) else [Path(folder) for folder in results]
-    found = [beside(run, folders) for run in opened]
+    found = [find_results(run, folders) for run in opened]
     live = Live(colours)
     parts = [
         head_html(opened, title),

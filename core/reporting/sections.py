@@ -16,7 +16,7 @@ from ..checkpoints import FedscopeError, Run, format_size, regular
 from ..decomposition.explanation.result import Explanation
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..landscape.planes.result import Plane
-from ..plotting.web_page import escaped, unbroken
+from ..plotting.web_page import escape_html, keep_together
 from ..results.pictures import picture_of
 from ..training.curves.result import Curves
 from ..training.curves.run_names import title_of
@@ -66,7 +66,7 @@ class Live:
         return f'<div class="live" role="img" aria-label="A surface to turn" data-figure="{name}"></div>'
 
     def figures(self) -> str:
-        """What is drawn, as data."""
+        """Write the data of what is drawn."""
         tags = (
             f'<script type="application/json" id="surface-{i}">{figure}</script>'
             for i, figure in enumerate(self._figures, start=1)
@@ -74,7 +74,7 @@ class Live:
         return "\n".join(tags)
 
     def scripts(self) -> list[str]:
-        """What draws."""
+        """List the scripts that draw."""
         if not self._figures:
             return []
         from plotly.offline import get_plotlyjs
@@ -91,7 +91,7 @@ def _single(value: Any) -> Any:
 
 
 def head_html(runs: Sequence[Run], title: str | None) -> str:
-    """The page's heading and its table of contents."""
+    """Write the page's heading and its table of contents."""
     about = "; ".join(f"{run.name}: {_about(run)}" if len(runs) > 1 else _about(run) for run in runs)
     links = "".join(
         f'<a href="#{name.lower()}">{name}</a>'
@@ -105,12 +105,12 @@ def head_html(runs: Sequence[Run], title: str | None) -> str:
         )
     )
     name = title or f"Report on {' and '.join(run.name for run in runs)}"
-    said = f"<h1>{escaped(name)}</h1>\n<p class=soft>{escaped(about)}</p>"
+    said = f"<h1>{escape_html(name)}</h1>\n<p class=soft>{escape_html(about)}</p>"
     return f"<header>{said}\n<nav aria-label=Contents>{links}</nav></header>"
 
 
 def _about(run: Run) -> str:
-    """What was trained on what, in a line."""
+    """Say what was trained on what, in a line."""
     info, config = run.info, run.config or {}
     data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
     named = title_of(run)
@@ -128,10 +128,10 @@ def verdicts_html(runs: Sequence[Run], checks: Sequence[Soundness], results: Seq
     columns = []
     for run, sound, own in zip(runs, checks, results, strict=True):
         lines = "\n".join(
-            f'<li class="{one.tone}"><b>{escaped(one.question)}</b>{unbroken(one.answer)}</li>'
+            f'<li class="{one.tone}"><b>{escape_html(one.question)}</b>{keep_together(one.answer)}</li>'
             for one in verdict(run, sound, own)
         )
-        name = f"<h3>{escaped(run.name)}</h3>" if len(runs) > 1 else ""
+        name = f"<h3>{escape_html(run.name)}</h3>" if len(runs) > 1 else ""
         columns.append(f'<section>{name}<ul class="verdict">\n{lines}\n</ul></section>')
     return f'<div class="runs">{"".join(columns)}</div>'
 
@@ -142,7 +142,7 @@ def curves_html(runs: Sequence[Run]) -> str:
     try:
         drawn = curves.figure()
     except FedscopeError as error:
-        return f"<p>{escaped(str(error))}</p>"
+        return f"<p>{escape_html(str(error))}</p>"
     said = curves.summary()
     return paragraphs(said) + picture(_png(drawn), f"Curves over rounds. {said}")
 
@@ -183,7 +183,7 @@ _ASKS = {
 def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
     result, whose = found.result, f"{run.name}: " if several else ""
     said = "" if isinstance(result, Explanation) else paragraphs(result.summary())
-    parts = [f"<section><h3>{escaped(whose + found.kind.asks)}</h3>", said]
+    parts = [f"<section><h3>{escape_html(whose + found.kind.asks)}</h3>", said]
     if isinstance(result, Explanation):
         parts.append(_statements(result))
     if isinstance(result, Plane):
@@ -193,19 +193,20 @@ def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
         drawing = vars(live.colours) if isinstance(result, Plane) else {}
         figures: dict[str, Figure] = result.figures(**drawing)
     except FedscopeError as error:
-        parts.append(f"<p class=soft>No figure: {escaped(str(error))}</p>")
+        parts.append(f"<p class=soft>No figure: {escape_html(str(error))}</p>")
         figures = {}
     parts += [picture(_png(figure), alt) for figure in figures.values()]
-    parts.append(f"<p class=soft>{escaped(found.name)}</p></section>")
+    parts.append(f"<p class=soft>{escape_html(found.name)}</p></section>")
     return "\n".join(part for part in parts if part)
 
 
 def _statements(page_: Explanation) -> str:
     lines = "\n".join(
-        f'<li><b>{escaped(one.title)} <span class="chip">{escaped(one.verdict)}</span></b>{unbroken(one.sentence)}</li>'
+        f'<li><b>{escape_html(one.title)} <span class="chip">{escape_html(one.verdict)}</span></b>'
+        f"{keep_together(one.sentence)}</li>"
         for one in page_.statements
     )
-    notes = "\n".join(f"<li>{unbroken(note)}</li>" for note in page_.notes)
+    notes = "\n".join(f"<li>{keep_together(note)}</li>" for note in page_.notes)
     read = f"<details><summary>How to read this</summary><ul class=soft>{notes}</ul></details>"
     return f'<ul class="verdict">{lines}</ul>\n{read}'
 
@@ -243,7 +244,7 @@ def clients_html(run: Run, *, several: bool) -> str:
     said = f"{len(found):,} clients took part"
     if len(found) > MOST_CLIENTS:
         said += f"; the first {MOST_CLIENTS:,} of them"
-    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
+    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
     columns = ("client", "rounds", "last round", "samples", "mean p", "training loss then", "most frequent classes")
     return name + table(
         columns, map(row, found[:MOST_CLIENTS]), caption=f"{said}. A heading sorts.", text=[6], sorts=True
@@ -251,7 +252,7 @@ def clients_html(run: Run, *, several: bool) -> str:
 
 
 def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> str:
-    """What was checked of a run, and what was found."""
+    """Write what was checked of a run, and what was found."""
     rows: list[tuple[str, str]] = [
         ("rounds", f"{sound.rounds} of {run.planned}" if sound.torn else f"{sound.rounds}"),
         ("checksums compared", f"{sound.checksums:,}"),
@@ -264,7 +265,7 @@ def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> s
         (f"closure of {base}", f"the factors add up to the loss, but for {worst:.0e} of it at most")
         for base, worst in own.closures.items()
     ]
-    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
+    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
     return name + table(("check", "found"), [*rows, *closures], text=[0, 1])
 
 
@@ -277,8 +278,8 @@ def configuration_html(run: Run, *, several: bool) -> str:
         for key in ("created", "versions", "device", "engine", "precision", "capability", "cluster")
         if key in run.info
     }
-    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
-    return f"{name}<pre>{escaped(text)}</pre>\n<pre>{escaped(json.dumps(made, indent=1))}</pre>"
+    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
+    return f"{name}<pre>{escape_html(text)}</pre>\n<pre>{escape_html(json.dumps(made, indent=1))}</pre>"
 
 
 def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
@@ -303,17 +304,17 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     more = f", the first {MOST_FILES:,} of them" if len(files) > MOST_FILES else ""
     said = f"{len(files):,} files{more}, {format_size(size)}"
     inside = table(("file", "bytes", "sha256"), rows, text=[0, 2])
-    return f"<details><summary>{escaped(run.name)}: {said}</summary>{inside}</details>"
+    return f"<details><summary>{escape_html(run.name)}: {said}</summary>{inside}</details>"
 
 
 def foot_html(runs: Sequence[Run]) -> str:
-    """What wrote the page, and whom to cite."""
+    """Write the foot of the page: what made it, and whom to cite."""
     made: dict[str, Any] = runs[0].info.get("versions", {})
     from .. import __version__
 
     return (
-        f"<footer><p>Written by fedscope {escaped(__version__)} from the files of the runs"
-        f"{', which fedscope ' + escaped(str(made['fedscope'])) + ' recorded' if 'fedscope' in made else ''}. Cite "
+        f"<footer><p>Written by fedscope {escape_html(__version__)} from the files of the runs"
+        f"{', which fedscope ' + escape_html(str(made['fedscope'])) + ' recorded' if 'fedscope' in made else ''}. Cite "
         "Zhou et al. for the five factors and Rame et al., DiWA (arXiv 2205.09739), for the decomposition of weight "
         "averaging that they extend.</p></footer>"
     )

@@ -37,24 +37,24 @@ class Sentence:
 
 
 def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
-    """What a co-author wants to know first."""
+    """Write what a co-author wants to know first."""
     return [
         soundness(run, sound),
         *outcome(run),
-        *averaging(run),
+        *judge_average(run),
         *composition(results),
-        recorded(run),
+        describe_recorded(run),
     ]
 
 
 def soundness(run: Run, sound: Soundness) -> Sentence:
-    """Whether the run's files are what was written."""
+    """Say whether the run's files are what was written."""
     asks = "Is the run sound?"
     if sound.faults:
         name, what = sound.faults[0]
         more = f" and {len(sound.faults) - 1} more" if len(sound.faults) > 1 else ""
         return Sentence(asks, f"No: {name}: {what}{more}.", "bad")
-    lost = diverged(run)
+    lost = diverged_clients(run)
     if lost:
         rounds = _rounds(sorted(lost))
         clients = sorted({k for own in lost.values() for k in own})
@@ -69,7 +69,7 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
     )
 
 
-def diverged(run: Run) -> dict[int, list[int]]:
+def diverged_clients(run: Run) -> dict[int, list[int]]:
     """By round the clients whose training loss is not finite."""
     found: dict[int, list[int]] = {}
     for round_ in readable(run):
@@ -82,7 +82,7 @@ def diverged(run: Run) -> dict[int, list[int]]:
 
 
 def outcome(run: Run) -> list[Sentence]:
-    """The error of the model that one would deploy."""
+    """Return the error of the model that one would deploy."""
     curve = Curves.of([run]).runs[0]
     for name, spoken, unit in (("test_error", "has an error of", True), ("test_loss", "has a loss of", False)):
         mean, deviation, count = curve.tail(name)
@@ -97,8 +97,8 @@ def outcome(run: Run) -> list[Sentence]:
     return [Sentence("How good is it?", "Nothing was measured on test data while it was trained.")]
 
 
-def averaging(run: Run) -> list[Sentence]:
-    """The error of the average beside that of what was averaged."""
+def judge_average(run: Run) -> list[Sentence]:
+    """Compare the error of the average with that of what was averaged."""
     curve = Curves.of([run]).runs[0]
     own, clients, spread = (curve.column(name) for name in ("test_error", "client_error_mean", "client_error_std"))
     there = np.flatnonzero(np.isfinite(own) & np.isfinite(clients))
@@ -121,7 +121,8 @@ def averaging(run: Run) -> list[Sentence]:
 
 
 def composition(results: Beside) -> list[Sentence]:
-    """The first claim of a page on the factors, and how many of its claims hold; else the decomposition's sentence."""
+    """Return the first claim of a page on the factors, and how many of its claims hold; else the decomposition's
+    sentence."""
     asks = "What dominates the loss?"
     explained = [one.result for one in results.results if isinstance(one.result, Explanation)]
     if explained:
@@ -139,7 +140,7 @@ def composition(results: Beside) -> list[Sentence]:
     return [Sentence(asks, "Not measured: fedscope explain RUN says it.")]
 
 
-def recorded(run: Run) -> Sentence:
+def describe_recorded(run: Run) -> Sentence:
     """Of which rounds the clients were kept, because that bounds what can be asked."""
     rounds = readable(run)
     whole = [one.number for one in rounds if one.has_clients]
@@ -148,7 +149,7 @@ def recorded(run: Run) -> Sentence:
     parts = [f"all clients' models of {_rounds(whole)}"] if whole else []
     parts += [f"some clients' models of {_rounds(some)}"] if some else []
     parts += [f"sketches of {_rounds(sketched)}"] if sketched else []
-    text = f"{_listed(parts)}." if parts else "no clients' models; what needs them cannot be asked."
+    text = f"{_join_words(parts)}." if parts else "no clients' models; what needs them cannot be asked."
     return Sentence("What was kept?", text[0].upper() + text[1:])
 
 
@@ -156,5 +157,5 @@ def _rounds(numbers: list[int]) -> str:
     return f"round{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
 
 
-def _listed(parts: list[str]) -> str:
+def _join_words(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]

@@ -1,4 +1,5 @@
-"""What every result can do, whichever question it answers and however it is kept; and several that belong together."""
+"""The base of all results, of any analysis and in any form of files; and collections of results that belong
+together."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..checkpoints.io.errors import FedscopeError
 from ..checkpoints.io.visible_text import visible
+from .labels import names_in, rename
 from .pictures import picture_of
 
 if TYPE_CHECKING:
@@ -32,8 +34,9 @@ class Result(ABC):
         command: of the command line that asks the same, for sentences.
         suffixes: of its files; the last one is written last, so that a result that has it is whole.
         derived: what stands behind the base in the names of files that :meth:`derive` writes.
-        drawn: the same of its figures, and who draws each: a function of the file ``figure.py`` beside the class, or
-            ``file:function``; it takes the result, a width in inches and a title, and gives None where it has nothing.
+        drawn: the same of its figures, and who draws each: a function of the file ``figure.py`` in the folder of the
+            class, or ``file:function``; it takes the result, a width in inches and a title, and gives None where it has
+            nothing.
         paged: the same of its web pages, from ``page.py``; it takes the result and a title.
     """
 
@@ -61,7 +64,7 @@ class Result(ABC):
     @classmethod
     @abstractmethod
     def load(cls, base: Path | str) -> Self:
-        """The inverse of :meth:`save`.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FedscopeError: a file is missing, damaged, or of another kind or version.
@@ -69,13 +72,14 @@ class Result(ABC):
 
     @classmethod
     def paths(cls, base: Path | str) -> list[Path]:
-        """Where its files lie, the one that says that it is whole last; ``base`` may have that one's suffix."""
+        """Return the paths of its files, the one that says that it is complete last; ``base`` may have that one's
+        suffix."""
         base = Path(base)
         stem = base.name.removesuffix(cls.suffixes[-1])
         return [base.with_name(stem + suffix) for suffix in cls.suffixes]
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
-        """Write what is only another form of the numbers beside their files, and return its paths; most have none.
+        """Write files that hold only another form of the numbers, and return their paths; most results have none.
 
         Args:
             again: False leaves what is there as it is.
@@ -84,16 +88,16 @@ class Result(ABC):
 
     @classmethod
     def drawing(cls, end: str) -> Callable[..., Any]:
-        """Who draws the figure of an ending of :attr:`drawn`."""
+        """Return the function that draws the figure of an ending of :attr:`drawn`."""
         return _beside(cls, cls.drawn[end], "figure")
 
     @classmethod
     def paging(cls, end: str) -> Callable[..., str]:
-        """Who makes the page of an ending of :attr:`paged`."""
+        """Return the function that makes the page of an ending of :attr:`paged`."""
         return _beside(cls, cls.paged[end], "page")
 
     def figure(self, width: float = 3.5, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
-        """The figure for a paper; ``width`` in inches.
+        """Return the figure for a paper; ``width`` in inches.
 
         Args:
             more, drawing: what this figure can be asked, in its order or by name.
@@ -118,15 +122,30 @@ class Result(ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """What was found, in one sentence a part, with its numbers and their errors."""
+        """Describe what was found, in one sentence a part, with its numbers and their errors."""
 
     def numbers(self) -> dict[str, Any]:
-        """What was found, as plain JSON types: what ``--json`` prints, less its ``files``."""
+        """Return what was found as plain JSON types: what ``--json`` prints, less its ``files``."""
         return {name: plain(value) for name, value in self.findings().items()}
 
     @abstractmethod
     def findings(self) -> dict[str, Any]:
-        """The same with NaN, tuples and arrays as they are."""
+        """Return the same with NaN, tuples and arrays as they are."""
+
+    def list_names(self) -> tuple[str, ...]:
+        """List the runs and models that it is about, each once, in its order."""
+        return names_in(self)
+
+    def renamed(self, labels: Mapping[str, str]) -> Self:
+        """Return the same result with other names for its runs and models, in figures, pages, tables and sentences.
+
+        Args:
+            labels: by the names of :meth:`list_names`, or by a run: ``ima`` for all of ``ima@40/client-3`` and others.
+
+        Raises:
+            FedscopeError: a name that is not in it; an empty label, or one for two.
+        """
+        return rename(self, labels)
 
     def to_pandas(self) -> Any:
         """Its tables as data frames.
@@ -145,7 +164,7 @@ class Result(ABC):
         raise FedscopeError(f"a result of {self.command} is kept as tables; take to_pandas() instead")
 
     def _repr_html_(self) -> str:
-        """The sentence and the figure, for a notebook."""
+        """Return the sentence and the figure, for a notebook."""
         from base64 import b64encode
         from html import escape
 
@@ -158,7 +177,7 @@ class Result(ABC):
 
 
 def _beside(cls: type[Result], name: str, file: str) -> Callable[..., Any]:
-    """A function of a file that lies beside a class."""
+    """Return a function of a file in the folder of a class."""
     other, colon, function = name.rpartition(":")
     package = cls.__module__.rpartition(".")[0]
     found: Callable[..., Any] = getattr(import_module(f"{package}.{other if colon else file}"), function)
@@ -220,7 +239,7 @@ class Collection(Result, Generic[R]):
         raise FedscopeError(f"{base} names several results; load each by its own file")
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
-        """What every part derives."""
+        """Write what every part derives."""
         return [path for end, part in self.parts.items() for path in part.derive(f"{base}{end}", again=again)]
 
     def summary(self) -> str:
@@ -234,7 +253,7 @@ class Collection(Result, Generic[R]):
 
 
 def plain(value: Any) -> Any:
-    """What strict readers of JSON take: NaN and infinities become None, arrays lists, tuples lists.
+    """Turn a value into what strict readers of JSON take: NaN and infinities become None, arrays lists, tuples lists.
 
     >>> plain({"loss": (1.5, float("nan"))})
     {'loss': [1.5, None]}

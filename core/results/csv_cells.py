@@ -24,7 +24,7 @@ def cell(text: str) -> str:
 
 
 def text_of(written: str) -> str:
-    """The inverse of :func:`cell`; what an earlier fedscope wrote reads as it stands.
+    """Undo :func:`cell`; what an earlier fedscope wrote reads as it stands.
 
     >>> text_of("'=HYPERLINK(1)"), text_of("=HYPERLINK(1)"), text_of("''=x"), text_of("'tis")
     ('=HYPERLINK(1)', '=HYPERLINK(1)', "'=x", "'tis")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Where figures are made and drawn.
+    """Make and draw figures within this context.
 
     Matplotlib warns of each character that its font lacks, once a drawing, with a line of its own source. It draws a
     box in its place, which is seen.

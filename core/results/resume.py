@@ -169,7 +169,7 @@ def sum_of(key: str, value: Any) -> str:
 
 
 def _value_of(part: Any) -> Any:
-    """The value of a line.
+    """Return the value of a line.
 
     Raises:
         LookupError, TypeError, ValueError: it is not what was written.
@@ -219,7 +219,7 @@ class Serializable:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """The inverse of :meth:`to_json`.
+        """Build it from what :meth:`to_json` gave.
 
         Raises:
             KeyError, TypeError, ValueError: what it holds is not such a value.
@@ -254,8 +254,8 @@ class ResultLock:
 
 @contextmanager
 def lock_result(partial: Path, files: Sequence[Path]) -> Iterator[ResultLock]:
-    """Hold a result while it is computed and saved: a lock on its ``.partial``, beside which the store of what is
-    computed so far lies in the same file.
+    """Hold a result while it is computed and saved: a lock on its ``.partial``, the file that also holds the store of
+    what is computed so far.
 
     The file stays where the work is interrupted after it has kept or saved something: then the same command goes on,
     and what lies half written is known to be its own. It goes when the result is whole, and where nothing was begun;

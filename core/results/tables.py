@@ -1,4 +1,4 @@
-"""Results as tables: CSV files, and the JSON beside them that says what they are."""
+"""Results as tables: CSV files, and a JSON file that says what they are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 from ..checkpoints.io.atomic import write_durably
-from ..checkpoints.io.errors import FedscopeError, listed
+from ..checkpoints.io.errors import FedscopeError, list_few
 from ..checkpoints.io.untrusted import RESULT, read_json, read_text
 from .base import Result, of_installed
 from .csv_cells import cell, text_of
@@ -39,14 +39,70 @@ def truth(text: str) -> bool:
     return {"True": True, "False": False}[text]
 
 
+def optional_int(text: str) -> int | None:
+    """A whole number that may be missing.
+
+    >>> optional_int("3"), optional_int("")
+    (3, None)
+    """
+    return int(text) if text else None
+
+
+def optional_bool(text: str) -> bool | None:
+    """A field that is True, False or empty."""
+    return truth(text) if text else None
+
+
+#: by the type of a row's field, how a column of it is read
+READERS: Mapping[Any, Callable[[str], Any]] = {
+    **{str: str, int: int, float: float, bool: truth},
+    **{int | None: optional_int, float | None: number, bool | None: optional_bool},
+}
+
+
+def columns_of(row: type, *names: str) -> dict[str, Callable[[str], Any]]:
+    """Derive columns and their readers from the dataclass of a table's rows: all its fields in order, or the ``names``.
+
+    So a field that is added to the class, or moved, changes the files.
+
+    Raises:
+        KeyError: no such field, or one that is no number, text or bool.
+
+    >>> @dataclass
+    ... class Row:
+    ...     m: int
+    ...     error: float | None
+    >>> columns_of(Row) == {"m": int, "error": number}
+    True
+    """
+    kinds = get_type_hints(row)
+    return {name: READERS[kinds[name]] for name in names or [field.name for field in fields(row)]}
+
+
+Rows = list[dict[str, Any]]
+
+
+def group_rows(rows: Rows, *names: str) -> dict[tuple[Any, ...], Rows]:
+    """Group rows by their values in the columns of these names; groups, and the rows in each, keep their order.
+
+    >>> group_rows([{"run": "a", "m": 1}, {"run": "b", "m": 1}, {"run": "a", "m": 2}], "run")
+    {('a',): [{'run': 'a', 'm': 1}, {'run': 'a', 'm': 2}], ('b',): [{'run': 'b', 'm': 1}]}
+    """
+    groups: dict[tuple[Any, ...], Rows] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
 @dataclass(frozen=True)
 class Table:
     """One CSV file of a result.
 
     Attributes:
         suffix: of its name, ``.subsets.csv``.
-        columns: their names, and how a field of each is read: ``str``, ``int``, ``float``, :func:`number` where it may
-            be empty, :func:`truth`.
+        columns: their names, and how a field of each is read: ``str``, ``int``, ``float``, :func:`truth`, and
+            :func:`optional_int`, :func:`number` and :func:`optional_bool` where it may be empty; see
+            :func:`columns_of`.
         optional: a result may do without; its rows are then None, and there is no file.
     """
 
@@ -90,16 +146,16 @@ class TableResult(Result):
 
     @abstractmethod
     def rows(self) -> Sequence[Iterable[Sequence[Any]] | None]:
-        """The rows of every table; None of an optional one that this result does without."""
+        """Return the rows of every table; None of an optional one that this result does without."""
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
-        """What the JSON file says besides ``attrs``."""
+        """Return what the JSON file says besides ``attrs``."""
 
     @classmethod
     @abstractmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The result of what :meth:`head` and :meth:`rows` gave; a :class:`LookupError`, :class:`TypeError` or
+        """Build the result of what :meth:`head` and :meth:`rows` gave; a :class:`LookupError`, :class:`TypeError` or
         :class:`ValueError` says that they do not fit each other."""
 
     def save(self, base: Path | str) -> list[Path]:
@@ -116,14 +172,14 @@ class TableResult(Result):
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """The inverse of :meth:`save`.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
         """
         paths = cls.paths(base)
         absent = {path for table, path in zip(cls.tables, paths, strict=False) if table.optional and not path.exists()}
-        names = listed([path.name for path in paths if path not in absent])
+        names = list_few([path.name for path in paths if path not in absent])
         for path in reversed(paths):
             if path not in absent and not path.exists():
                 raise FedscopeError(
@@ -164,10 +220,10 @@ class TableResult(Result):
         return frames if len(frames) > 1 else next(iter(frames.values()))
 
 
-def beside(base: Path, suffix: str) -> Path:
-    """``BASE.factors.csv``; not by ``with_suffix``, because a base like ``run.v2`` has a dot that is no suffix.
+def add_suffix(base: Path, suffix: str) -> Path:
+    """Return ``BASE.factors.csv``; not by ``with_suffix``, because a base like ``run.v2`` has a dot that is no suffix.
 
-    >>> beside(Path("figures/run.v2"), ".factors.csv").name
+    >>> add_suffix(Path("figures/run.v2"), ".factors.csv").name
     'run.v2.factors.csv'
     """
     return base.with_name(base.name + suffix)
@@ -194,7 +250,7 @@ def _fields(row: Sequence[Any]) -> list[Any]:
 
 
 def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str, str]]:
-    """The rows of a table that ``fedscope COMMAND`` wrote, by column.
+    """Read the rows of a table that ``fedscope COMMAND`` wrote, by column.
 
     Raises:
         FedscopeError: other columns; no UTF-8, no CSV; a row with more or fewer fields.
@@ -203,7 +259,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
     try:
         if tuple(reader.fieldnames or ()) != tuple(columns):
             raise FedscopeError(
-                f"{path} is not a table of `fedscope {command}`: its columns must be {listed(columns)}; {AGAIN}"
+                f"{path} is not a table of `fedscope {command}`: its columns must be {list_few(columns)}; {AGAIN}"
             )
         rows = list(reader)
     except csv.Error as error:

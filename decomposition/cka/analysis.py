@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of, slug
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
+from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, rounds_text
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.models.files import is_model_folder
 from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand_all, names_of, resolve_models
@@ -67,7 +67,7 @@ def cka(
     Source: Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.
     """
     source = EvaluationConfig.of("test", measured)
-    chosen("estimator", estimator, ("unbiased", "biased"))
+    refuse_unknown_choice("estimator", estimator, ("unbiased", "biased"))
     if batch is not None:
         at_least("batch", batch, 4)
     asked = SimilaritySettings((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
@@ -80,9 +80,9 @@ def cka(
         )
     if others and rounds is not None:
         raise FedscopeError(
-            f"--rounds {said(rounds)} is for whole runs, but {others[0]} names a model; give its run instead"
+            f"--rounds {rounds_text(rounds)} is for whole runs, but {others[0]} names a model; give its run instead"
         )
-    return _of_runs(whole, said(rounds), asked) if whole else _of_models(given, asked)
+    return _of_runs(whole, rounds_text(rounds), asked) if whole else _of_models(given, asked)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class SimilaritySettings:
         return layer + ("-biased" if self.estimator == "biased" else "")
 
     def settings(self, posed: ResolvedModels) -> dict[str, Any]:
-        """The provenance of a result, but for its layer.
+        """Return the provenance of a result, but for its layer.
 
         Raises:
             FedscopeError: fewer samples than the estimator needs.
@@ -114,7 +114,7 @@ class SimilaritySettings:
         return {**posed.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
 
     def of(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings as arguments."""
+        """Return the settings as arguments."""
         return (
             {"layers": self.layers}
             | {name: settings[name] for name in ("estimator", "batch", "seed")}
@@ -131,7 +131,7 @@ def _is_run(given: str) -> bool:
 
 
 def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
-    """The clients of whole runs over rounds: a result a run and layer."""
+    """Return the clients of whole runs over rounds: a result a run and layer."""
     runs = open_runs(paths)
     numbers = [client_rounds(run, rounds) for run in runs]
     for run, own in zip(runs, numbers, strict=True):

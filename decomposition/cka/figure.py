@@ -13,6 +13,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
@@ -22,8 +23,7 @@ from ...plotting.style import (
     SURFACE,
     describe_data,
     paper_style,
-    run_look,
-    shortened,
+    shorten_label,
     word_of,
 )
 from ...plotting.ticks import crosses, even, label_ends, label_points
@@ -62,8 +62,8 @@ PANELS = {
 def draw(
     result: ClientCKA | ClientCKAs, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
 ) -> Figure:
-    """The first, middle and last round as heat maps above the means over rounds and, where they were
-    measured, test errors against the means; ``width`` in inches.
+    """Draw the first, middle and last round as heat maps above the means over rounds and, where they were measured,
+    test errors against the means; ``width`` in inches.
 
     Args:
         panels: some of "maps", "rounds" and "error" alone; all by default.
@@ -95,7 +95,7 @@ def draw_clients(
         raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
     drawn = _choose_panels(results, panels)
     most = 3 if _side(width, 3) >= NARROWEST else 2
-    shown = [chosen(result.rounds, most) for result in results]
+    shown = [pick_rounds(result.rounds, most) for result in results]
     columns = max(map(len, shown))
     curves, high = len(drawn - {"maps"}), CURVES if "maps" in drawn else ALONE
     scale = scale_of([similarity.cka for rounds in shown for similarity in rounds])
@@ -118,7 +118,7 @@ def draw_clients(
                 axes.set_title(f"round {similarity.round}", fontsize=SMALL, pad=3)
                 name_cells(axes, named[r][c], side)
                 sheet.text(left + side / 2, down + side + ids + 0.03, "client", ha="center", va="top", size=SMALL)
-            name = shortened(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
+            name = shorten_label(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
             sheet.text(0.13, down + side / 2, name, ha="center", rotation=90, size=SMALL)
             _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN + beside) - BETWEEN + GAP, down, side)
         lowest = below - BELOW
@@ -137,8 +137,8 @@ def draw_clients(
 
 
 def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) -> Figure:
-    """The matrix as a heat map, a row and a column a model, of many only some named; ``width`` in inches."""
-    names = [shortened(label, int(LABELS * width / CHARACTER)) for label in result.labels]
+    """Draw the matrix as a heat map, a row and a column a model, of many only some named; ``width`` in inches."""
+    names = [shorten_label(label, int(LABELS * width / CHARACTER)) for label in result.labels]
     with paper_style(width):
         margin = max(map(len, names)) * CHARACTER + 0.13
         side = width - margin - GAP - BAR - NUMBERS
@@ -154,10 +154,10 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         return sheet.finished(remark, 0.08)
 
 
-def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
-    """The first, the middle and the last of some rounds, each once; of two only the first and the last.
+def pick_rounds(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
+    """Return the first, the middle and the last of some rounds, each once; of two only the first and the last.
 
-    >>> chosen("abcd"), chosen("abcd", 2)
+    >>> pick_rounds("abcd"), pick_rounds("abcd", 2)
     (['a', 'b', 'd'], ['a', 'd'])
     """
     middle = {(len(rounds) - 1) // 2} if most > 2 else set()
@@ -165,19 +165,19 @@ def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
 
 
 def _room_beside_maps(named: Sequence[Sequence[str]], width: float, columns: int) -> tuple[float, float]:
-    """The room for names of rows beside each map, in inches, and the side of a map then."""
+    """Return the room for names of rows next to each map, in inches, and the side of a map then."""
     beside = max((room_beside(names, _side(width, columns)) for names in named), default=0.0)
     return beside, _side(width, columns, beside)
 
 
 def _side(width: float, columns: int, beside: float = 0.0) -> float:
-    """The side of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
+    """Return the side of a map, where there are so many side by side; ``beside`` is what the names of its rows take."""
     room = width - LEFT - GAP - BAR - NUMBERS - BETWEEN * (columns - 1) - beside * columns
     return min(room / columns, WIDEST * width / 3.5)
 
 
 def scale_of(matrices: Sequence[np.ndarray]) -> tuple[float, float]:
-    """The colour scale of some matrices: 0 to 1, and in steps of 0.05 further where values are outside.
+    """Return the colour scale of some matrices: 0 to 1, and in steps of 0.05 further where values are outside.
 
     >>> scale_of([np.array([[1.0, -0.02], [-0.02, 1.0 + 1e-12]])])
     (-0.05, 1.0)
@@ -205,11 +205,14 @@ def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
     """Mean CKA over rounds, a colour a run or, of one run, a colour a mean; with ``global`` dashed."""
-    for i, result in enumerate(results):
+    looks = looks_of([result.run for result in results])
+    for own_look, result in zip(looks, results, strict=True):
         rounds = np.array([one.round for one in result.rounds], float)
-        name = shortened(result.run, 10) if len(results) > 1 else "between\nclients"
+        name = shorten_label(result.run, 10) if len(results) > 1 else "between\nclients"
         other = "_" if len(results) > 1 else "with\nglobal"
-        colours = COLOURS[i % len(COLOURS)], COLOURS[(i if len(results) > 1 else 1) % len(COLOURS)]
+        own = own_look["color"]
+        # of one run a colour a mean
+        colours = own, own if len(results) > 1 else next(one for one in COLOURS[1::-1] if one != own)
         for kind, label, dash, marker, colour in (
             ("mean", name, "-", "o", colours[0]),
             ("mean_global", other, (0, (4, 1.5)), "s", colours[1]),
@@ -233,13 +236,13 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
 
 
 def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: float) -> None:
-    """The test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
+    """Draw the test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
     colour and a marker a run."""
-    for i, result in enumerate(results):
+    for look, result in zip(looks_of([result.run for result in results]), results, strict=True):
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
-        name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        axes.plot(across, up, **run_look(i, linestyle="-", markersize=2.6, linewidth=0.5, label=name))
+        name = shorten_label(result.run, 10) if len(results) > 1 else "_run"
+        axes.plot(across, up, **{**look, "linestyle": "-"}, markersize=2.6, linewidth=0.5, label=name)
     even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.1, y=0.12)
@@ -250,12 +253,12 @@ def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: flo
 
 
 def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, height: float) -> None:
-    """The rounds' numbers at the points: every run's first and last one, and others as they fit; of many rounds the
-    first and the last alone."""
+    """Write the rounds' numbers at the points: every run's first and last one, and others as they fit; of many rounds
+    the first and the last alone."""
     ends: list[tuple[float, float, str, str]] = []
     others: list[tuple[float, float, str, str]] = []
-    for i, result in enumerate(results):
-        colour = COLOURS[i % len(COLOURS)]
+    for look, result in zip(looks_of([result.run for result in results]), results, strict=True):
+        colour = look["color"]
         named = [(one.mean, 100 * one.test_error, str(one.round), colour) for one in _comparable(result)]
         ends += named[:1] + named[1:][-1:]
         others += named[1:-1]
@@ -263,7 +266,7 @@ def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, heigh
 
 
 def _choose_panels(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[str]:
-    """The panels that are drawn. Raises as :func:`draw_clients`."""
+    """Return the panels that are drawn. Raises as :func:`draw_clients`."""
     there = {
         "maps": True,
         "rounds": any(len(result.rounds) > 1 for result in results),
@@ -278,7 +281,7 @@ def _choose_panels(results: Sequence[ClientCKA], asked: Sequence[str]) -> set[st
 
 
 def _comparable(result: ClientCKA) -> list[RoundCKA]:
-    """The rounds with a finite mean CKA and a measured test error."""
+    """Return the rounds with a finite mean CKA and a measured test error."""
     return [one for one in result.rounds if math.isfinite(one.mean) and math.isfinite(one.test_error)]
 
 

@@ -38,8 +38,8 @@ def usual_batch(samples: int) -> int:
 
 
 def minibatches(samples: int, batch: int, seed: int, estimator: Estimator = "unbiased") -> list[np.ndarray]:
-    """The samples 0..n-1, shuffled once and cut into minibatches of at most ``batch``, as equal as they can be; for
-    every model the same.
+    """Return the samples 0..n-1, shuffled once and cut into minibatches of at most ``batch``, as equal as they can be;
+    for every model the same.
 
     Equal ones, because all count alike in the average: a last batch of a few samples would bring in more noise than it
     holds. Only where they would fall below what the estimator needs they are fewer and larger.
@@ -63,7 +63,7 @@ def minibatches(samples: int, batch: int, seed: int, estimator: Estimator = "unb
 
 
 def gram(parts: Sequence[Tensor]) -> Tensor:
-    """The linear kernel of centred features, K = H X X' H with H = 1 - 11'/n, float64 [n, n].
+    """Compute the linear kernel of centred features, K = H X X' H with H = 1 - 11'/n, float64 [n, n].
 
     ``parts`` are X [n, d], cut along its rows. HSIC does not change when the features are centred, and what cancels
     in it is then small. Features that do not vary give exactly 0.
@@ -131,7 +131,8 @@ def cka(hsics: Array) -> Array:
 
 
 def jackknife(hsics: Array, statistic: Callable[[Array], Array]) -> Array:
-    """The standard error of ``statistic(mean over batches)``, each batch of ``hsics`` [B, M, M] left out in turn.
+    """Compute the standard error of ``statistic(mean over batches)``, each batch of ``hsics`` [B, M, M] left out in
+    turn.
 
     sqrt((B-1)/B Σ_b (θ_(-b) - mean θ_(-b))^2); ``statistic`` takes [..., M, M]. NaN where there is one batch.
 

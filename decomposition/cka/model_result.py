@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...results import ArrayResult, Collection, along
 from ...results.arrays import Variable
 from .result import Array, extremes, undefined_words
@@ -69,16 +69,16 @@ class ModelCKA(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         return cls(tuple(map(str, values["model_label"])), values["cka"], values["cka_stderr"], attrs)
 
     def summary(self) -> str:
-        """The least and the most alike, and for which CKA does not exist."""
+        """Describe the least and the most alike, and for which CKA does not exist."""
         sentence = f"{self.layer}: CKA {extremes(self.cka, self.labels) or 'of no pair'}"
-        return sentence + (f"; {undefined_words(listed(self.undefined))}" if self.undefined else "")
+        return sentence + (f"; {undefined_words(list_few(self.undefined))}" if self.undefined else "")
 
     def findings(self) -> dict[str, Any]:
-        """The models, and their matrix by its layer."""
+        """Return the models, and their matrix by its layer."""
         return {"models": list(self.labels), "cka": {self.layer: self.cka}}
 
 
@@ -99,5 +99,5 @@ class ModelCKAs(Collection[ModelCKA]):
         return {end: part.figure(width, title, **drawing) for end, part in self.parts.items()}
 
     def findings(self) -> dict[str, Any]:
-        """The models, and a matrix a layer."""
+        """Return the models, and a matrix a layer."""
         return {"models": list(self[0].labels), "cka": {part.layer: part.cka for part in self}}

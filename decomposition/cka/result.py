@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
-from ...results import ArrayResult, Collection, Serializable, along, padded
+from ...checkpoints.io.errors import list_few
+from ...results import ArrayResult, Collection, Serializable, along, pad_cohorts
 from ...results.arrays import Variable
 
 if TYPE_CHECKING:
@@ -116,8 +116,9 @@ class ClientCKA(ArrayResult):
         NaN."""
         rounds = self.rounds
         most = max(len(round_.client_ids) for round_ in rounds)
-        ids = padded([round_.client_ids for round_ in rounds], most, -1)
-        cka, cka_global = (padded([getattr(round_, name) for round_ in rounds], most) for name in ("cka", "cka_global"))
+        ids = pad_cohorts([round_.client_ids for round_ in rounds], most, -1)
+        cka = pad_cohorts([round_.cka for round_ in rounds], most)
+        cka_global = pad_cohorts([round_.cka_global for round_ in rounds], most)
         variables = {
             "client_ids": along("round client", ids, "client, -1 for none"),
             "cka": along("round client client2", cka, "linear CKA between clients", "1"),
@@ -130,7 +131,7 @@ class ClientCKA(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         rounds = []
         for i, number in enumerate(values["round"]):
             there = values["client_ids"][i] >= 0
@@ -140,7 +141,7 @@ class ClientCKA(ArrayResult):
         return cls(tuple(rounds), attrs)
 
     def summary(self) -> str:
-        """The means of the first and the last round, the last one's extremes, and where CKA does not exist."""
+        """Describe the means of the first and the last round, the last one's extremes, and where CKA does not exist."""
         first, last = self.rounds[0], self.rounds[-1]
         means = [f"{cka_text(round_.mean, round_.mean_stderr)} in round {round_.round}" for round_ in (first, last)]
         where = f"{self.run}, {self.layer}" if self.run else self.layer
@@ -151,7 +152,7 @@ class ClientCKA(ArrayResult):
             sentence += f"; with global {cka_text(last.mean_global, last.mean_global_stderr)}"
         for round_ in self.rounds:
             if round_.undefined:
-                who = f"client{'s' if len(round_.undefined) > 1 else ''} {listed(round_.undefined)}"
+                who = f"client{'s' if len(round_.undefined) > 1 else ''} {list_few(round_.undefined)}"
                 sentence += f"; {undefined_words(who)} in round {round_.round}"
         return sentence
 
@@ -197,7 +198,7 @@ def cka_text(value: float, stderr: float) -> str:
 
 
 def extremes(matrix: Array, names: Sequence[str]) -> str:
-    """The least and the greatest off the diagonal and whose they are; nothing where there is no number.
+    """Return the least and the greatest off the diagonal and whose they are; nothing where there is no number.
 
     >>> extremes(np.array([[1, 0.25, 0.5], [0.25, 1, 0.75], [0.5, 0.75, 1]]), ["a", "b", "c"])
     '0.25 (a and b) to 0.75 (b and c)'
@@ -213,5 +214,5 @@ def extremes(matrix: Array, names: Sequence[str]) -> str:
 
 
 def undefined_words(who: str) -> str:
-    """Why there is no CKA."""
+    """Say why there is no CKA."""
     return f"not defined for {who}, whose features are constant, not finite, or too noisy for so few samples"

@@ -81,7 +81,7 @@ def data(
 
 
 def _run(federation: Any) -> Run | None:
-    """The run, where one is meant."""
+    """Return the run, where one is meant."""
     if isinstance(federation, Run):
         return federation
     if not isinstance(federation, str | Path) or (Path(federation).suffix == ".toml" and not Path(federation).is_dir()):
@@ -92,7 +92,7 @@ def _run(federation: Any) -> Run | None:
 
 
 def name_of(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """The data set that a run or a configuration names, for :func:`fedscope.download`."""
+    """Return the data set that a run or a configuration names, for :func:`fedscope.download`."""
     run = _run(federation)
     tables = (run.config or {}) if run is not None else _tables(federation, settings)
     return str(tables.get("data", {}).get("name", "digits"))
@@ -154,7 +154,7 @@ def _some(rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def _texts(dataset: Dataset, rows: np.ndarray) -> tuple[str, ...]:
-    """The texts of these samples."""
+    """Return the texts of these samples."""
     return tuple("".join(dataset.tokens[token] for token in x) for x in np.asarray(dataset.x_train[rows]))
 
 

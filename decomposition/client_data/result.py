@@ -90,13 +90,13 @@ class ClientData(ArrayResult):
         return coords, variables
 
     def head(self) -> dict[str, Any]:
-        """The domains' names, and texts."""
+        """Return the domains' names, and texts."""
         texts = {"texts": [list(own) for own in self.texts]} if self.texts else {}
         return {"domains": list(self.domains), **texts}
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays` and :meth:`head`."""
+        """Build the result from what :meth:`arrays` and :meth:`head` gave."""
         domains = tuple(attrs.pop("domains", ()))
         texts = tuple(tuple(map(str, own)) for own in attrs.pop("texts", ()))
         shown = tuple(int(client) for client in values.get("shown", ()))
@@ -116,7 +116,7 @@ class ClientData(ArrayResult):
         return [(int(k), self.domain_of(int(k)), int(c), int(self.counts[k, c]), int(self.test[k, c])) for k, c in held]
 
     def domain_of(self, client: int) -> str:
-        """The name of a client's domain; "" where it has several or the data have none."""
+        """Return the name of a client's domain; "" where it has several or the data have none."""
         known = len(self.client_domains) and self.client_domains[client] >= 0
         return self.domains[self.client_domains[client]] if known else ""
 

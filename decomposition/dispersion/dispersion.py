@@ -163,8 +163,8 @@ class Layer:
         self.lock = Lock()
 
     def measure(self, moments: ColumnMoments, start: int, clients: int, fdr: float) -> LayerSums:
-        """The sums of some columns, the first of which is the ``start``-th; for several threads at once. Statistics are
-        changed in place."""
+        """Compute the sums of some columns, the first of which is the ``start``-th; for several threads at once.
+        Statistics are changed in place."""
         count = len(moments.mean)
         here = slice(start, start + count)
         constant, cv = moments.constant, moments.cv

@@ -39,7 +39,7 @@ class SkewHistogram:
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
-        """The inverse of :meth:`rows`, by name."""
+        """Build it from the rows of :meth:`rows`, by name."""
         edges = np.concatenate([_column(rows[:1], "low"), _column(rows, "high")])
         return cls(edges, _column(rows, "count", np.int64), _column(rows, "expected"))
 
@@ -64,7 +64,7 @@ class Cells:
 
     @classmethod
     def of(cls, width: float, height: float, rows: Rows) -> Self:
-        """The inverse of :meth:`rows`, by name."""
+        """Build it from the rows of :meth:`rows`, by name."""
         count = _column(rows, "count", np.int64)
         return cls(width, height, _column(rows, "mean"), _column(rows, "deviation"), count, _column(rows, "skewness"))
 
@@ -173,7 +173,7 @@ class Grid:
         self.skewness += np.bincount(cell, weights=skewness, minlength=len(self.count))
 
     def cells(self) -> Cells:
-        """The hexagons that hold a parameter."""
+        """Return the hexagons that hold a parameter."""
         held = np.flatnonzero(self.count)
         rest, j = np.divmod(held, self.shape[1] + 1)
         second, i = np.divmod(rest, self.shape[0] + 1)
@@ -192,7 +192,7 @@ def _moments(round_: Round, layer: str, every: int) -> Iterator[ColumnMoments]:
 
 
 def _limits(pieces: Iterable[ColumnMoments]) -> tuple[Array, Array]:
-    """The least and greatest μ and log10 σ of a map."""
+    """Return the least and greatest μ and log10 σ of a map."""
     mean, deviation = np.empty(0), np.empty(0)
     for piece in pieces:
         fine = np.isfinite(piece.skewness)

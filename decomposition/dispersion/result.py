@@ -80,7 +80,7 @@ class RoundDispersion(Serializable):
         return (*self.layers, self.whole)
 
     def most_skewed(self) -> str | None:
-        """The layer with the greatest share rejected, else with the greatest mean |skewness|; the first layer of
+        """Return the layer with the greatest share rejected, else with the greatest mean |skewness|; the first layer of
         equals, None where no layer has a skewness. Layers of fewer than 100 parameters make no histogram, and count
         only where there are no others."""
         layers = [row for row in self.layers if row.parameters >= 100] or self.layers
@@ -91,7 +91,7 @@ class RoundDispersion(Serializable):
         return None
 
     def summary(self, fdr: float) -> str:
-        """The round in words, tested at a false discovery rate; what does not exist is said.
+        """Describe the round in words, tested at a false discovery rate; what does not exist is said.
 
         >>> layer = LayerDispersion("fc.weight", 4, 1, 0, 0, 0.5, 0.25, 0.9, 0, 0, -1.0, 0.25)
         >>> print(RoundDispersion("fma", 3, 5, (layer,), layer).summary(0.05))
@@ -120,7 +120,7 @@ the mean |skewness| is 0.9; no test of skewness, which needs 8 clients
         return words
 
     def numbers(self) -> dict[str, Any]:
-        """The round as plain values."""
+        """Return the round as plain values."""
         about = {"run": self.run, "round": self.round, "clients": self.clients}
         return {**about, "layers": [row.numbers() for row in self.layers], "all": self.whole.numbers()}
 
@@ -184,7 +184,7 @@ class Dispersion(TableResult):
         ]
 
     def head(self) -> dict[str, Any]:
-        """The rounds and the single layers, with what their rows do not say."""
+        """Return the rounds and the single layers, with what their rows do not say."""
         return {
             "fdr": self.fdr,
             "rounds": [
@@ -205,7 +205,7 @@ class Dispersion(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         layers, *single = tables
         rows = iter(layers)
         rounds = tuple(_round(about, rows) for about in head["rounds"])

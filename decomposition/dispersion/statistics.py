@@ -46,8 +46,8 @@ class ColumnMoments:
 
 
 def column_moments(values: np.ndarray, device: str = "cpu") -> ColumnMoments:
-    """The statistics of every column of ``values`` [C, n]; deviations are taken about the mean in float64, so that
-    nothing cancels where clients differ in their last digits.
+    """Compute the statistics of every column of ``values`` [C, n]; deviations are taken about the mean in float64, so
+    that nothing cancels where clients differ in their last digits.
 
     Args:
         device: where the four means are made, which read all the numbers; ``cuda`` for a GPU.
@@ -156,7 +156,7 @@ def skewness_p_values(skewness: Array, clients: int) -> Array:
 
 
 def critical_skewness(level: float, clients: int) -> float:
-    """The |g| whose p-value is ``level``.
+    """Compute the |g| whose p-value is ``level``.
 
     >>> round(critical_skewness(0.05, 20), 3)
     0.94

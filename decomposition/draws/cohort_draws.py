@@ -102,7 +102,8 @@ def draws_of_rounds(run: Run, number: int, count: int) -> CohortDraws:
 
 
 def rounds_of_cohort(run: Run, number: int, count: int) -> list[Round]:
-    """The rounds whose clients :func:`draws_of_rounds` takes, the newest first; raises as it does, without models."""
+    """Return the rounds whose clients :func:`draws_of_rounds` takes, the newest first; raises as it does, without
+    models."""
     source = f"rounds:{count}"
     last = recorded_clients(run, number, start=False)
     have = [t for t in rounds_with_clients(run) if t <= number]
@@ -163,7 +164,7 @@ def refuse_unequal_runs(runs: Sequence[Run]) -> None:
 
 
 def join(cohorts: Sequence[CohortDraws], shares: npt.ArrayLike, round: int) -> CohortDraws:
-    """The cohorts of several rounds as one, for a model that averages those rounds' averages.
+    """Return the cohorts of several rounds as one, for a model that averages those rounds' averages.
 
     Σ_τ a_τ w_FMA^τ = Σ_τ Σ_k a_τ p_k^τ w_k^τ is again a weighted average of client models, with the weights a_τ p_k^τ:
     the theorem holds for it as it stands. Draw r takes the r-th draw of every round. Where the server makes more than

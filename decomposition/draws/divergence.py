@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Weights
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 
 if TYPE_CHECKING:
     from .cohort_draws import CohortDraws
@@ -44,7 +44,7 @@ def diverged_rows(clients: Weights) -> npt.NDArray[np.bool_]:
 
 
 def diverged_words(ids: Sequence[int], round_: int) -> str:
-    """The clients of one round that diverged, in words, by their ids; "" where there is none.
+    """Describe the clients of one round that diverged, in words, by their ids; "" where there is none.
 
     >>> diverged_words([2], 5), diverged_words([], 5)
     ('the model of client 2 in round 5 is not finite', '')
@@ -54,4 +54,4 @@ def diverged_words(ids: Sequence[int], round_: int) -> str:
     if not ids:
         return ""
     models, clients, are = ("models", "clients", "are") if len(ids) > 1 else ("model", "client", "is")
-    return f"the {models} of {clients} {listed(ids)} in round {round_} {are} not finite"
+    return f"the {models} of {clients} {list_few(ids)} in round {round_} {are} not finite"

@@ -12,7 +12,7 @@ from ...training.build import config_of, data_of, learnt_by, model_info, module_
 from ...training.data.dataset import Dataset
 from ...training.local.engine import Engine
 from ...training.loop.federation import Federation
-from ...training.loop.run_history import began, config_at
+from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
 from .. import CohortDraws
 
@@ -46,7 +46,7 @@ class Replayer:
         return cls(run, Federation.assemble(config, data, split, engine, measured=False))
 
     def federation_at(self, round: int) -> Federation:
-        """The federation that played a round: another one than the run's in the history of a branch."""
+        """Return the federation that played a round: another one than the run's in the history of a branch."""
         config = config_at(self.run, round)
         facts = model_info(
             config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
@@ -58,7 +58,7 @@ class Replayer:
         return replace(self.federation, config=config, facts=facts, engine=engine)
 
     def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:
-        """The cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one.
+        """Compute the cohort's models after local training from the recorded start, [C, P]; draw 1 is the recorded one.
 
         Clients train as the configuration that made the round says, from the states that they had, and with what they
         were sent.
@@ -71,14 +71,14 @@ class Replayer:
         config, start = federation.config, round_.read("start")
         first = config.client.begin(start, federation.facts)
         # What is sent in a method's first round is not in the round before.
-        sent = first if t == began(self.run, "client", t) + 1 else memory.kept(t - 1).sent
+        sent = first if t == method_start(self.run, "client", t) + 1 else memory.kept(t - 1).sent
         if first and not sent:
             raise FedscopeError(
                 f"{self.run.path}@{t}: what was sent with the model in round {t} is not recorded, because "
                 f"record.globals leaves round {t - 1} out; train with record.globals = 'all' to replay it"
             )
         last = last_participations(self.run, t - 1, config, self.known)
-        if t == began(self.run, "client", t) + 1:
+        if t == method_start(self.run, "client", t) + 1:
             last = {}
         tasks = federation.tasks(t, ids, start, sent, last, memory, draw=draw)
         return federation.engine.train(config.client, tasks, federation.weights(ids), progress).clients

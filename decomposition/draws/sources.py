@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from ...analysis.execution import Report, spoken
+from ...analysis.execution import Report, describe_seconds
 from ...checkpoints import FedscopeError, Run
 from ...evaluation.device import Compute
 
@@ -32,7 +32,7 @@ class Draws:
     count: int
 
     def __str__(self) -> str:
-        """The draws as they are given."""
+        """Return the draws as they are given."""
         return self.kind if self.kind in ("runs", "none") else f"{self.kind}:{self.count}"
 
 
@@ -67,7 +67,7 @@ def parse_draws(text: str) -> Draws:
 
 
 def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
-    """The runs that are decomposed together: each alone, or with ``runs`` those that differ only in their seed.
+    """Return the runs that are decomposed together: each alone, or with ``runs`` those that differ only in their seed.
 
     Raises:
         FedscopeError: runs of one method that are no draws of each other, or one alone.
@@ -114,7 +114,8 @@ class Cohorts:
         self.made = {key: drawn for key, drawn in self.made.items() if key[0] == run.name and key[1] in rounds}
 
     def of(self, runs: Sequence[Run], number: int, report: Report, replays: Replays | None) -> CohortDraws:
-        """The draws of a round of a group of runs; ``report`` is told of replays, and ``replays`` how long they take.
+        """Return the draws of a round of a group of runs; ``report`` is told of replays, and ``replays`` how long they
+        take.
 
         Raises:
             FedscopeError: draws that cannot be had.
@@ -211,8 +212,8 @@ class Replays:
             if seconds >= _WORTH:
                 side = f" with {self.at_once} at once" if self.at_once > 1 else ""
                 self.tell(
-                    f"{self.where}: the first replay took {spoken(first)}; the other {left}{side} take about "
-                    f"{spoken(seconds)}"
+                    f"{self.where}: the first replay took {describe_seconds(first)}; the other {left}{side} take about "
+                    f"{describe_seconds(seconds)}"
                 )
 
         return tell

@@ -61,7 +61,8 @@ def gram(
     partial: ResumeStore | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Gram:
-    """The Gram matrix of the clients of some rounds, and of the server's models ``global`` and ``averaged`` there.
+    """Compute the Gram matrix of the clients of some rounds, and of the server's models ``global`` and ``averaged``
+    there.
 
         g_ij = (w_i − r)·(w_j − r)
 
@@ -112,7 +113,7 @@ def gram(
 
 
 def _kept_products(value: Any, n: int, layers: Sequence[str]) -> tuple[Array, list[str]]:
-    """The sums of finished layers, [n, n], and these.
+    """Return the sums of finished layers, [n, n], and these.
 
     Raises:
         LookupError, TypeError, ValueError: it is none.
@@ -196,7 +197,7 @@ def block_products(
 
 
 def _products(models: Models, block: LayerColumns, buffer: np.ndarray, room: torch.Tensor) -> Array:
-    """The upper triangle and some numbers below it; ``room`` [n, columns] is written to."""
+    """Compute the upper triangle and some numbers below it; ``room`` [n, columns] is written to."""
     import torch
 
     n, step = room.shape

@@ -80,7 +80,7 @@ if (narrow.matches) lay();
 
 
 def draw_page(result: Embedding, title: str | None = None) -> str:
-    """The page as HTML with plotly.js inside, the same text for the same map.
+    """Write the page as HTML with plotly.js inside, the same text for the same map.
 
     A panel a run on common axes, as in the printed figure. Pointing at a model tells its run, round and client and the
     classes the client has; the slider picks out a round, the legend hides clients and paths.
@@ -147,7 +147,7 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
 
 
 def _looks() -> list[tuple[str | None, dict[str, Any]]]:
-    """The looks of clients (None) and of the paths of the server's models, in plotly's words."""
+    """Return the looks of clients (None) and of the paths of the server's models, in plotly's words."""
     marker = {"size": CLIENT, "coloraxis": "coloraxis", "line": {"color": "white", "width": 0.5}}
     looks: list[tuple[str | None, dict[str, Any]]] = [(None, {"mode": "markers", "marker": marker})]
     for which, line in PATHS.items():

@@ -86,7 +86,7 @@ def refuse_few(points: tuple[Point, ...], *, different: bool = False) -> None:
 
 
 def known_method(method: str) -> Method:
-    """The method, if it is one.
+    """Return the method, if it is one.
 
     Raises:
         FedscopeError: it is neither tsne nor pca.
@@ -97,7 +97,7 @@ def known_method(method: str) -> Method:
 
 
 def settled_perplexity(models: int, perplexity: float | None) -> float:
-    """The perplexity of t-SNE, about how many neighbours a model has: by default the lesser of 30 and (n − 1)/3.
+    """Return the perplexity of t-SNE, about how many neighbours a model has: by default the lesser of 30 and (n − 1)/3.
 
     Raises:
         FedscopeError: less than 1; as many as there are models, or more.

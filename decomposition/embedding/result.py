@@ -75,7 +75,8 @@ class Embedding(TableResult):
         return int(self.attrs.get("sketch") or 0)
 
     def of(self, run: str, which: str | None = None) -> tuple[Array, tuple[Point, ...]]:
-        """The places [m, 2] of a run's clients, or of its ``global`` or ``averaged`` over rounds, and who they are."""
+        """Return the places [m, 2] of a run's clients, or of its ``global`` or ``averaged`` over rounds, and who they
+        are."""
         at = [
             i
             for i, point in enumerate(self.points)
@@ -89,7 +90,7 @@ class Embedding(TableResult):
         return [((point.run, point.round, point.which, x, y) for point, (x, y) in places)]
 
     def head(self) -> dict[str, Any]:
-        """The settings of the map and its quality, the spreads and the clients' classes."""
+        """Return the settings of the map and its quality, the spreads and the clients' classes."""
         labels: dict[str, dict[str, list[int]]] = {}
         for point in self.points:
             if point.labels:
@@ -98,7 +99,7 @@ class Embedding(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         labels = head["labels"]
         points = (
             Point(row["run"], row["round"], row["which"], tuple(labels.get(row["run"], {}).get(row["which"], ())))
@@ -119,7 +120,7 @@ class Embedding(TableResult):
         return self.paging(".embedding")(self, title)
 
     def summary(self) -> str:
-        """The map in words, and how far clients are from the mean of their round, run by run."""
+        """Describe the map in words, and how far clients are from the mean of their round, run by run."""
         how = {"pca": "PCA", "tsne": "t-SNE"}[self.method]
         rounds = f"round{'s' if len(self.rounds) > 1 else ''} {spans(self.rounds)}"
         words = f"{how} of {len(self.points):,} models of {', '.join(self.runs)}, {rounds}: "
@@ -133,7 +134,7 @@ class Embedding(TableResult):
         return "\n".join([words, *map(self._distance_words, self.runs)])
 
     def findings(self) -> dict[str, Any]:
-        """The number of models, the quality of the map, and the spreads."""
+        """Return the number of models, the quality of the map, and the spreads."""
         measures = {name: getattr(self, name) for name in MEASURES}
         told = {"sketch": self.sketch} if self.sketch else {}
         return {"models": len(self.points), **measures, **told, "spreads": self._spreads()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...checkpoints import ColumnChunk, FedscopeError, Layout, Round, Run, nearest, read_chunks, recorded_clients
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.rounds.columns import AHEAD
 
 #: what the server has of a round, where it was recorded
@@ -53,7 +53,7 @@ class Models:
     """Clients of some rounds, round by round, and behind them the server's models of these rounds.
 
     Attributes:
-        rounds: at rest, one an asked round, all of one layout.
+        rounds: stored ones, one an asked round, all of one layout.
         points: all models, the clients first.
         servers: of each server model its place in ``rounds`` and its name.
     """
@@ -68,7 +68,7 @@ class Models:
         return self.rounds[0].layout
 
     def address(self, place: int) -> str:
-        """The address of the point at a place, with the run's folder; behind the last one is the first round's
+        """Return the address of the point at a place, with the run's folder; behind the last one is the first round's
         ``start``."""
         counts = [len(round_.client_ids) for round_ in self.rounds]
         for round_, count in zip(self.rounds, counts, strict=True):
@@ -82,7 +82,7 @@ class Models:
 
 
 def models_of(asked: Sequence[tuple[Run, int]], *, sketched: bool = False) -> Models:
-    """The recorded clients of rounds of runs, and what was recorded of the server's models.
+    """Return the recorded clients of rounds of runs, and what was recorded of the server's models.
 
     Args:
         sketched: all clients that took part, of whom there are sketches, and the server's models of which there are.
@@ -120,7 +120,7 @@ def models_of(asked: Sequence[tuple[Run, int]], *, sketched: bool = False) -> Mo
 
 
 def known_layers(models: Models, layers: Collection[str] | None) -> list[str]:
-    """The parameters asked for, in the layout's order; all for None.
+    """Return the parameters asked for, in the layout's order; all for None.
 
     Raises:
         FedscopeError: one that the models do not have (says which they have), a buffer, none.
@@ -133,12 +133,12 @@ def known_layers(models: Models, layers: Collection[str] | None) -> list[str]:
         if layer in buffers:
             raise FedscopeError(
                 f"{layer} is a buffer of the models of {models.rounds[0].run_label}, and distances are between "
-                f"parameters; give one of {listed(have)}"
+                f"parameters; give one of {list_few(have)}"
             )
         if layer not in have:
             raise FedscopeError(
                 f"the models of {models.rounds[0].run_label} have no parameter {layer!r}"
-                f"{nearest(layer, have) or '; they have ' + listed(have)}"
+                f"{nearest(layer, have) or '; they have ' + list_few(have)}"
             )
     if not layers:
         raise FedscopeError("there is no layer to take distances in; give at least one, or leave it out for all")
@@ -146,7 +146,7 @@ def known_layers(models: Models, layers: Collection[str] | None) -> list[str]:
 
 
 def _labels(run: Run) -> dict[int, tuple[int, ...]]:
-    """The classes that every client has; empty where a foreign run does not say."""
+    """Return the classes that every client has; empty where a foreign run does not say."""
     if run.partition is None:
         return {}
     return {k: tuple(counts.nonzero()[0].tolist()) for k, counts in enumerate(run.partition.label_counts)}
@@ -165,7 +165,7 @@ class LayerColumns:
     reference: ColumnChunk
 
     def read(self, buffer: np.ndarray) -> list[np.ndarray]:
-        """The rows of piece after piece, [C_t, count], in ``buffer``: at least n times ``count`` numbers, flat."""
+        """Read the rows of piece after piece, [C_t, count], in ``buffer``: at least n times ``count`` numbers, flat."""
         rows, at = [], 0
         for piece in self.pieces:
             rows.append(piece.read(buffer[at:]))

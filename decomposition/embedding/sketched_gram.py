@@ -12,7 +12,7 @@ from .shown_models import Models, models_of
 
 
 def sketched_gram(asked: Sequence[tuple[Run, int]], *, progress: Callable[[int, int], None] | None = None) -> Gram:
-    """The Gram matrix of the clients of some rounds, and of ``global`` and ``averaged`` there, from sketches.
+    """Compute the Gram matrix of the clients of some rounds, and of ``global`` and ``averaged`` there, from sketches.
 
     Sketches of one layout and size have the same buckets and signs in all rounds and runs, and add up as models do.
     With S(w) of a model itself and S_i of client i's update from the ``start`` of its round, about r = the first
@@ -52,7 +52,7 @@ def told_from_sketches(asked: Sequence[tuple[Run, int]]) -> bool:
     sketches.
 
     Raises:
-        FedscopeError: a round without models and sketches; one with models alone beside one with sketches alone.
+        FedscopeError: a round without models and sketches; one with models alone together with one with sketches alone.
     """
     rounds = [(run, run.round(number)) for run, number in asked]
     lacking = [(run, round_) for run, round_ in rounds if not round_.has_clients]

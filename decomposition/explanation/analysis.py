@@ -132,7 +132,7 @@ def measures(
 
 
 def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> list[int]:
-    """The rounds asked for; by default some of those whose clients were recorded.
+    """Return the rounds asked for; by default some of those whose clients were recorded.
 
     Raises:
         FedscopeError: rounds that the run does not have, no round that could be decomposed, or none after ``early``.

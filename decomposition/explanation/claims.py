@@ -114,7 +114,7 @@ BETWEEN = PaperClaim(
 
 
 def paper_says(claim: str, otherwise: str) -> str:
-    """The paper's words on a claim, by its id; ``otherwise`` where there is no such claim.
+    """Return the paper's words on a claim, by its id; ``otherwise`` where there is no such claim.
 
     >>> paper_says("covariance-is-small", "")
     'The covariance is too small to matter (5.3.4, 5.3.5).'

@@ -67,8 +67,8 @@ def measure_round(
     progress: Callable[[int, int], None] | None = None,
     **how: Any,
 ) -> RoundMeasures:
-    """The mean CKA of the clients' outputs, where there are two or more; the average of the clients against every one
-    of them, and the average over rounds against the global model where both were recorded.
+    """Compute the mean CKA of the clients' outputs, where there are two or more; the average of the clients against
+    every one of them, and the average over rounds against the global model where both were recorded.
 
     Args:
         samples: on which outputs are similar or not; tested: on which models are compared.

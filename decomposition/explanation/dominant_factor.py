@@ -30,8 +30,8 @@ SEEDS = " One run each says nothing about other seeds."
 
 
 def parts_of(one: RoundFactors) -> tuple[str, ...]:
-    """The factors that are compared: without a split of the bias the whole of it; with replays no covariance, which is
-    0 by construction; of the recorded models alone neither variance nor covariance."""
+    """Return the factors that are compared: without a split of the bias the whole of it; with replays no covariance,
+    which is 0 by construction; of the recorded models alone neither variance nor covariance."""
     biases = ("heter_bias", "train_bias", "bias_cross") if one.split else ("bias",)
     if is_recorded([one]):
         return (*biases, "locality")

@@ -38,8 +38,8 @@ class Reading:
 
 
 def read(one: RoundFactors, factor: str) -> Reading:
-    """A factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where the
-    samples are not all of D, 1.96 `stderr_samples` beside it, added in quadrature (the page says so). Of the recorded
+    """Read a factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where
+    the samples are not all of D, also 1.96 `stderr_samples`, added in quadrature (the page says so). Of the recorded
     models alone over samples only: none on all of D, where nothing is drawn.
 
     No interval without `stderr_draws`, that is for R = 2 and for dependent draws, and none where the draws are all
@@ -64,9 +64,9 @@ def clients_differ(rounds: Sequence[RoundFactors]) -> bool:
 
 
 def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRow, float]]) -> Reading:
-    """The p-weighted mean of a number of each client, and its interval over clients, as if the K of them had been drawn
-    from many: t on K - 1 degrees of freedom times sqrt(K / (K-1) sum_k p_k^2 (x_k - mean)^2), p normalised over them.
-    With equal p that is the standard deviation over sqrt(K). No interval for a single client."""
+    """Compute the p-weighted mean of a number of each client, and its interval over clients, as if the K of them had
+    been drawn from many: t on K - 1 degrees of freedom times sqrt(K / (K-1) sum_k p_k^2 (x_k - mean)^2), p normalised
+    over them. With equal p that is the standard deviation over sqrt(K). No interval for a single client."""
     total = fsum(row.weight for row, _ in known)
     if not known or total <= 0:
         return Reading(name, one.round, None)

@@ -28,8 +28,8 @@ class Phase:
 
 
 def last_early(length: int, early: int | None = None) -> int:
-    """The last early round of a run of `length` rounds: a tenth of them (in the paper near round 40 of 400), at least 5
-    and at most a third, if it is not given.
+    """Return the last early round of a run of `length` rounds: a tenth of them (in the paper near round 40 of 400), at
+    least 5 and at most a third, if it is not given.
 
     Raises:
         FedscopeError: no round comes after the one given.

@@ -24,7 +24,7 @@ LOST = "Only rounds with finite losses can decide it."
 
 
 def better_than_clients(evidence: Evidence) -> Judgement | None:
-    """The average of a round's clients against each of them on test data; None where that was not measured.
+    """Judge the average of a round's clients against each of them on test data; None where that was not measured.
 
     Supported where its cross-entropy and its error are lower than every client's in each round, contradicted where in
     each round some client's cross-entropy or error is lower: by intervals of the differences that leave out 0, each at
@@ -82,8 +82,8 @@ def gap(one: ModelComparison, other: Against, what: str) -> Reading:
 
 
 def server_lowers(evidence: Evidence) -> Judgement | None:
-    """The recorded global model against the plain average; None where they are the same in every round, up to what
-    another program's rounding of the average changes."""
+    """Judge the recorded global model against the plain average; None where they are the same in every round, up to
+    what another program's rounding of the average changes."""
     known = [one for one in evidence.rounds if finite(read(one, "server_step"))]
     steps = [read(one, "server_step") for one in known]
     losses = [read(one, "global_loss") for one in known]
@@ -97,7 +97,7 @@ def server_lowers(evidence: Evidence) -> Judgement | None:
 
 
 def averaging_over_rounds(evidence: Evidence) -> Judgement | None:
-    """The average over rounds against the global model on test data, where both were recorded; else None."""
+    """Judge the average over rounds against the global model on test data, where both were recorded; else None."""
     cases = [one for one in evidence.compared if one.model == "averaged" and one.others]
     if not cases:
         return None
@@ -132,8 +132,9 @@ def _format_signed(sentence: str, changes: Sequence[Reading], narrow: str, readi
 
 
 def outputs_differ(evidence: Evidence) -> Judgement | None:
-    """The clients' mean similarity (CKA) below one half in every round, contradicted where it is above in every one: 95
-    % by t on B - 1 degrees of freedom of the jackknife over B minibatches; None where it was not measured."""
+    """Judge whether the clients' mean similarity (CKA) is below one half in every round, contradicted where it is above
+    in every one: 95 % by t on B - 1 degrees of freedom of the jackknife over B minibatches; None where it was not
+    measured."""
     if evidence.similarity is None:
         return None
     values = []

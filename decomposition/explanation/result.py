@@ -55,7 +55,7 @@ class Explanation(Result):
         return tuple(label(run) for run in self.decomposition.runs)
 
     def of(self, claim: str, run: str | None = None) -> Statement:
-        """The statement of a claim. KeyError where there is none."""
+        """Return the statement of a claim. KeyError where there is none."""
         for one in self.statements:
             if one.claim == claim and run in (None, one.run):
                 return one
@@ -77,7 +77,7 @@ class Explanation(Result):
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """The inverse of :meth:`save`.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FedscopeError: there is no such file, or it is no such result, or of another decomposition.
@@ -90,7 +90,7 @@ class Explanation(Result):
     def beside(
         cls, base: Path | str, decomposition: Decomposition, early: Mapping[str, int], *, again: bool
     ) -> Self | None:
-        """The statements that lie beside their decomposition; None where there are none yet, those of another
+        """Load the statements that are stored with their decomposition; None where there are none yet, those of another
         decomposition, or with other last ``early`` rounds.
 
         Args:
@@ -133,16 +133,27 @@ class Explanation(Result):
             temporary.write_text(self.as_markdown(f"{name}.png"), encoding="utf-8")
         return [page]
 
+    def renamed(self, labels: Mapping[str, str]) -> Self:
+        """Rename runs in the statements, the notes and the decomposition; see :meth:`.Result.renamed`."""
+        made = super().renamed(labels)
+
+        def rename_note(note: str) -> str:
+            run, colon, rest = note.partition(": ")
+            return f"{labels.get(run, run)}{colon}{rest}"
+
+        early = {labels.get(run, run): number for run, number in made.early.items()}
+        return replace(made, notes=tuple(map(rename_note, made.notes)), early=early)
+
     def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
-        """The decomposition's."""
+        """Return the decomposition's."""
         return self.decomposition.figure(width, title, **drawing)
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
-        """The page with its figure."""
+        """Return the page with its figure."""
         return {"": self.as_html(picture_of(self.figure(title=title), dpi=300))}
 
     def summary(self) -> str:
-        """The page for a terminal."""
+        """Return the page for a terminal."""
         return self.as_text() + "\n"
 
     def findings(self) -> dict[str, Any]:
@@ -151,23 +162,23 @@ class Explanation(Result):
         return {"statements": [{name: getattr(one, name) for name in names} for one in self.statements]}
 
     def to_pandas(self) -> Any:
-        """The decomposition's tables as data frames."""
+        """Return the decomposition's tables as data frames."""
         return self.decomposition.to_pandas()
 
     def as_text(self, width: int = 100) -> str:
-        """The page for a terminal, without the table of numbers."""
+        """Write the page for a terminal, without the table of numbers."""
         from .text_page import as_text
 
         return as_text(self, width)
 
     def as_markdown(self, figure: str | None = None) -> str:
-        """The page as Markdown; `figure` is the figure's path, seen from it."""
+        """Write the page as Markdown; `figure` is the figure's path, seen from it."""
         from .text_page import as_markdown
 
         return as_markdown(self, figure)
 
     def as_html(self, png: bytes | None = None) -> str:
-        """The page as HTML that needs no other file; `png` is the figure."""
+        """Write the page as HTML that needs no other file; `png` is the figure."""
         from .html_page import as_html
 
         return as_html(self, png)

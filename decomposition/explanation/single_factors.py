@@ -70,8 +70,8 @@ def own_data(evidence: Evidence) -> Judgement:
 
 
 def share_below(one: RoundFactors) -> Reading:
-    """The share of clients whose error on their own samples is below a tenth of that on others', with Clopper and
-    Pearson's interval."""
+    """Compute the share of clients whose error on their own samples is below a tenth of that on others', with Clopper
+    and Pearson's interval."""
     pairs = _pairs(one)
     if not pairs:
         return Reading("clients_below_a_tenth", one.round, None)
@@ -83,7 +83,7 @@ def share_below(one: RoundFactors) -> Reading:
 
 
 def of_clients(one: RoundFactors, field: str) -> Reading:
-    """The p-weighted mean over clients of ||y - mean_r f_k^r||^2 on their own samples, or on the others'."""
+    """Compute the p-weighted mean over clients of ||y - mean_r f_k^r||^2 on their own samples, or on the others'."""
     known = [row for row in one.clients if getattr(row, field) is not None]
     return mean_of_clients(f"client_{field}", one, [(row, getattr(row, field)) for row in known])
 
@@ -153,8 +153,8 @@ def variance_and_clients(evidence: Evidence) -> Judgement | None:
 
 
 def variance_of(one: RoundFactors, m: int) -> Reading:
-    """The mean of sum_{k in S} p_k^2 V_k over subsets S of m clients, their p normalised; V_k unbiased where draws are
-    independent, as in the factor. Of one client the interval over clients, of more none."""
+    """Compute the mean of sum_{k in S} p_k^2 V_k over subsets S of m clients, their p normalised; V_k unbiased where
+    draws are independent, as in the factor. Of one client the interval over clients, of more none."""
     name = "variance_of_1_client" if m == 1 else f"variance_of_{m}_clients"
     scale = one.count / (one.count - 1) if one.independent else 1.0
     known = [(row, row.variance) for row in one.clients if row.variance is not None]

@@ -101,7 +101,7 @@ class PaperClaim:
     judge: Callable[..., Judgement | None]
 
     def judged(self, run: str, *known: Evidence | RunFactors) -> Statement | None:
-        """The statement of this claim; None where it has nothing to be judged by."""
+        """Return the statement of this claim; None where it has nothing to be judged by."""
         judgement = self.judge(*known)
         if judgement is None:
             return None

@@ -144,7 +144,7 @@ def _run_notes(own: Evidence, judged: Collection[tuple[str, str]]) -> Iterator[s
 
 
 def title(explanation: Explanation) -> str:
-    """The title of the page."""
+    """Return the title of the page."""
     return f"What makes up the loss of the averaged model: {', '.join(explanation.runs)}"
 
 

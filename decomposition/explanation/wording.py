@@ -90,7 +90,7 @@ def capital(words: str) -> str:
 
 
 def ends(values: Sequence[T]) -> list[T]:
-    """The first and the last, for sentences; once where there is one, none where there is none."""
+    """Return the first and the last, for sentences; once where there is one, none where there is none."""
     return [values[0], values[-1]] if len(values) > 1 else list(values)
 
 

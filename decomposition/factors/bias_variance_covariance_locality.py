@@ -64,7 +64,7 @@ def estimate(gram: Array, spread: Array, p: Array) -> tuple[dict[str, float], di
 
 
 def leave_out(gram: Array, spread: Array, draw: int) -> tuple[Array, Array]:
-    """The Gram matrices of the R-1 draws other than `draw` (counted from 0), without going back to the outputs.
+    """Return the Gram matrices of the R-1 draws other than `draw` (counted from 0), without going back to the outputs.
 
     The mean over the others is mean_s f^s - d^r/(R-1), so T^(-r) = T + e_T^r/(R-1), e_T^s^(-r) = e_T^s + e_T^r/(R-1),
     and alike for H, e_H and d_k.
@@ -101,7 +101,7 @@ def jackknife_error(left_out: npt.ArrayLike) -> float:
 
 
 def mean_error(values: Array) -> float:
-    """The jackknife standard error of a mean over R draws."""
+    """Compute the jackknife standard error of a mean over R draws."""
     return jackknife_error((values.sum() - values) / (values.size - 1))
 
 
@@ -129,7 +129,8 @@ def combinations(draws: int) -> dict[tuple[str, str], Mapping[str, float]]:
 
 
 def sample_error(combination: Mapping[str, float], comoment: Array, n: int) -> float:
-    """The bootstrap standard error over n samples of a mean, in closed form: sd / sqrt(n), with sd^2 = comoment / n.
+    """Compute the bootstrap standard error over n samples of a mean, in closed form: sd / sqrt(n), with sd^2 = comoment
+    / n.
 
     Resampling n samples with replacement gives means whose variance, over infinitely many resamples, is exactly this;
     so nothing is resampled. `comoment` [Q, Q] is that of `gram.COLUMNS`.

@@ -149,7 +149,7 @@ class LossSums:
     clients: Array
 
     def merge(self, more: LossSums) -> LossSums:
-        """The sums of both sets of samples; squares about the common mean (Chan et al. 1983)."""
+        """Return the sums of both sets of samples; squares about the common mean (Chan et al. 1983)."""
         n = self.n + more.n
         step = {name: more.mean[name] - value for name, value in self.mean.items()}
         return LossSums(
@@ -165,7 +165,7 @@ class LossSums:
 
 
 def chunk_sums(parts: Split, over_draws: Mapping[str, Tensor], models: Mapping[str, Tensor]) -> LossSums:
-    """The sums of one chunk of B samples.
+    """Compute the sums of one chunk of B samples.
 
     Args:
         parts: the factors.

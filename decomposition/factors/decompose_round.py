@@ -44,7 +44,7 @@ def decompose_round(
     progress: Callable[[int, int], None] | None = None,
     chunk: int = CHUNK,
 ) -> RoundFactors:
-    """The five factors of one round, with closure, standard errors and the clients' own numbers.
+    """Compute the five factors of one round, with closure, standard errors and the clients' own numbers.
 
     f_k^r(x) in R^C are the outputs of client k in draw r, y is one-hot, L is the squared error summed over classes (of
     probabilities: the Brier score, 0..2). With f̄_k = mean_r f_k^r, WENS^r = Σ_k p_k f_k^r, w_FMA^r = Σ_k p_k w_k^r and
@@ -150,11 +150,11 @@ def round_factors(
     outputs: Outputs = "probabilities",
     **settings: Any,
 ) -> RoundFactors:
-    """The factors of a recorded round, of its own average or, where clients of several rounds are joined
+    """Compute the factors of a recorded round, of its own average or, where clients of several rounds are joined
     (:func:`~fedscope.decomposition.join`), of the average over these; corollaries where runs are draws.
 
-    Beside them stands `missing_share`, which data were missing: the share of all clients' training data that none of
-    the averaged clients holds; only with a partition, without which nothing splits the bias either.
+    With them stands `missing_share`, which data were missing: the share of all clients' training data that none of the
+    averaged clients holds; only with a partition, without which nothing splits the bias either.
 
     Args:
         round_: whose recorded `global` and `averaged` are measured, where there are any.

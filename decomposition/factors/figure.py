@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.layout import FigureLayout
-from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shortened
+from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shorten_label
 from ...plotting.ticks import label_ends
 from .figure_panels import (
     draw_clients,
@@ -72,8 +72,8 @@ PANELS = {
 
 
 def draw(result: Decomposition, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
-    """The factors over rounds, signed, above the clients' own numbers, their distance to the average and the measured
-    test error; `width` in inches, one column of panels a run.
+    """Draw the factors over rounds, signed, above the clients' own numbers, their distance to the average and the
+    measured test error; `width` in inches, one column of panels a run.
 
     From above: the factors and the loss of the averaged model that they add up to, signed; those too small to be seen
     there, on an axis that is linear about 0 and logarithmic beyond; every client by itself, on its own samples and on
@@ -145,26 +145,26 @@ def draw(result: Decomposition, width: float = 3.5, title: str | None = None, pa
 
 
 def _across(width: float, columns: int, left: float) -> tuple[float, float, float]:
-    """The room left and right of the columns, and the width of each."""
+    """Return the room left and right of the columns, and the width of each."""
     right = max(RIGHT, (LABEL + 0.06 * (width - left) / columns) / (1 + 0.06 / columns))
     return left, right, (width - left - right - COLUMN_GAP * (columns - 1)) / columns
 
 
 def heading(run: RunFactors) -> str:
-    """The heading of a column: the run, and whether it is about its average over rounds."""
-    return shortened(f"{run.run}, averaged" if run.model == "averaged" else run.run, NAME)
+    """Return the heading of a column: the run, and whether it is about its average over rounds."""
+    return shorten_label(f"{run.run}, averaged" if run.model == "averaged" else run.run, NAME)
 
 
 def _words_above(
     runs: Sequence[RunFactors], title: str | None, width: float, wide: float
 ) -> tuple[list[str], list[str], list[str]]:
-    """The lines of the title, a heading a column, and the lines of a key, where headings are letters because a name is
-    wider than a column."""
+    """Return the lines of the title, a heading a column, and the lines of a key, where headings are letters because a
+    name is wider than a column."""
     if len(runs) == 1:
         return _wrap(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
     names = [heading(run) for run in runs]
     if len({run.run for run in runs}) == 1:  # its name once, above all columns
-        title, names = title or shortened(runs[0].run, NAME), [run.model for run in runs]
+        title, names = title or shorten_label(runs[0].run, NAME), [run.model for run in runs]
     over = _wrap(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []
@@ -188,7 +188,7 @@ def _inches(words: str, font: Mapping[str, Any]) -> float:
 
 
 def _heights(asked: Sequence[str], exists: Mapping[str, bool]) -> dict[str, float]:
-    """The panels that are drawn, from above, and their heights in inches. Raises as :func:`draw`."""
+    """Return the panels that are drawn, from above, and their heights in inches. Raises as :func:`draw`."""
     for name in asked:
         if name not in PANELS:
             raise FedscopeError(f"{name!r} is not a panel of a decomposition; there are {', '.join(PANELS)}")
@@ -242,7 +242,7 @@ def _furnish(
 def _entitle(
     axes: Mapping[tuple[str, int], Axes], panels: Iterable[str], loss: str, width: float, left: float, right: float
 ) -> None:
-    """Titles of the panels, over the columns alone: beside them stand the labels of the lines."""
+    """Write the titles of the panels, over the columns alone: next to them stand the labels of the lines."""
     room = width - left - right
     for name in panels:
         full, short = TITLES[loss if name == "large" else name]

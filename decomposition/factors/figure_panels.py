@@ -61,7 +61,7 @@ LINE: dict[str, Any] = {"linewidth": 1.0, "markersize": 3.0}
 
 
 def group_factors(rounds: Sequence[RoundFactors]) -> tuple[list[str], list[str]]:
-    """The factors to draw, (large, small) over all these rounds; LEADING always count as large. What is fixed by
+    """Return the factors to draw, (large, small) over all these rounds; LEADING always count as large. What is fixed by
     construction (:func:`~fedscope.decomposition.factors.fixed.fixed_factors`) is not drawn."""
     if all(one.loss == "squared" for one in rounds):
         split = any(one.split for one in rounds)
@@ -170,7 +170,8 @@ def _bars(rounds: Sequence[RoundFactors], factor: str) -> list[float]:
 
 
 def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
-    """The measured test error of every round, in per cent; the average over rounds, where there is one, in front."""
+    """Draw the measured test error of every round, in per cent; the average over rounds, where there is one, in
+    front."""
     for number, curve in enumerate(curves):
         colour, wide = (GREY, BLACK, BLUE, VERMILION)[number % 4], 0.8 if number == 0 else 1.2
         error = [100 * value for value in curve.error]

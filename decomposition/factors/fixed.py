@@ -33,8 +33,8 @@ def has_full_batches(one: RoundFactors) -> bool:
 
 
 def fixed_factors(rounds: Sequence[RoundFactors]) -> tuple[str, ...]:
-    """The factors that are 0 by construction in all of these rounds, so that a figure of them would show estimates of
-    nothing.
+    """Return the factors that are 0 by construction in all of these rounds, so that a figure of them would show
+    estimates of nothing.
 
     The covariance of replays; the variance of replays that are all alike; and of a single client, which is its own
     average, covariance, locality and remainder.

@@ -49,8 +49,8 @@ class OutputMoments:
     equal: float
 
     def merge(self, more: OutputMoments) -> OutputMoments:
-        """The moments of both sets of samples. The co-moments are merged about the common mean (Chan et al. 1983):
-        plain sums of squares would cancel where a factor hardly varies."""
+        """Return the moments of both sets of samples. The co-moments are merged about the common mean (Chan et al.
+        1983): plain sums of squares would cancel where a factor hardly varies."""
         n, step = self.n + more.n, more.mean - self.mean
         sums = {one.name: getattr(self, one.name) + getattr(more, one.name) for one in fields(self)}
         sums["mean"] = self.mean + step * (more.n / n)
@@ -67,7 +67,7 @@ def chunk_moments(
     p: Tensor,
     corollaries: bool = False,
 ) -> OutputMoments:
-    """The moments of one chunk of B samples.
+    """Compute the moments of one chunk of B samples.
 
     Args:
         clients: f_k^r, [K, R, B, C]; all outputs in float64.

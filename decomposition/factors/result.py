@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...results import Table, TableResult, number
+from ...results import Table, TableResult, columns_of, group_rows, optional_int
 from ...training.curves.run_curve import ErrorCurve
 from ..draws.cohort_draws import RECORDED
 from .fixed import fixed_factors
-from .rows import FactorRow, RoundFactors
+from .rows import ClientRow, FactorRow, RoundFactors
 
 if TYPE_CHECKING:
     pass
 
+# what a row of BASE.clients.csv has of a client, before the run's model
+CLIENT = ("client", "samples", "train_bias", "heter_bias", "variance", "distance")
 # What a round's tables do not say and a figure needs.
 ROUND_FIELDS = (
     *("round", "draws", "count", "independent", "outputs"),
@@ -36,7 +37,7 @@ class RunFactors:
     curves: tuple[ErrorCurve, ...] = ()
 
     def summary(self) -> str:
-        """The last decomposed round in words, with its numbers."""
+        """Describe the last decomposed round in words, with its numbers."""
         last = self.rounds[-1]
 
         def shown(factor: str) -> str:
@@ -97,20 +98,11 @@ class Decomposition(TableResult):
     tables = (
         Table(
             ".factors.csv",
-            {
-                **{"run": str, "round": int, "model": str, "split": str, "loss": str, "draws": str},
-                **{"factor": str, "estimate": str, "value": number, "stderr_draws": number, "stderr_samples": number},
-            },
+            {"run": str, "round": int, "model": str, "split": str, "loss": str, "draws": str, **columns_of(FactorRow)},
         ),
         Table(
             ".clients.csv",
-            {
-                **{"run": str, "round": int, "client": int},
-                "samples": lambda text: int(text) if text else None,
-                "train_bias": number,
-                **{"heter_bias": number, "variance": number, "distance": float, "model": str},
-                "trained": lambda text: int(text) if text else None,
-            },
+            {"run": str, "round": int, **columns_of(ClientRow, *CLIENT), "model": str, "trained": optional_int},
         ),
     )
 
@@ -137,10 +129,7 @@ class Decomposition(TableResult):
             for run, one, row in self.factors()
         )
         clients = (
-            (
-                *(run.run, one.round, row.client, row.samples),
-                *(row.train_bias, row.heter_bias, row.variance, row.distance, run.model, row.trained),
-            )
+            (run.run, one.round, *(getattr(row, name) for name in CLIENT), run.model, row.trained)
             for run in self.runs
             for one in run.rounds
             for row in one.clients
@@ -148,7 +137,7 @@ class Decomposition(TableResult):
         return [factors, clients]
 
     def head(self) -> dict[str, Any]:
-        """The runs and rounds, the weights of the clients, the error curves."""
+        """Return the runs and rounds, the weights of the clients, the error curves."""
 
         def told(one: RoundFactors) -> dict[str, Any]:
             fields = {name: getattr(one, name) for name in ROUND_FIELDS}
@@ -167,17 +156,17 @@ class Decomposition(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
-        factors, clients = (_by_round(rows) for rows in tables)
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        factors, clients = (group_rows(rows, "run", "model", "round") for rows in tables)
 
         def round_of(run: Mapping[str, Any], told: Mapping[str, Any]) -> RoundFactors:
             place = run["run"], run["model"], told["round"]
-            weighted = zip(clients[place], told["weights"], strict=True)
-            if len(factors[place]) != told["rows"]:
-                raise ValueError(f"{len(factors[place])} rows of a round that has {told['rows']}")
+            rows, weighted = factors.get(place, []), zip(clients.get(place, []), told["weights"], strict=True)
+            if len(rows) != told["rows"]:
+                raise ValueError(f"{len(rows)} rows of a round that has {told['rows']}")
             fields = {name: told[name] for name in ROUND_FIELDS}
             members = [{**row, "weight": weight} for row, weight in weighted]
-            return RoundFactors.from_json({**fields, "rows": factors[place], "clients": members})
+            return RoundFactors.from_json({**fields, "rows": rows, "clients": members})
 
         runs = (
             RunFactors(
@@ -191,7 +180,7 @@ class Decomposition(TableResult):
         return cls(tuple(runs), head["split"], head["draws"], head["loss"], head["attrs"])
 
     def summary(self) -> str:
-        """The last decomposed round of every run in words."""
+        """Describe the last decomposed round of every run in words."""
         return "\n".join(run.summary() for run in self.runs)
 
     def findings(self) -> dict[str, Any]:
@@ -218,11 +207,3 @@ def _without_samples(one: RoundFactors) -> str:
         return ""
     named = ", ".join(map(str, empty[:10])) + (", ..." if len(empty) > 10 else "")
     return f"; no sample among the {one.samples:,} is of client {named}, so their own bias is empty"
-
-
-def _by_round(rows: list[dict[str, Any]]) -> Mapping[tuple[str, str, int], list[dict[str, Any]]]:
-    """The rows of a table by run, model and round."""
-    by_round: defaultdict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_round[row["run"], row["model"], row["round"]].append(row)
-    return by_round

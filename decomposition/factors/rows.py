@@ -148,8 +148,8 @@ class RoundFactors(Serializable):
         return cls(**where, independent=cohort.independent, clients=clients, **known)
 
     def row(self, factor: str, estimate: str | None = None) -> FactorRow:
-        """The row of a factor: `estimate` by default "measured" where it is measured, else "unbiased" where such an
-        estimate exists (the squared error, independent draws), else "plugin". KeyError for an unknown pair."""
+        """Return the row of a factor: `estimate` by default "measured" where it is measured, else "unbiased" where such
+        an estimate exists (the squared error, independent draws), else "plugin". KeyError for an unknown pair."""
         if estimate is None:
             measured = any((row.factor, row.estimate) == (factor, "measured") for row in self.rows)
             unbiased = self.independent and self.loss == "squared"

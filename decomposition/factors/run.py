@@ -190,11 +190,11 @@ class Group:
         return "+".join(run.name for run in self.runs)
 
     def key(self, number: int, model: str) -> str:
-        """The key of a finished round in the store."""
+        """Return the key of a finished round in the store."""
         return f"{'+'.join(str(run.path) for run in self.runs)}@{number}/{model}"
 
     def needed(self, places: Iterable[tuple[int, str]]) -> list[int]:
-        """The rounds whose clients these models average."""
+        """Return the rounds whose clients these models average."""
         return sorted({t for place in places for t in self.windows.get(place, ())})
 
     def refuse_unrecorded(self, draws: Draws) -> None:

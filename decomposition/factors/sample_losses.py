@@ -68,8 +68,8 @@ def split_cross_entropy(log_f: Tensor, y: Tensor, p: Tensor) -> Split:
 
 
 def predictions(logits: Tensor) -> Tensor:
-    """The predicted class, int64 [...], from logits [..., C]; among equal ones the lowest, and −1 where an output is
-    nan: such a model votes for no class and is wrong, as in `Evaluator`."""
+    """Return the predicted class, int64 [...], from logits [..., C]; among equal ones the lowest, and −1 where an
+    output is nan: such a model votes for no class and is wrong, as in `Evaluator`."""
     return logits.argmax(-1).masked_fill(logits.isnan().any(-1), -1)
 
 

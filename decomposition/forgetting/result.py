@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...results import ArrayResult, Serializable, along
 from ...results.arrays import Variable
 from ..draws.divergence import diverged_words
@@ -96,7 +96,7 @@ class Forgetting(ArrayResult):
 
     @classmethod
     def of(cls, answers: Sequence[Answers], attrs: Mapping[str, Any] | None = None) -> Self:
-        """The result of one or more rounds.
+        """Return the result of one or more rounds.
 
         Raises:
             FedscopeError: no round; rounds with different numbers of clients.
@@ -139,7 +139,7 @@ class Forgetting(ArrayResult):
         return np.asarray(self.known & (self.after_others == 0))
 
     def diverged_in(self, i: int) -> list[int]:
-        """The ids of the clients whose model is not finite in the i-th round."""
+        """Return the ids of the clients whose model is not finite in the i-th round."""
         return [int(client) for client in self.client_ids[i][self.diverged[i]]]
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
@@ -154,7 +154,7 @@ class Forgetting(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         diverged = np.asarray(values.pop("diverged"), np.bool_)
         return cls(values.pop("round"), **values, diverged=diverged, attrs=attrs)
 
@@ -189,7 +189,9 @@ class Forgetting(ArrayResult):
         )
         without = self.client_ids[i][self.own[i].sum(axis=1) == 0]
         if len(without):
-            sentence += f"; client{'s' if len(without) > 1 else ''} {listed(without.tolist())} without own samples here"
+            sentence += (
+                f"; client{'s' if len(without) > 1 else ''} {list_few(without.tolist())} without own samples here"
+            )
         return sentence + broken
 
     def findings(self) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def parameters(
 
 
 def round_of(runs: Sequence[Run], rounds: Sequence[str | None]) -> int:
-    """The number of the one round that is asked for, of the first run or, in their addresses, of more of them.
+    """Return the number of the one round that is asked for, of the first run or, in their addresses, of more of them.
 
     Raises:
         FedscopeError: a round that a run does not have; several.
@@ -92,7 +92,7 @@ def round_of(runs: Sequence[Run], rounds: Sequence[str | None]) -> int:
 def densities(
     runs: Sequence[Run], rounds: Sequence[Round], names: Sequence[str], top: int, seed: int
 ) -> PreparedAnalysis[Parameters]:
-    """The densities of single parameters."""
+    """Return the densities of single parameters."""
     from .parameter_names import refuse_other_layout
 
     first = rounds[0]
@@ -132,7 +132,7 @@ def densities(
 
 
 def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: int) -> PreparedAnalysis[ParameterMap]:
-    """The map of many parameters."""
+    """Return the map of many parameters."""
 
     def prepare() -> SettingsAndCompute[ParameterMap]:
         where = Compute(device).device if how["backend"] != "sklearn" else "cpu"

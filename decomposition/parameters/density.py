@@ -44,7 +44,7 @@ def has_density(values: Array) -> bool:
 
 
 def density_of(values: Array) -> Density | None:
-    """The Gaussian kernel density of C values, each counted once: f(w) = 1/(C h) Σ_k φ((w − w_k)/h).
+    """Compute the Gaussian kernel density of C values, each counted once: f(w) = 1/(C h) Σ_k φ((w − w_k)/h).
 
     h = C^(−1/5) s with s² = Σ_k (w_k − w̄)²/(C − 1) (Scott's rule, scipy's default). None where there is no density, see
     :func:`has_density`.
@@ -116,7 +116,7 @@ def _kernels(at: Array, scaled: Array) -> Array:
 
 
 def _highest(scaled: Array) -> Array:
-    """The mode of each column [C, n], in its units; [n]."""
+    """Return the mode of each column [C, n], in its units; [n]."""
     low, high = scaled.min(axis=0), scaled.max(axis=0)
     best: Array = low
     step = high - low

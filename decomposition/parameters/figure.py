@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
-from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shorten_label
 from .density import density_of
 from .parameter_names import Array, RunValues
 from .result import differ, not_finite
@@ -46,14 +46,14 @@ class Mark:
 
 
 def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
-    """The first run's models, and the global ones of the others; models with the same values in every panel are one
-    mark, ``plain average = global``."""
+    """Return the first run's models, and the global ones of the others; models with the same values in every panel are
+    one mark, ``plain average = global``."""
     first, *others = runs
     words = {"start": "start", "fma": "plain average", "global": "global", "averaged": "averaged"}
     if others:
-        words |= {"global": f"global of {shortened(first.run, 20)}"}
+        words |= {"global": f"global of {shorten_label(first.run, 20)}"}
     found = [(words[which], values) for which, values in first.models.items()]
-    found += [(f"global of {shortened(run.run, 20)}", run.models["global"]) for run in others]
+    found += [(f"global of {shorten_label(run.run, 20)}", run.models["global"]) for run in others]
     merged: list[tuple[str, Array]] = []
     for label, values in found:
         same = next((i for i, (_, known) in enumerate(merged) if np.array_equal(known, values, equal_nan=True)), None)
@@ -89,7 +89,7 @@ def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Fi
     with paper_style(width):
         marks = marks_of(result.runs)
         begin = EDGE + 0.04
-        labels = [shortened(mark.label, int((width - begin - KEY) / CHARACTER)) for mark in marks]
+        labels = [shorten_label(mark.label, int((width - begin - KEY) / CHARACTER)) for mark in marks]
         legend = legend_rows(labels, begin, width, KEY, AFTER)
         each = NAMES + high + NUMBERS
         first = EDGE + (0.2 if title else 0.0)
@@ -101,7 +101,7 @@ def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Fi
             row, column = divmod(i, columns)
             axes = sheet.axes(LEFT + column * (wide + BETWEEN), top + row * each + NAMES, wide, high)
             _panel(axes, result.runs[0].clients[:, i], marks, i, wide)
-            _name_panel(axes, shortened(name, int(wide / CHARACTER)), summary, high)
+            _name_panel(axes, shorten_label(name, int(wide / CHARACTER)), summary, high)
             if column == 0:
                 sheet.text(0.13, top + row * each + NAMES + high / 2, "density", ha="center", rotation=90)
         sheet.text(LEFT + room / 2, below - 0.05 - LABEL / 2, "parameter value", ha="center")
@@ -133,7 +133,7 @@ def _limits_of(values: Array, marked: Sequence[float]) -> tuple[float, float]:
 
 
 def _panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: float) -> None:
-    """The i-th parameter, ``values`` [C] of the clients, on axes ``wide`` inches wide."""
+    """Draw the i-th parameter, ``values`` [C] of the clients, on axes ``wide`` inches wide."""
     density, finite = density_of(values), values[np.isfinite(values)]
     marked = [float(mark.values[i]) for mark in marks]
     low, high = _limits_of(values, marked)
@@ -160,7 +160,7 @@ def _panel(axes: Axes, values: Array, marks: Sequence[Mark], i: int, wide: float
 
 
 def _level(shown: list[list[float]], value: float, apart: float) -> int:
-    """The first row of markers in which there is room for one more, counted from above; takes it."""
+    """Return the first row of markers in which there is room for one more, counted from above; takes it."""
     for level, row in enumerate(shown):
         if all(abs(value - other) >= apart for other in row):
             row.append(value)
@@ -208,7 +208,7 @@ def _number(axes: Axes, wide: float) -> None:
 
 
 def _words_of(summary: Summary) -> str:
-    """The line below a panel's name."""
+    """Return the line below a panel's name."""
     if summary.constant:
         return "the same in all clients"
     if summary.mode is None:
@@ -228,7 +228,7 @@ def _name_panel(axes: Axes, name: str, summary: Summary, height: float) -> None:
 def _remark(result: Parameters, marks: Sequence[Mark]) -> str:
     first = result.runs[0]
     clients = len(first.client_ids)
-    parts = [f"{shortened(first.run, 24)}, round {first.round}: {clients} clients (ticks); scales differ"]
+    parts = [f"{shorten_label(first.run, 24)}, round {first.round}: {clients} clients (ticks); scales differ"]
     if any(summary.fma_to_mode is not None for summary in result.summaries):
         parts.append("σ: from the density's mode, in the clients' standard deviations")
     for i in range(len(result.names)):

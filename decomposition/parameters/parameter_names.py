@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Layout, Round, Run, TensorEntry, Weights, read_columns, weighted_mean
-from ...checkpoints.io.errors import listed, nearest
+from ...checkpoints.io.errors import list_few, nearest
 
 Array = npt.NDArray[np.float64]
 
@@ -39,7 +39,7 @@ class Place:
 
 
 def place_of(layout: Layout, layer: str, flat: int) -> Place:
-    """The parameter at ``flat`` of the flattened layer.
+    """Return the parameter at ``flat`` of the flattened layer.
 
     >>> from fedscope.checkpoints import TensorEntry
     >>> place_of(Layout((TensorEntry("w", (2, 3), "float32", "parameter"),)), "w", 4).name
@@ -50,7 +50,7 @@ def place_of(layout: Layout, layer: str, flat: int) -> Place:
 
 
 def parse_place(text: str, layout: Layout) -> Place:
-    """The parameter of a name: ``layer[i,j,...]``, an index for each dimension of the layer's tensor, from 0.
+    """Return the parameter of a name: ``layer[i,j,...]``, an index for each dimension of the layer's tensor, from 0.
 
     A layer without dimensions has one parameter, ``layer[]``, and ``layer`` alone names it too.
 
@@ -64,7 +64,7 @@ def parse_place(text: str, layout: Layout) -> Place:
     """
     layer, bracket, inside = text.strip().partition("[")
     if layer not in layout.slices:
-        hint = nearest(layer, layout.slices) or f"; the layers are {listed(layout.slices)}"
+        hint = nearest(layer, layout.slices) or f"; the layers are {list_few(layout.slices)}"
         raise FedscopeError(f"there is no layer {layer!r} for the parameter {text!r}{hint}")
     shape = _shape(layout, layer)
     example = f"{layer}[{','.join('0' for _ in shape)}]"
@@ -101,7 +101,7 @@ class RunValues:
 
 
 def client_values(round_: Round, columns: Sequence[int] | npt.NDArray[np.int64]) -> np.ndarray:
-    """The clients' values [C, n] of n columns of the flat vector, in the order given; other layers are not read.
+    """Return the clients' values [C, n] of n columns of the flat vector, in the order given; other layers are not read.
 
     Raises:
         FedscopeError: the round has no clients.

@@ -82,7 +82,7 @@ class Parameters(TableResult):
         return [self.values()]
 
     def head(self) -> dict[str, Any]:
-        """The run, its clients, the summaries and the reference."""
+        """Return the run, its clients, the summaries and the reference."""
         return {
             "runs": [
                 {"run": run.run, "round": run.round, "clients": run.client_ids.tolist(), "models": list(run.models)}
@@ -93,7 +93,7 @@ class Parameters(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`; summaries are computed anew of the values."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave; summaries are computed anew of the values."""
         values = {(row["run"], row["parameter"], row["which"]): row["value"] for row in tables[0]}
         names = tuple(summary["parameter"] for summary in head["parameters"])
         reference = Reference.from_json(head["reference"]) if head["reference"] else None
@@ -131,7 +131,7 @@ class Parameters(TableResult):
         return "\n".join(lines)
 
     def findings(self) -> dict[str, Any]:
-        """The summaries, and what they are to be compared with."""
+        """Return the summaries, and what they are to be compared with."""
         return {
             "parameters": [summary.numbers() for summary in self.summaries],
             "reference": vars(self.reference) if self.reference else None,
@@ -185,12 +185,12 @@ class ParameterMap(TableResult):
         ]
 
     def head(self) -> dict[str, Any]:
-        """The round."""
+        """Return the round."""
         return {"run": self.run, "round": self.round, "clients": self.clients}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         (rows,) = tables
 
         def column(name: str) -> Array:
@@ -218,7 +218,7 @@ class ParameterMap(TableResult):
         )
 
     def findings(self) -> dict[str, Any]:
-        """The numbers of the summary."""
+        """Return the numbers of the summary."""
         return {
             **self.head(),
             "points": len(self.layers),
@@ -242,7 +242,7 @@ def differ(result: Parameters) -> bool:
 
 
 def not_finite(result: Parameters) -> list[str]:
-    """The models with a value that is not finite where the clients have a density, as ``fma/global``."""
+    """Return the models with a value that is not finite where the clients have a density, as ``fma/global``."""
     dense = [one.mode is not None for one in result.summaries]
     return [
         f"{run.run}/{which}"
@@ -253,7 +253,7 @@ def not_finite(result: Parameters) -> list[str]:
 
 
 def span(values: Sequence[float]) -> str:
-    """The least and the greatest of some values.
+    """Return the least and the greatest of some values.
 
     >>> span([0.3]), span([0.42, 0.3])
     ('0.30', '0.30 to 0.42')

@@ -21,7 +21,7 @@ LEAST = 20
 
 
 def most_skewed(round_: Round, top: int = 4, progress: Callable[[int, int], None] | None = None) -> tuple[Place, ...]:
-    """The ``top`` parameters with the greatest |skewness| over a round's C clients, at most one a layer.
+    """Return the ``top`` parameters with the greatest |skewness| over a round's C clients, at most one a layer.
 
     Where fewer layers have one, at most two a layer, and so on: the first of every layer by falling |skewness|, then
     the seconds. Of equals (|skewness| to nine decimals) the one that stands first in the model. |skewness| of C values

@@ -56,11 +56,11 @@ class Summary:
         return self.to_mode.get("fma")
 
     def numbers(self) -> dict[str, Any]:
-        """All of it as plain values, with ``fma_to_mode`` beside the distances of all models."""
+        """Return all of it as plain values, with ``fma_to_mode`` and the distances of all models."""
         return {**asdict(self), "fma_to_mode": self.fma_to_mode}
 
     def words(self) -> str:
-        """The parameter in words."""
+        """Describe the parameter in words."""
         if self.constant:
             return "the same in all clients"
         parts = [] if self.skewness is None else [f"skewness {self.skewness:.2f}"]
@@ -71,7 +71,7 @@ class Summary:
 
 
 def no_density(one: Summary) -> str:
-    """Why clients that differ have none, or why plain averaging has no place in it."""
+    """Say why clients that differ have none, or why plain averaging has no place in it."""
     if not one.finite:
         return "no density: not finite in some client"
     return "no density: differences beyond what float64 squares" if one.mode is None else "plain average not finite"
@@ -152,7 +152,7 @@ class Reference(Serializable):
 
 
 def reference(round_: Round, seed: int = 0) -> Reference:
-    """The quartiles over a sample of a round's parameters, and over Gaussian draws with the round's weights p.
+    """Compute the quartiles over a sample of a round's parameters, and over Gaussian draws with the round's weights p.
 
     Raises:
         FedscopeError: the round has no clients.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, read_columns
-from ...checkpoints.io.errors import listed, nearest
+from ...checkpoints.io.errors import list_few, nearest
 from ...training.methods.shared.client_groups import Criteria
 from ...training.methods.shared.micro_classes import is_high, mean_and_cv
 from ..dispersion.statistics import column_moments
@@ -38,7 +38,7 @@ def map_parameters(
     attrs: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ParameterMap:
-    """The t-SNE of a sample of a round's parameters, over its C clients.
+    """Compute the t-SNE of a sample of a round's parameters, over its C clients.
 
     The point of a parameter is its vector of **client updates divided by its layer's**, [C]:
     (w_k − start)/s with s = √(mean over the layer's parameters and the clients of (w_k − start)²). Chosen, because of
@@ -194,7 +194,7 @@ def client_updates(values: np.ndarray, start: np.ndarray) -> Array:
 
 
 def start_of(round_: Round) -> np.ndarray:
-    """The model [P] that the clients of a round were sent.
+    """Return the model [P] that the clients of a round were sent.
 
     Raises:
         FedscopeError: it was not recorded.
@@ -210,7 +210,7 @@ def start_of(round_: Round) -> np.ndarray:
 def fit_map(
     points: Array, *, perplexity: float = 30.0, seed: int = 0, backend: str = "sklearn", device: str = "cpu"
 ) -> Array:
-    """The t-SNE of n points [n, C] in the plane, [n, 2]: 1000 steps from their first two principal components.
+    """Compute the t-SNE of n points [n, C] in the plane, [n, 2]: 1000 steps from their first two principal components.
 
     The axes have no unit; near points are neighbours, but distances between groups and their sizes mean little.
 
@@ -265,12 +265,12 @@ def refuse_backend(backend: str) -> None:
     """
     if backend not in BACKENDS:
         raise FedscopeError(
-            f"there is no t-SNE backend {backend!r}{nearest(backend, BACKENDS) or '; there are ' + listed(BACKENDS)}"
+            f"there is no t-SNE backend {backend!r}{nearest(backend, BACKENDS) or '; there are ' + list_few(BACKENDS)}"
         )
 
 
 def backend_version(backend: str) -> str:
-    """The version of the package that a backend is: its numbers may change with it."""
+    """Return the version of the package that a backend is: its numbers may change with it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

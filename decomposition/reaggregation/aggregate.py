@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
@@ -21,7 +21,7 @@ from ...training.data.dataset import Dataset
 from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
-from ...training.loop.run_history import began, config_at
+from ...training.loop.run_history import config_at, method_start
 from ...training.loop.server import step_server, validator_of
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
@@ -70,7 +70,7 @@ class EvaluationData:
 
 
 def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[str, Any] | None = None) -> Config:
-    """The configuration that made a round, with another server method and no average over rounds.
+    """Return the configuration that made a round, with another server method and no average over rounds.
 
     As in a branch, the run's own method keeps the run's settings, and another one begins with its paper's; what all
     servers have (``weighting``) stays. Of a run of another program, which does not say how its clients were trained,
@@ -111,8 +111,8 @@ def reaggregate(
 
     w⁺ and the buffers as the round loop makes them: ``server.step(state, start, clients, cohort)`` in its own
     arithmetic, so that the run's own server, begun with the recorded state, gives the recorded ``global`` bit for bit.
-    No server method of this package reads what clients send beside their models. How far each client could have gone
-    (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
+    No server method of this package reads what clients send in addition to their models. How far each client could have
+    gone (FedNova's a_i) follows from its recorded number of steps. The average over rounds is left out.
 
     Clients of more than half a GB stay in the round's file: servers are given blocks of their columns, see
     :func:`fedscope.training.loop.server.step_server`, and one that holds a layer of all says how much that is.
@@ -177,7 +177,7 @@ def measure_servers(
     from_state: bool = False,
     attrs: Mapping[str, Any] | None = None,
 ) -> Reaggregation:
-    """The recorded model of a round, plain FMA and what other servers make of it, on samples.
+    """Measure the recorded model of a round, plain FMA and what other servers make of it, on samples.
 
     Args:
         asked: configurations, see :func:`reaggregating_config`, and what they are called.
@@ -209,7 +209,8 @@ def measure_servers(
 
 
 def recorded_global(run: Run, number: int) -> Weights | None:
-    """The global model of a round, which ``record.globals`` may have left out of its file, or another program."""
+    """Return the global model of a round, which ``record.globals`` may have left out of its file, or another
+    program."""
     if run.is_foreign:
         round_ = run.round(number)
         return round_.read("global") if "global" in round_.models else None
@@ -217,7 +218,7 @@ def recorded_global(run: Run, number: int) -> Weights | None:
 
 
 def compare(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
-    """The distance to the recorded model, and whether it is the same bit for bit."""
+    """Compute the distance to the recorded model, and whether it is the same bit for bit."""
     if recorded is None:
         return None, None
     with np.errstate(over="ignore", invalid="ignore"):  # of models that diverged
@@ -295,7 +296,7 @@ def _begin(
             f"--from-state: round {number} of {run.path} was made with --server {own}, so there is no state of {name} "
             f"({config.server.about.keeps}); leave --from-state out, and {name} starts with an empty state"
         )
-    if number == began(run, "server", number) + 1:
+    if number == method_start(run, "server", number) + 1:
         return fresh, "fresh"
     kept = RunMemory(run).kept(number - 1).server
     if number - 1 in run.lacking:
@@ -305,7 +306,7 @@ def _begin(
         )
     if missing := sorted(fresh.keys() - kept.keys()):
         raise FedscopeError(
-            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({listed(missing)}) was not "
+            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({list_few(missing)}) was not "
             f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts with "
             "an empty state"
         )

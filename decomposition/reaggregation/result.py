@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_statistics
-from ...results import Table, TableResult, number, truth
-from ...results.tables import beside
+from ...results import Table, TableResult, number, optional_bool
+from ...results.tables import add_suffix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,8 +59,7 @@ class Reaggregation(TableResult):
             ".reaggregate.csv",
             {
                 **{"run": str, "round": int, "model": str, "server": str, "state": str, "split": str, "samples": int},
-                **{"loss": float, "error": float, "distance": number},
-                "identical": lambda text: truth(text) if text else None,
+                **{"loss": float, "error": float, "distance": number, "identical": optional_bool},
             },
         ),
     )
@@ -76,12 +75,12 @@ class Reaggregation(TableResult):
         return [([*about, *astuple(row)[:3], *where, *astuple(row)[3:]] for row in self.measured)]
 
     def head(self) -> dict[str, Any]:
-        """The provenance says it all."""
+        """Return nothing: the provenance says it all."""
         return {}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows`, without the models."""
+        """Build the result from what :meth:`rows` gave, without the models."""
         return cls(
             tuple(ModelRow(**{name: row[name] for name in ModelRow.__annotations__}) for row in tables[0]),
             head["attrs"],
@@ -92,21 +91,21 @@ class Reaggregation(TableResult):
         .json; returns their paths."""
         base = Path(base)
         base.parent.mkdir(parents=True, exist_ok=True)
-        files = [beside(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
+        files = [add_suffix(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
         for file, weights in zip(files, self.models.values(), strict=True):
             write_file(file, weights)
         return [*files, *super().save(base)]
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """The tables that :meth:`save` wrote, without the models.
+        """Read the tables that :meth:`save` wrote, without the models.
 
         Raises:
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
         """
         result, main = super().load(base), cls.paths(base)[-1]
         stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
-        for file in (beside(stem, suffix) for suffix in model_suffixes(result.attrs["servers"])):
+        for file in (add_suffix(stem, suffix) for suffix in model_suffixes(result.attrs["servers"])):
             if not file.exists():
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
         return result
@@ -124,7 +123,7 @@ class Reaggregation(TableResult):
         return {}
 
     def summary(self) -> str:
-        """The models as a table, and what is to be known of it."""
+        """Describe the models as a table, and what is to be known of it."""
         attrs = self.attrs
         wide = max(len("model"), *(len(row.model) for row in self.measured))
         lines = [
@@ -139,7 +138,7 @@ class Reaggregation(TableResult):
         return "\n".join([*lines, *self.notes()])
 
     def findings(self) -> dict[str, Any]:
-        """The models, and what is to be known of them."""
+        """Return the models, and what is to be known of them."""
         return {"rows": [vars(row) for row in self.measured], "notes": self.notes()}
 
     def notes(self) -> list[str]:
@@ -150,11 +149,11 @@ class Reaggregation(TableResult):
 
         notes, number_ = [], self.attrs["round"]
         if ids := self.attrs.get("diverged"):
-            who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+            who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
             notes.append(f"{who} diverged: recorded with values that are not finite, which enter every mean")
         for server, ids in self.attrs.get("members", {}).items():
             split, samples = self._chosen_on(server)
-            who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+            who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
             notes.append(f"{server} is the mean of {who}, chosen on {samples}{split} data")
             if split == self.attrs["split"]:
                 notes.append(
@@ -175,14 +174,14 @@ class Reaggregation(TableResult):
         return notes
 
     def _chosen_on(self, server: str) -> tuple[str, str]:
-        """The split on which a server has chosen, and how many samples of it where not all."""
+        """Find the split on which a server has chosen, and how many samples of it where not all."""
         table = dict(zip(self.attrs["servers"], self.attrs["settings"], strict=True))[server]
         count = table.get("samples")
         return str(table["split"]), f"{count:,} samples of the " if count else ""
 
 
 def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:
-    """The ends of the names of the models' files, behind the base.
+    """Return the ends of the names of the models' files, behind the base.
 
     >>> model_suffixes(["fedsa"]), model_suffixes(["fedsa", "fedadam"])
     (('.safetensors',), ('.fedsa.safetensors', '.fedadam.safetensors'))

@@ -26,7 +26,7 @@ ALL, SPREAD = 20, 12
 
 
 def spread_sizes(clients: int) -> tuple[int, ...]:
-    """The sizes m of subsets of C clients to look at: every one up to 20 clients, else at most 12 from 1 to C.
+    """Return the sizes m of subsets of C clients to look at: every one up to 20 clients, else at most 12 from 1 to C.
 
     Of the 12, equal ratios lie between 2 and C, because an average changes most where it has few models.
 
@@ -158,7 +158,7 @@ def average_subsets(
 def round_subsets(
     module: nn.Module, samples: Samples, round_: Round, *, run: str, weights: str = "samples", **settings: Any
 ) -> RoundSubsets:
-    """The averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
+    """Compute the averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
 
     Args:
         weights: ``samples``, so that p is proportional to the clients' numbers of samples; ``recorded``, the round's
@@ -177,7 +177,7 @@ def round_subsets(
 
 
 def size_row(m: int, population: int, loss: np.ndarray, error: np.ndarray) -> SizeRow:
-    """The row of a size from the losses and errors [n] of n of its ``population`` subsets."""
+    """Compute the row of a size from the losses and errors [n] of n of its ``population`` subsets."""
     return SizeRow(
         m,
         len(error),

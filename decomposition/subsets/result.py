@@ -8,7 +8,7 @@ from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError
-from ...results import Serializable, Table, TableResult, number, truth
+from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class RoundSubsets(Serializable):
         return "loss" if without else "error"
 
     def enough(self, share: float = 0.9) -> int | None:
-        """The least size from which on mean errors, or losses (:attr:`measure`), have come down by ``share`` of the way
-        from the first size to the last; None where the last is no better than the first, but for rounding.
+        """Return the least size from which on mean errors, or losses (:attr:`measure`), have come down by ``share`` of
+        the way from the first size to the last; None where the last is no better than the first, but for rounding.
 
         >>> rows = [SizeRow(m, 1, False, e, None, None, e, None, None, e, e) for m, e in ((1, 0.5), (2, 0.2), (4, 0.1))]
         >>> RoundSubsets("ima", 1, 4, tuple(rows)).enough(0.75)
@@ -83,7 +83,7 @@ class RoundSubsets(Serializable):
         return least
 
     def summary(self, split: str) -> str:
-        """The round in words: the error of one, of all, and how many are enough."""
+        """Describe the round in words: the error of one, of all, and how many are enough."""
 
         def shown(i: int) -> str:
             row = self.sizes[i]
@@ -126,16 +126,7 @@ class Subsets(TableResult):
     command = "subsets"
     suffixes = (".subsets.csv", ".subsets.json")
     format = "fedscope-subsets"
-    tables = (
-        Table(
-            ".subsets.csv",
-            {
-                **{"run": str, "round": int, "weights": str, "m": int, "subsets": int, "exhaustive": truth},
-                **dict.fromkeys(("error_mean", "error_std", "error_stderr"), number),
-                **dict.fromkeys(("loss_mean", "loss_std", "loss_stderr", "error_min", "error_max"), number),
-            },
-        ),
-    )
+    tables = (Table(".subsets.csv", {"run": str, "round": int, "weights": str, **columns_of(SizeRow)}),)
 
     rounds: tuple[RoundSubsets, ...]
     weights: str
@@ -159,7 +150,7 @@ class Subsets(TableResult):
         return [[(one.run, one.round, self.weights, *astuple(row)) for one, row in self.sizes()]]
 
     def head(self) -> dict[str, Any]:
-        """The rounds, and what their rows do not say."""
+        """Return the rounds, and what their rows do not say."""
         names = ("run", "round", "clients", "diverged")
         return {
             "weights": self.weights,
@@ -168,10 +159,8 @@ class Subsets(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
-        sizes: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            sizes.setdefault((row["run"], row["round"]), []).append(row)
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        sizes = group_rows(tables[0], "run", "round")
         rounds = (
             RoundSubsets.from_json({**one, "sizes": sizes.get((one["run"], one["round"]), [])})
             for one in head["rounds"]

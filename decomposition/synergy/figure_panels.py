@@ -29,7 +29,7 @@ ROW, CLUSTER, LEAST, MOST, BETWEEN, BELOW, GAP, BAR = 0.075, 0.12, 0.42, 1.3, 0.
 
 
 def cluster_colour(s: int) -> str:
-    """The colour of the s-th cluster, counted from 0; black stays for what belongs to none."""
+    """Return the colour of the s-th cluster, counted from 0; black stays for what belongs to none."""
     return COLOURS[s % (len(COLOURS) - 1)]
 
 
@@ -41,7 +41,7 @@ def has_tree(result: Synergy) -> bool:
 
 
 def draw_tree(axes: Axes, strip: Axes, result: Synergy, side: float, named: int) -> None:
-    """The dendrogram of 1 − similarity by average linkage, and below each leaf its MAC cluster and its id.
+    """Draw the dendrogram of 1 − similarity by average linkage, and below each leaf its MAC cluster and its id.
 
     An independent grouping of the same similarities: where leaves of one cluster lie side by side, both agree.
 
@@ -103,8 +103,8 @@ class ShownMasks:
 
 
 def shown_masks(result: Synergy, order: Sequence[int], wide: float) -> ShownMasks | None:
-    """The masks of a result as maps of ``wide`` inches show them, clients in the given order; None where they were not
-    kept or nothing is high."""
+    """Return the masks of a result as maps of ``wide`` inches show them, clients in the given order; None where they
+    were not kept or nothing is high."""
     masks = result.masks()
     if masks is None or not masks[0].size:
         return None
@@ -125,7 +125,7 @@ def shown_columns(count: int, most: int) -> np.ndarray:
 
 
 def height_of_maps(masks: ShownMasks) -> float:
-    """The height of both maps, inches."""
+    """Return the height of both maps, inches."""
     rows, weights = _heights(masks)
     return rows + (BETWEEN + weights if weights else 0) + BELOW
 
@@ -133,7 +133,7 @@ def height_of_maps(masks: ShownMasks) -> float:
 def draw_maps(
     sheet: FigureLayout, masks: ShownMasks, top: float, across: tuple[float, float], classes: int, ends: Sequence[int]
 ) -> None:
-    """The MIC map, and the clusters' weights below it in the same columns.
+    """Draw the MIC map, and the clusters' weights below it in the same columns.
 
     Args:
         across: the left edge and the width of the maps, inches.
@@ -179,7 +179,7 @@ def _draw_classes(axes: Axes, bar: Axes, mic: np.ndarray, classes: int) -> None:
 
 
 def _draw_weights(axes: Axes, bar: Axes, alpha: np.ndarray, high: float) -> None:
-    """The clusters' weights in the same entries, [S, columns]; cells without a cluster are grey."""
+    """Draw the clusters' weights in the same entries, [S, columns]; cells without a cluster are grey."""
     image = heat_map(axes, alpha, "cividis", bare=True, vmin=0)
     for s in range(len(alpha)):
         if high / len(alpha) >= 0.08:

@@ -187,7 +187,7 @@ def _association(
 
 
 def _no_rand(result: Synergy, sets: int) -> str:
-    """Why there is no Rand index."""
+    """Say why there is no Rand index."""
     clients = len(result.client_ids)
     if result.scope == "layer":
         return "each layer has its own clusters"

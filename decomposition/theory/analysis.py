@@ -10,8 +10,8 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
 from ...analysis.execution import Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, said
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, rounds_text
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.device import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
@@ -77,10 +77,10 @@ def theory(
         )
     at_least("kernel-samples", kernel_samples, 1)
     at_least("dimension", dimension, 1)
-    chosen("outputs", outputs, ("probabilities", "logits"))
+    refuse_unknown_choice("outputs", outputs, ("probabilities", "logits"))
     (opened,), (asked,) = resolve_runs(run, rounds)
     words = asked or "all"
-    numbers, shrunk, kernels = rounds_of(opened, words, said(shrink), said(kernel))
+    numbers, shrunk, kernels = rounds_of(opened, words, rounds_text(shrink), rounds_text(kernel))
     count = replays(draws) if kernels else 0
     refuse_unfit(opened, source.split, kernels, count)
     held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
@@ -144,12 +144,12 @@ class Tasks:
         return {name: self.settings[name] for name in ("outputs",)} | {"compute": self.compute}
 
     def of_kernel(self, number: int) -> Samples:
-        """The samples of a round's kernel."""
+        """Return the samples of a round's kernel."""
         train, rows = self.posed.dataset.samples("train"), self.held[number][0]
         return replace(train, x=train.x[rows], y=train.y[rows], indices=rows)
 
     def gaps(self, number: int, way: str) -> WorkUnit[Gaps]:
-        """The gap of a round as recorded, or those of its shrunk clients."""
+        """Compute the gap of a round as recorded, or those of its shrunk clients."""
 
         def measure(report: Report) -> Gaps:
             from .outputs import locality_gaps
@@ -161,7 +161,7 @@ class Tasks:
         return WorkUnit(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))
 
     def bounds(self, number: int) -> WorkUnit[Bounds]:
-        """The clients of a round in Theorem 2, of the model they were sent."""
+        """Return the clients of a round in Theorem 2, of the model they were sent."""
         how = {"dimension": self.settings["dimension"], "seed": self.seed, "compute": self.compute}
         rows, members = self.held[number]
 
@@ -176,7 +176,7 @@ class Tasks:
         return WorkUnit(f"{number} kernel", Bounds, measure, len(rows))
 
     def replays(self, number: int, count: int, cost: Replays) -> WorkUnit[Spread]:
-        """The variances of a round's clients over replays of their local training."""
+        """Compute the variances of a round's clients over replays of their local training."""
 
         def measure(report: Report) -> Spread:
             from ..draws.replay import Replayer
@@ -208,7 +208,7 @@ def counted_for_fedswa(run: Run, rounds: Sequence[int]) -> dict[str, Any]:
 
 
 def rounds_of(run: Run, words: str, shrink: str | None, kernel: str | None) -> tuple[list[int], list[int], list[int]]:
-    """The rounds of Lemma 1, those whose clients are shrunk, and those of Theorem 2.
+    """Return the rounds of Lemma 1, those whose clients are shrunk, and those of Theorem 2.
 
     Raises:
         FedscopeError: rounds that there are not, or without clients; one to shrink that is not of Lemma 1.
@@ -225,8 +225,8 @@ def rounds_of(run: Run, words: str, shrink: str | None, kernel: str | None) -> t
 
 
 def rows_of(run: Run, number: int, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The samples of a round's kernel, by their places in the train split, and whose they are: found before anything is
-    measured, so that what cannot be is refused before Lemma 1.
+    """Return the samples of a round's kernel, by their places in the train split, and whose they are: found before
+    anything is measured, so that what cannot be is refused before Lemma 1.
 
     Raises:
         FedscopeError: a round without the model that its clients were sent; a client without a sample.
@@ -272,7 +272,7 @@ def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> No
 
 
 def samples_of(posed: ResolvedModels, run: Run, source: EvaluationConfig, kernels: Sequence[int]) -> Samples:
-    """The samples of Lemma 1.
+    """Return the samples of Lemma 1.
 
     Raises:
         FedscopeError: the partition is used, but is of other data, or there are no training samples.

@@ -63,7 +63,7 @@ class RoundColours:
         return self.last > self.first
 
     def __call__(self, round: int) -> Any:
-        """The colour of a round."""
+        """Return the colour of a round."""
         return self._map()((round - self.first) / (self.last - self.first) if self.several else 0.3)
 
     def bar(self, axes: Axes) -> None:
@@ -82,7 +82,7 @@ class RoundColours:
 
 
 def draw(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
-    """The figure of a result, ``width`` in inches.
+    """Draw the figure of a result, ``width`` in inches.
 
     Above: the gap against Δ², both logarithmic; discs are rounds, coloured from the first to the last, the dashed line
     is fitted to them, squares are the shrunk clients of a round. Below, where Theorem 2 was asked for: each client's
@@ -138,7 +138,7 @@ def _legend_of(result: Theory) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _draw_gaps(axes: Axes, result: Theory, colours: RoundColours, inches: tuple[float, float]) -> None:
-    """The gap against Δ², both logarithmic: rounds, the line fitted to them, shrunk clients.
+    """Draw the gap against Δ², both logarithmic: rounds, the line fitted to them, shrunk clients.
 
     ``inches`` of the axes decide on how many numbers they have.
     """

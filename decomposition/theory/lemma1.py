@@ -84,12 +84,12 @@ class Slope:
     points: int
 
     def at(self, squared: float) -> float:
-        """The fitted gap at a Δ²."""
+        """Return the fitted gap at a Δ²."""
         return float(np.exp(self.intercept + self.value * np.log(squared)))
 
 
 def fit_slope(gaps: Sequence[Gap]) -> Slope | None:
-    """The slope s of log gap against log Δ²; 1 is the rate of Lemma 1.
+    """Compute the slope s of log gap against log Δ²; 1 is the rate of Lemma 1.
 
     s = 1 over a range: gap/Δ² neither rises nor falls in it. s < 1: the gap falls more slowly than Δ², so that gap/Δ²
     rises towards small Δ; the lemma would be broken if this went on to Δ = 0, which no finite range shows. s > 1: the
@@ -114,7 +114,7 @@ def fit_slope(gaps: Sequence[Gap]) -> Slope | None:
 
 
 def local_slopes(gaps: Sequence[Gap]) -> list[float]:
-    """The slopes between neighbours in Δ, from the largest Δ to the smallest; the last is nearest to the limit.
+    """Compute the slopes between neighbours in Δ, from the largest Δ to the smallest; the last is nearest to the limit.
 
     >>> local_slopes([Gap(1, e, e**2 + e**4, e, e, 1.0) for e in (1.0, 0.5, 0.25)])[-1] > 1
     True

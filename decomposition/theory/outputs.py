@@ -1,5 +1,5 @@
-"""Outputs of clients: how far their average is from the output of averaged weights (Lemma 1), and how they
-vary over replays of local training (beside Theorem 2)."""
+"""Outputs of clients: how far their average is from the output of averaged weights (Lemma 1), and how they vary over
+replays of local training (compared with Theorem 2)."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
 
-from ...checkpoints.io.errors import listed
-from ...results import Table, TableResult, number
+from ...checkpoints.io.errors import list_few
+from ...results import Table, TableResult, number, optional_int
 from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate
@@ -29,11 +29,6 @@ GAP = tuple(field.name for field in fields(Gap) if field.name not in ("round", "
 BOUND = tuple(field.name for field in fields(ClientBound) if field.name not in ("round", "client"))
 
 Value = tuple[int | None, float | None, int | None, str, float | int | None]
-
-
-def _count(text: str) -> int | None:
-    """A whole number that may be missing."""
-    return int(text) if text else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +56,10 @@ class Theory(TableResult):
     tables = (
         Table(
             ".theory.csv",
-            {"run": str, "round": _count, "shrink": number, "client": _count, "quantity": str, "value": number},
+            {
+                **{"run": str, "round": optional_int, "shrink": number, "client": optional_int},
+                **{"quantity": str, "value": number},
+            },
         ),
     )
 
@@ -155,12 +153,12 @@ class Theory(TableResult):
         return [[(self.run, *row) for row in self.values()]]
 
     def head(self) -> dict[str, Any]:
-        """The run; the number of rows tells a table that was cut between two of them."""
+        """Return the run; the number of rows tells a table that was cut between two of them."""
         return {"run": self.run, "rows": sum(1 for _ in self.values())}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`; what is derived is not read."""
+        """Build the result from what :meth:`rows` and :meth:`head` gave; what is derived is not read."""
         if len(tables[0]) != head["rows"]:
             raise ValueError(f"{len(tables[0])} of {head['rows']} rows")
         gaps: defaultdict[tuple[int, float], dict[str, float]] = defaultdict(dict)
@@ -215,7 +213,7 @@ class Theory(TableResult):
         bounds = self.by_round[round_]
         broken = [one.client for one in bounds if not isfinite(getattr(one, variance) * one.predicted)]
         if broken:
-            whose = f"client{'s' if len(broken) > 1 else ''} {listed(broken)}"
+            whose = f"client{'s' if len(broken) > 1 else ''} {list_few(broken)}"
             return f"has no correlation: it, or equation 3, is not finite for {whose}"
         parts = []
         for prediction, role in ROLES.items():

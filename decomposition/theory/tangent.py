@@ -95,7 +95,7 @@ def tangent_kernel(
 
 
 def _sketch(size: int, dimension: int, seed: int) -> tuple[Tensor, Tensor]:
-    """The row and the sign of every column of S, [P] each; drawn on the CPU, so that a GPU has the same S."""
+    """Return the row and the sign of every column of S, [P] each; drawn on the CPU, so that a GPU has the same S."""
     draw = torch.Generator().manual_seed(seed)
     rows = torch.randint(dimension, (size,), generator=draw)
     return rows, (2 * torch.randint(2, (size,), generator=draw) - 1).to(torch.int8)
@@ -123,7 +123,7 @@ class _Gradients(FlatModule):
         self._places = {own[name]: places[name] for name in places if trained is None or name in trained}
 
     def of(self, sample: Tensor) -> Tensor:
-        """The projected gradients of all outputs, float32 [C, m] on the CPU."""
+        """Return the projected gradients of all outputs, float32 [C, m] on the CPU."""
         try:
             f = self.module(self.prepare(sample.unsqueeze(0)))[0]
             every = [

@@ -243,7 +243,7 @@ class Correlation:
 
 
 def correlate(bounds: Sequence[ClientBound], variance: str, prediction: str = "predicted") -> Correlation | None:
-    """The correlation over the clients of one round; None where it does not exist.
+    """Compute the correlation over the clients of one round; None where it does not exist.
 
     That is for fewer than four clients (Fisher's z has the standard error 1/√(n − 3), so there is no interval), for
     clients without that variance or prediction, for values that are not finite, or all the same.

@@ -71,8 +71,8 @@ def _part(run: Run, numbers: Sequence[int], end: str) -> Step[ClientUpdates]:
 
 
 def rounds_of(run: Run, rounds: str) -> list[int]:
-    """The rounds asked for, of which clients and the model they were sent were recorded; ``all`` are those of several
-    clients.
+    """Return the rounds asked for, of which clients and the model they were sent were recorded; ``all`` are those of
+    several clients.
 
     Raises:
         FedscopeError: a round that lacks them (says which have them), or with a cohort of one.
@@ -118,7 +118,7 @@ def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
 
 
 def _recorded_rounds(run: Run) -> list[int]:
-    """The rounds of which clients and the model they were sent were recorded, or sketches of their updates."""
+    """Return the rounds of which clients and the model they were sent were recorded, or sketches of their updates."""
     return [t for t in run.rounds if has_models(run.round(t)) or run.round(t).has_sketch]
 
 

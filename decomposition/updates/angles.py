@@ -141,7 +141,7 @@ def sketched_products(round_: Round) -> tuple[Array, int]:
 def geometry(
     products: Array, p: Array, *, number: int, client_ids: npt.NDArray[np.int64], sketch: int = 0
 ) -> RoundUpdates:
-    """The geometry of one round's updates, see :class:`RoundUpdates`.
+    """Compute the geometry of one round's updates, see :class:`RoundUpdates`.
 
     The direction of an update that is zero does not exist: its cosines are NaN, and the mean, the extremes and the
     standard error are those of the pairs of other clients. A client that diverged makes them NaN.

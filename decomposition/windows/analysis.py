@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, chosen
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .result import RoundMeans, WindowMeans
@@ -61,7 +61,7 @@ def wima(
     from .sliding_mean import refuse_missing
 
     source = EvaluationConfig.of("test", measured)
-    chosen("parts", parts, ("all", "features", "classifier"))
+    refuse_unknown_choice("parts", parts, ("all", "features", "classifier"))
     opened, asked_rounds = resolve_runs(runs, rounds)
     numbers = [
         parse_rounds(own or "last:10", run.rounds, str(run.path)) for run, own in zip(opened, asked_rounds, strict=True)
@@ -115,8 +115,8 @@ def wima(
 def task_of(
     run: Run, number: int, means: SlidingMeans, evaluator: Evaluator, windows: tuple[int, ...], size: int, *, last: bool
 ) -> WorkUnit[RoundMeans]:
-    """The measuring of a round's windows, and of the steps that lead to them in the last one; ``size`` is how many
-    models it reads without these."""
+    """Return the measuring of a round's windows, and of the steps that lead to them in the last one; ``size`` is how
+    many models it reads without these."""
     size += min(number, windows[-1]) if last else 0
 
     def measure(report: Report) -> RoundMeans:
@@ -159,7 +159,7 @@ def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...
 
 
 def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str, module: Any) -> SlidingMeans:
-    """The windows of a run, none moved yet.
+    """Return the windows of a run, none moved yet.
 
     Raises:
         FedscopeError: parts of a model in which no head is known.
@@ -180,8 +180,8 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
 
 
 def average_of(run: Run, round: int) -> str:
-    """The average over rounds that a run itself keeps by a round; nothing before that starts, and nothing
-    where another program recorded it."""
+    """Return the average over rounds that a run itself keeps by a round; nothing before that starts, and nothing where
+    another program recorded it."""
     from ...training import config_at
     from ...training.settings.registry import method_name
 

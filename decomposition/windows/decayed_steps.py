@@ -74,8 +74,8 @@ def decayed_steps(
 
 
 def start_of(run: Run, round: int) -> tuple[Weights | None, bool]:
-    """The model that a round sent out, and whether it was recorded; else the ``global`` of the round before, or None
-    where there is none."""
+    """Return the model that a round sent out, and whether it was recorded; else the ``global`` of the round before, or
+    None where there is none."""
     for place in run.files_of(round):
         if "start" in place.models:
             return place.read("start"), True

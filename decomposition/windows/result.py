@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints.io.errors import listed
-from ...results import Serializable, Table, TableResult
+from ...checkpoints.io.errors import list_few
+from ...results import Serializable, Table, TableResult, columns_of, group_rows
 
 if TYPE_CHECKING:
     pass
@@ -30,7 +30,7 @@ class WindowMean(Serializable):
 
 @dataclass(frozen=True)
 class Decayed(Serializable):
-    """The mean of a window beside the steps with a decaying rate that add up to it (equations 6 and 7).
+    """The mean of a window compared with the steps with a decaying rate that add up to it (equations 6 and 7).
 
     ``first`` is the window's first round. ``difference`` of the two as a share of the mean's norm, None where no model
     from before that round is there; whether it ``holds``, that is up to rounding; whether the ``starts`` of all its
@@ -100,15 +100,7 @@ class WindowMeans(TableResult):
     command = "wima"
     suffixes = (".wima.csv", ".wima.json")
     format = "fedscope-wima"
-    tables = (
-        Table(
-            ".wima.csv",
-            {
-                **{"run": str, "round": int, "parts": str, "window": int, "globals": int},
-                **{"loss": float, "error": float},
-            },
-        ),
-    )
+    tables = (Table(".wima.csv", {"run": str, "round": int, "parts": str, **columns_of(WindowMean)}),)
 
     rounds: tuple[RoundMeans, ...]
     parts: str = "all"
@@ -122,7 +114,7 @@ class WindowMeans(TableResult):
         return "loss" if without else "error"
 
     def lines(self) -> list[WindowLine]:
-        """The runs' means over their rounds."""
+        """Return the runs' means over their rounds."""
         made = []
         for run in dict.fromkeys(one.run for one in self.rounds):
             own = [one for one in self.rounds if one.run == run]
@@ -137,16 +129,14 @@ class WindowMeans(TableResult):
         return [[(one.run, one.round, self.parts, *astuple(row)) for one in self.rounds for row in one.rows]]
 
     def head(self) -> dict[str, Any]:
-        """The rounds and which parts are averaged."""
+        """Return the rounds and which parts are averaged."""
         decayed = [[one.run, one.round, [asdict(row) for row in one.decayed]] for one in self.rounds if one.decayed]
         return {"parts": self.parts, "rounds": [[one.run, one.round] for one in self.rounds], "decayed": decayed}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
-        rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            rows.setdefault((row["run"], row["round"]), []).append(row)
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        rows = group_rows(tables[0], "run", "round")
         # an older fedscope did not look at the steps
         decayed = {(run, number): found for run, number, found in head.get("decayed", [])}
         rounds = (
@@ -229,4 +219,4 @@ def said_of_steps(decayed: Sequence[Decayed]) -> str:
 
 
 def _lengths(decayed: Sequence[Decayed]) -> str:
-    return f"W = {listed([one.window for one in decayed])}"
+    return f"W = {list_few([one.window for one in decayed])}"

@@ -83,11 +83,11 @@ class Ball:
         return self.model.layout.size if self.moved is None else int(self.moved.sum())
 
     def at(self, u: np.ndarray) -> np.ndarray:
-        """The parameters w + ρ T u, float64 [P], of a point u [P] of the unit ball."""
+        """Return the parameters w + ρ T u, float64 [P], of a point u [P] of the unit ball."""
         return np.asarray(self.model.parameters + self.radius * self.scale * u)
 
     def uphill(self, gradient: np.ndarray) -> np.ndarray:
-        """The unit vector u in which the loss rises fastest, T∇L / ‖T∇L‖; 0 where the gradient is."""
+        """Return the unit vector u in which the loss rises fastest, T∇L / ‖T∇L‖; 0 where the gradient is."""
         return _unit(self.scale * gradient)
 
 
@@ -180,7 +180,7 @@ def _offset(ball: Ball, seed: int, number: int) -> Callable[[], np.ndarray]:
 
 
 def _ascend(ball: Ball, slope: Slope, u: np.ndarray, steps: int) -> float:
-    """The highest loss of an ascent from u."""
+    """Compute the highest loss of an ascent from u."""
     best, gradient = slope(ball.at(u))
     step = 1.0
     for _ in range(steps - 1):

@@ -41,7 +41,7 @@ class Eigenvalue:
 
 
 def eigenvalues(product: Product, size: int, top: int, seed: int = 0) -> tuple[Eigenvalue, ...]:
-    """The ``top`` algebraically largest eigenvalues of a symmetric matrix [P, P], the largest first.
+    """Compute the ``top`` algebraically largest eigenvalues of a symmetric matrix [P, P], the largest first.
 
     By scipy's implicitly restarted Lanczos iteration (ARPACK) from a seeded start vector. Fewer are returned where
     they did not converge.
@@ -60,7 +60,8 @@ def eigenvalues(product: Product, size: int, top: int, seed: int = 0) -> tuple[E
 
 
 def most_negative(product: Product, size: int, largest: float, seed: int = 0) -> tuple[Eigenvalue, ...]:
-    """The smallest eigenvalue, to the same absolute accuracy as ``largest``, the largest one; none if not converged.
+    """Compute the smallest eigenvalue, to the same absolute accuracy as ``largest``, the largest one; none if not
+    converged.
 
     Negative where the model is a saddle. By itself it would be asked for to so many digits of its own, which takes ten
     times as long where it is small; so it is that of H − λ_1 I.
@@ -74,7 +75,7 @@ def most_negative(product: Product, size: int, largest: float, seed: int = 0) ->
 
 
 def trace(product: Product, size: int, probes: int, seed: int = 0) -> tuple[float, float]:
-    """The trace and its standard error over Rademacher probes z: tr H = E zᵀ H z (Hutchinson 1989).
+    """Compute the trace and its standard error over Rademacher probes z: tr H = E zᵀ H z (Hutchinson 1989).
 
     The same probes for every matrix of a size and a seed, so that differences between models are known better than
     each by itself. One probe has no standard error (NaN).

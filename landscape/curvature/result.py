@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...old_paths import names_of
-from ...results import Table, TableResult, number
+from ...results import Table, TableResult, group_rows, number
 
 if TYPE_CHECKING:
     pass
@@ -60,7 +60,7 @@ class Curvature:
         return self.model if self.round is None else f"{self.run}@{self.round}/{self.model}"
 
     def measure(self, name: str) -> CurvatureMeasure | None:
-        """The measure of a name; None where it was not asked for."""
+        """Return the measure of a name; None where it was not asked for."""
         return next((one for one in self.measures if one.name == name), None)
 
     def sentence(self) -> str:
@@ -154,7 +154,7 @@ class Sharpness(TableResult):
         return [measures, points or None]
 
     def head(self) -> dict[str, Any]:
-        """The models, and which of them have a spectrum."""
+        """Return the models, and which of them have a spectrum."""
         names = ("run", "round", "model")
         return {
             "models": [
@@ -165,19 +165,19 @@ class Sharpness(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
-        measures: dict[tuple[Any, ...], list[CurvatureMeasure]] = {}
-        for row in tables[0]:
-            measure = CurvatureMeasure(row["measure"], row["value"], row["radius"], row["stderr"])
-            measures.setdefault((row["run"], row["round"], row["model"]), []).append(measure)
-        points: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
-        for row in tables[1]:
-            points.setdefault((row["run"], row["round"], row["model"]), []).append((row["eigenvalue"], row["density"]))
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        measures, points = (group_rows(table, "run", "round", "model") for table in tables)
         models = []
         for about in head["models"]:
             key = about["run"], about["round"], about["model"]
-            spectrum = Spectrum(*np.array(points[key]).T) if about["spectrum"] else None
-            models.append(Curvature(*key, tuple(measures.get(key, ())), spectrum))
+            own = (
+                CurvatureMeasure(row["measure"], row["value"], row["radius"], row["stderr"])
+                for row in measures.get(key, ())
+            )
+            spectrum = None
+            if about["spectrum"]:
+                spectrum = Spectrum(*np.array([(row["eigenvalue"], row["density"]) for row in points[key]]).T)
+            models.append(Curvature(*key, tuple(own), spectrum))
         return cls(tuple(models), head["attrs"])
 
     def summary(self) -> str:

@@ -87,7 +87,8 @@ def read_plane(path: Path | str, split: str | None = None) -> Plane:
 
 
 def _models(path: Path, arrays: dict[str, np.ndarray]) -> tuple[PlaneModel, ...]:
-    """The ends of the curve and its bend, then the points of the curve; further bends lie somewhere off the plane."""
+    """Return the ends of the curve and its bend, then the points of the curve; further bends lie somewhere off the
+    plane."""
     bends, curve = (_places(path, arrays, name) for name in ("bend_coordinates", "curve_coordinates"))
     times = _numbers(path, arrays, "ts") if "ts" in arrays else np.linspace(0, 1, len(curve))
     if times.shape != (len(curve),):

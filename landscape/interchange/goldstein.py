@@ -116,7 +116,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
 
 
 def choose_split(path: Path, have: list[str], split: str | None) -> str:
-    """The split that a file is read for: the one asked for, or the first that it has.
+    """Return the split that a file is read for: the one asked for, or the first that it has.
 
     Raises:
         FedscopeError: it has none, or not that one.
@@ -196,7 +196,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _directions(file: Any) -> dict[str, str]:
-    """The file of the directions, as their code names it."""
+    """Return the file of the directions, as their code names it."""
     found = file.get("dir_file")
     if not isinstance(found, h5py.Dataset) or found.shape != () or not h5py.check_string_dtype(found.dtype):
         return {}

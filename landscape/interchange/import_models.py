@@ -106,7 +106,7 @@ def import_models(
 
 
 def _architecture(model: Any, data: str | None, first: Path) -> NamedArchitecture | None:
-    """The architecture that the models should have; None where that is not known.
+    """Return the architecture that the models should have; None where that is not known.
 
     Args:
         first: of their files.

@@ -85,12 +85,12 @@ class Line(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
         return cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs)
 
     def summary(self) -> str:
-        """The barriers in words."""
+        """Describe the barriers in words."""
         barriers = ", ".join(
             f"{barrier:.3g} at beta = {beta:.2f} ({label})" if barrier else f"none ({label})"
             for barrier, beta, label in zip(self.barrier, self.barrier_beta, self.pairs, strict=True)
@@ -99,7 +99,7 @@ class Line(ArrayResult):
         return f"{begin}: {barriers}{ends_words(self)}"
 
     def findings(self) -> dict[str, Any]:
-        """The barriers."""
+        """Return the barriers."""
         return {"barrier": self.barrier}
 
 
@@ -136,7 +136,7 @@ class Connectivity(Line):
 
 
 def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """The models of a line of all their pairs, their barriers and the excess in the middle, both [C, C].
+    """Return the models of a line of all their pairs, their barriers and the excess in the middle, both [C, C].
 
     barrier = max over 0 <= beta <= 1 of L(beta) - (beta L(1) + (1 - beta) L(0)), at least 0; middle =
     L(1/2) - (L(1) + L(0))/2, negative where the mean of two models is better than they are on average. NaN on the

@@ -165,7 +165,7 @@ class _Segments:
     def result(
         self, visits: ResumableEvaluation, module: nn.Module, samples: Samples, provenance: Mapping[str, Any] | None
     ) -> Line:
-        """The curves of measured visits, with their barriers."""
+        """Return the curves of measured visits, with their barriers."""
         count = len(self.order)
         loss, error = curves = [values[0, :count].reshape(self.shape) for values in (visits.loss, visits.error)]
         own_loss, own_error = (
@@ -223,7 +223,8 @@ def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
 
 
 def barrier_of(beta: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
-    """The greatest excess of ``loss`` [beta] over the straight line between its values at β = 0 and 1, and its β.
+    """Compute the greatest excess of ``loss`` [beta] over the straight line between its values at β = 0 and 1, and its
+    β.
 
     >>> import numpy as np
     >>> barrier_of(np.array([0.0, 0.5, 1.0]), np.array([1.0, 5.0, 3.0]))

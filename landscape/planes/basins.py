@@ -177,7 +177,7 @@ def basin_of(plane: Plane) -> Basin | None:
 
 
 def _on_plane(plane: Plane) -> tuple[PlaneModel, ...]:
-    """The models that are points of the surface: they have normalization statistics of its policy, too."""
+    """Return the models that are points of the surface: they have normalization statistics of its policy, too."""
     return tuple(m for m in plane.models if m.role == "mean" or (m.role == "anchor" and plane.span == "models"))
 
 

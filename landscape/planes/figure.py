@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
-from ...plotting.style import CHARACTER, literal, paper_style, shortened
+from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from .basins import basin_of
 from .drawing.color_scales import BAR_LABEL, SHARED, Scale, SurfaceColours, bar_room, scale_of
 from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
@@ -32,7 +32,7 @@ SMALLEST = 0.6  # of several panels; rather fewer stand side by side
 
 
 def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
-    """Filled contours of the loss (from 6 inches on with the error beside it).
+    """Draw filled contours of the loss (from 6 inches on with the error next to it).
 
     Args:
         width: in inches.
@@ -68,7 +68,7 @@ def draw_planes(
 def draw_plane(
     plane: Plane, width: float = 3.5, title: str | None = None, colours: SurfaceColours | None = None
 ) -> Figure:
-    """One plane: the loss (from 6 inches on with the error beside it) above a table of its models."""
+    """Draw one plane: the loss (from 6 inches on with the error next to it) above a table of its models."""
     with paper_style(width):
         names = quantities([plane]) if width >= 6 else ["loss"]
         cell = width / len(names) if len(names) > 1 else min(width, WIDEST)
@@ -112,7 +112,7 @@ def _extent(plane: Plane, size: float) -> tuple[float, float]:
 
 
 def _first_fitting(words: Sequence[str], room: float) -> str:
-    """The first of several labels that is not longer than ``room`` inches, else the last."""
+    """Return the first of several labels that is not longer than ``room`` inches, else the last."""
     lengths = [0.067 * len(label.translate({ord(sign): None for sign in "$_"})) for label in words]
     return next((label for label, length in zip(words, lengths, strict=True) if length <= room), words[-1])
 
@@ -169,7 +169,7 @@ def draw_panels(
         for name, row, heads, own in strips:
             if name:
                 sheet.text(
-                    margin, top + 0.08, shortened(name, int((width - margin) / (1.2 * CHARACTER))), weight="bold"
+                    margin, top + 0.08, shorten_label(name, int((width - margin) / (1.2 * CHARACTER))), weight="bold"
                 )
                 top += 0.17
             told = _heads(heads, int((size + gap) / 0.066))
@@ -256,7 +256,7 @@ def _scales(
 
 def _heads(titles: Sequence[str], length: int) -> list[str]:
     """Titles of at most so many characters, cut in the middle, or at the end where only that keeps them distinct."""
-    middle, end = ([cut(title, length) for title in titles] for cut in (shortened, _cut))
+    middle, end = ([cut(title, length) for title in titles] for cut in (shorten_label, _cut))
     return end if len(set(middle)) < len(set(titles)) else middle
 
 
@@ -265,7 +265,7 @@ def _cut(title: str, length: int) -> str:
 
 
 def _common_labels(planes: Sequence[Plane]) -> tuple[str, str]:
-    """The labels of several panels' axes: distances, or those of the first one."""
+    """Return the labels of several panels' axes: distances, or those of the first one."""
     if all(is_metric(plane) for plane in planes):
         return DISTANCE, DISTANCE
     across, up = axis_labels(next(plane for plane in planes if not is_metric(plane)))

@@ -41,7 +41,7 @@ class PlaneModels:
 
 
 def plane_models(models: Sequence[ModelLike], kind: str, rounds: str | None, shown: Sequence[ModelLike]) -> PlaneModels:
-    """The models of the one plane that is asked for.
+    """Return the models of the one plane that is asked for.
 
     Args:
         kind: see :class:`PlaneModels`.
@@ -66,7 +66,7 @@ def plane_models(models: Sequence[ModelLike], kind: str, rounds: str | None, sho
 
 
 def _trajectory(path: str, rounds: str) -> list[ModelLike]:
-    """The global models of a run's rounds."""
+    """Return the global models of a run's rounds."""
     run = open_run(path)
     have = tuple(t for t in run.rounds if "global" in run.round(t).models)
     numbers = parse_rounds(rounds, have, path)
@@ -134,7 +134,7 @@ class SampleSet:
     client: int | None = None
 
     def read(self, posed: ResolvedModels, source: EvaluationConfig) -> tuple[Samples, dict[str, Any]]:
-        """The samples, and what a result's provenance says of them.
+        """Read the samples, and what a result's provenance says of them.
 
         Raises:
             FedscopeError: --data that are not the client's; a client without samples.
@@ -161,7 +161,7 @@ class SampleSet:
 
 
 def sample_sets(models: Sequence[ModelLike], source: EvaluationConfig, data_of: str | None) -> list[SampleSet]:
-    """The sets that --split and --data-of ask for.
+    """Return the sets that --split and --data-of ask for.
 
     Args:
         models: of the surface.
@@ -207,7 +207,7 @@ def _numbers(data_of: str, models: Sequence[ModelLike], run: Run) -> list[int]:
 
 
 def _cohort(models: Sequence[ModelLike], run: Run) -> list[int]:
-    """The clients among the models, each once, all of one run."""
+    """Return the clients among the models, each once, all of one run."""
     named = [model.address if isinstance(model, Model) and model.run is not None else model for model in models]
     addresses = [parse_address(name) for name in named if isinstance(name, str)]
     clients = [address for address in addresses if address.which == "client"]

@@ -60,7 +60,7 @@ class Planes(Collection[Plane]):
         return (panel for row in self.rows for panel in row)
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """The figure of all."""
+        """Return the figure of all."""
         return {self.end: self.figure(width, title, **drawing)}
 
     def pages(self, title: str | None = None, *, scale: str = "figure", **colours: Any) -> dict[str, str]:
@@ -79,7 +79,7 @@ class Planes(Collection[Plane]):
 
 
 def _with_runs(panel: Panel) -> str:
-    """The heading of a panel that stands alone: behind the runs of its models, where they are of runs."""
+    """Return the heading of a panel that stands alone: behind the runs of its models, where they are of runs."""
     labels = [model.label for model in panel.plane.models if model.role in ("anchor", "path") and "@" in model.label]
     runs = list(dict.fromkeys(label.partition("@")[0] for label in labels))
     return f"{', '.join(runs)}: {panel.heading}" if runs else panel.heading

@@ -1,4 +1,4 @@
-"""A plane as a web page: a surface one can turn, beside its contours. Drawing only."""
+"""A plane as a web page: a surface one can turn, next to its contours. Drawing only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import SURFACE, clipped, plotly_contents
+from ...plotting.style import SURFACE, clip_label, plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
 from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, space_evenly
@@ -71,13 +71,13 @@ if (narrow.matches) lay();
 
 
 def page(plane: Plane, title: str | None = None, **colours: Any) -> str:
-    """The page as HTML; see :func:`page_figure`. ``colours`` are those of
+    """Write the page as HTML; see :func:`page_figure`. ``colours`` are those of
     :class:`~fedscope.landscape.planes.drawing.color_scales.SurfaceColours`."""
     return draw_page(plane, title, SurfaceColours(**colours))
 
 
 def draw_page(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> str:
-    """The page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
+    """Write the page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
     return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", _NARROW)
 
 
@@ -138,12 +138,13 @@ class _Surface:
         return {**where, "customdata": data, "hovertemplate": told}
 
     def below(self, model: PlaneModel) -> float:
-        """The surface's height at a model."""
+        """Return the surface's height at a model."""
         plane = self.plane
         return float(self.heights[np.argmin(np.abs(plane.b - model.b)), np.argmin(np.abs(plane.a - model.a))])
 
     def above(self, model: PlaneModel) -> float:
-        """A height over the surface, which would hide a model beside the plane that is better than its projection."""
+        """Return a height over the surface, which would hide a model off the plane that is better than its
+        projection."""
         return float(np.nanmax([*self.scale.height(np.array([model.loss])), self.below(model), 0.0])) + 0.6
 
     def legible(self, model: PlaneModel) -> str:
@@ -211,7 +212,7 @@ def _model_traces(surface: _Surface, group: Group, number: str) -> list[Any]:
 
 
 def _minimum_traces(surface: _Surface, basin: Basin) -> list[Any]:
-    """The lowest point, over the surface and on the contours."""
+    """Return the lowest point, over the surface and on the contours."""
     from plotly import graph_objects as go
 
     common: dict[str, Any] = {
@@ -231,7 +232,7 @@ def _minimum_traces(surface: _Surface, basin: Basin) -> list[Any]:
 
 
 def _layout(surface: _Surface, title: str | None) -> dict[str, Any]:
-    """The scene of the surface, the axes of the contours, legend and title."""
+    """Return the scene of the surface, the axes of the contours, legend and title."""
     plane = surface.plane
     across, along = (markup(words[0]) for words in axis_labels(plane))
     return {
@@ -277,8 +278,8 @@ def _scene(surface: _Surface, unit: str) -> dict[str, Any]:
 
 
 def _title(plane: Plane) -> str:
-    """The title of a plane that was given none."""
-    names = [clipped(model.label, 40) for model in plane.anchors]
+    """Return the title of a plane that was given none."""
+    names = [clip_label(model.label, 40) for model in plane.anchors]
     if plane.span == "clients":
         rounds = list(dict.fromkeys(model.label.rpartition("/")[0] for model in plane.anchors))
         return f"Loss near the {len(names)} clients of {', '.join(rounds)}"
@@ -287,7 +288,7 @@ def _title(plane: Plane) -> str:
     if len(names) == 3:
         return f"Loss on the plane through {names[0]}, {names[1]} and {names[2]}"
     origin = next((model.label for model in plane.models if model.role == "origin"), "")
-    return f"Loss around {clipped(origin, 40)}" if origin else "Loss on the plane"
+    return f"Loss around {clip_label(origin, 40)}" if origin else "Loss on the plane"
 
 
 def _shades(cmap: str) -> str | list[list[Any]]:

@@ -45,7 +45,7 @@ SURFACE = ("program", "split", "units", "holes")
 
 @dataclass(frozen=True)
 class PlaneModel:
-    """A model on or beside a plane.
+    """A model on a plane or off it.
 
     Attributes:
         label: as it is called in figures.
@@ -168,7 +168,7 @@ class Plane(ArrayResult):
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """The inverse of :meth:`arrays`."""
+        """Build the result from what :meth:`arrays` gave."""
         columns = zip(*(values[f"model_{field.name}"].tolist() for field in fields(PlaneModel)), strict=True)
         return cls(
             **{name: values[name] for name in ("a", "b", "loss", "error")},
@@ -205,7 +205,7 @@ class Plane(ArrayResult):
         return surface_sentence(self) if self.span == "surface" else plane_sentence(self)
 
     def findings(self) -> dict[str, Any]:
-        """The basin and the models; of another program's surface what it says of itself."""
+        """Return the basin and the models; of another program's surface what it says of itself."""
         grid = [len(self.b), len(self.a)]
         if self.span == "surface":
             return {"grid": grid, **{key: self.attrs[key] for key in SURFACE}}

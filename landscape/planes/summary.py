@@ -50,7 +50,7 @@ def plane_sentence(plane: Plane) -> str:
 
 
 def _models_words(plane: Plane) -> list[str]:
-    """The losses of the models that the plane was made from."""
+    """Describe the losses of the models that the plane was made from."""
     mean, anchors = plane.mean, plane.anchors
     if mean is not None:
         best = min(anchors, key=lambda m: m.loss)

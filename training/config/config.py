@@ -74,11 +74,11 @@ class Config:
 
     @classmethod
     def recorded(cls, tables: Mapping[str, Any]) -> Config:
-        """The configuration that a run keeps, whichever version of fedscope recorded it."""
+        """Return the configuration that a run keeps, whichever version of fedscope recorded it."""
         return cls.read(recorded_tables(tables))
 
     def settled(self) -> Config:
-        """The configuration with what its methods take from each other and from the number of rounds filled in.
+        """Return the configuration with what its methods take from each other and from the number of rounds filled in.
 
         Raises:
             FedscopeError: a combination that makes no sense.
@@ -98,7 +98,7 @@ class Config:
         return replace(config, average=config.average.resolve(config))
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """The resolved configuration as TOML tables; ``Config.read`` of it gives an equal one."""
+        """Return the resolved configuration as TOML tables; ``Config.read`` of it gives an equal one."""
         return {
             "data": self.data.table(),
             "model": {"name": self.model.name, **self.model.architecture.table()},
@@ -120,7 +120,7 @@ class Config:
         return "-".join(name for name in chosen if name not in plain) or "fma"
 
     def on(self, device: str, data: str) -> Config:
-        """The configuration with its device and relative paths resolved, as a run keeps it."""
+        """Return the configuration with its device and relative paths resolved, as a run keeps it."""
         return replace(self, run=replace(self.run, device=device), data=replace(self.data, name=data))
 
 
@@ -129,7 +129,7 @@ SECTIONS = tuple(section.name for section in fields(Config))
 
 
 def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables that a run keeps, with the keys that came later set to what the run did without them.
+    """Return the tables that a run keeps, with the keys that came later set to what the run did without them.
 
     >>> recorded_tables({"client": {"method": "fedsam", "lr": 0.1}})["client"]
     {'method': 'fedsam', 'lr': 0.1, 'sam_decay': 'within'}

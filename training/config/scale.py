@@ -124,7 +124,7 @@ def _counted_by_client(config: Config) -> bool:
 
 
 def _smaller(number: int, scale: float, least: int) -> int:
-    """The number in small, not below the least, but never greater than it was."""
+    """Return the number in small, not below the least, but never greater than it was."""
     return min(number, max(least, round(scale * number)))
 
 
@@ -134,7 +134,7 @@ def _least_clients(participation: float) -> int:
 
 
 def _fewer_clients(config: Config, scale: float, least: int) -> tuple[int, str]:
-    """How many clients, at least so many, and how the samples are split over them."""
+    """Return how many clients, at least so many, and how the samples are split over them."""
     clients, partitioner = config.data.clients, parse_partition(config.data.partition)
     if partitioner.places_every_class:
         return clients, config.data.partition

@@ -45,7 +45,7 @@ class Setup:
             )
 
     def config(self, method: str | None, *above: Tables, cell: Tables = NOTHING) -> Config:
-        """The configuration of a method, with what is laid over it; that counts more than the scale.
+        """Return the configuration of a method, with what is laid over it; that counts more than the scale.
 
         Args:
             method: as ``--method``; by default what the recipe or the file says, else FMA for a recipe and IMA.
@@ -63,7 +63,7 @@ class Setup:
         return Config.read(merge(scale_tables(self._full(method, cell, *above), self.scale), *above))
 
     def methods(self, method: str | None, *above: Tables) -> dict[str, str]:
-        """The names of the methods and of the model that :meth:`config` would choose, by section.
+        """Return the names of the methods and of the model that :meth:`config` would choose, by section.
 
         >>> Setup().methods("fedprox", {"average": {"method": "ima"}})
         {'model': 'mlp', 'client': 'fedprox', 'server': 'fma', 'average': 'ima'}
@@ -90,7 +90,7 @@ class Setup:
         return f"scale {self.scale:g}: {parts}" if parts else ""
 
     def _full(self, method: str | None, cell: Tables, *above: Tables) -> dict[str, dict[str, Any]]:
-        """What the scale makes smaller, with that of what is laid over it that decides about minima."""
+        """Return what the scale makes smaller, with that of what is laid over it that decides about minima."""
         given = merge(*above)
         kept = {
             section: {key: given[section][key]}
@@ -107,7 +107,7 @@ class Setup:
 
 
 def stored_tables(path: Path) -> dict[str, Any]:
-    """The tables of a configuration file; of a run's own with what it meant when it was recorded.
+    """Return the tables of a configuration file; of a run's own with what it meant when it was recorded.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.config.config.read_toml` refuses.
@@ -117,7 +117,7 @@ def stored_tables(path: Path) -> dict[str, Any]:
 
 
 def with_place(error: FedscopeError, path: Path, stored: Tables) -> FedscopeError:
-    """The error, with the file's name where the file alone is refused with it."""
+    """Return the error, with the file's name where the file alone is refused with it."""
     try:
         Config.read(merge(preset("ima"), stored))
     except FedscopeError as alone:

@@ -63,7 +63,8 @@ class Band:
         return Curve(self.label, self._rows[0], means)
 
     def deviation(self, measure: CurveMeasure) -> np.ndarray:
-        """The standard deviation over the seeds (n - 1) of a measure, in the rounds of :attr:`curve`; NaN of one seed.
+        """Return the standard deviation over the seeds (n - 1) of a measure, in the rounds of :attr:`curve`; NaN of one
+        seed.
 
         >>> one, other = (Curve("", np.arange(1, 3), {"lr": np.array([value, 2.0])}) for value in (1.0, 3.0))
         >>> Band("fma", (one, other)).deviation(CurveMeasure("lr", "lr")).round(3).tolist()
@@ -81,7 +82,7 @@ class Band:
         return float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else float("nan"), len(means)
 
     def each_reach(self, measure: CurveMeasure, target: float) -> dict[str, int | None]:
-        """The first round of each run with a target accuracy; None where it has none."""
+        """Return the first round of each run with a target accuracy; None where it has none."""
         return {curve.run: curve.reach(measure, target).round for curve in self.members}
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -99,7 +100,7 @@ class Band:
 
 
 def _there(curve: Curve) -> np.ndarray:
-    """The rounds of which a run has any number: of one that is gone it may have none."""
+    """Return the rounds of which a run has any number: of one that is gone it may have none."""
     known = [~np.isnan(values) for values in curve.values.values()]
     return curve.round[np.any(known, axis=0)] if known else curve.round
 

@@ -150,7 +150,8 @@ LEAST = 5
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
-    """The value, at each round, of the parabola fitted to the ``window`` measured rounds about it (least squares).
+    """Compute the value, at each round, of the parabola fitted to the ``window`` measured rounds about it (least
+    squares).
 
     An odd window reaches as far back as ahead, and the result is scipy's ``savgol_filter`` with its usual ends: there
     the window stays within the run and the round moves off its middle. An even window of n rounds has n/2 rounds before

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, write_durably
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.untrusted import RESULT, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
-from ...results import Table, TableResult, number
+from ...results import Table, TableResult, group_rows, number
 from ...results.base import of_installed
-from ...results.tables import AGAIN, beside, write_csv
+from ...results.tables import AGAIN, add_suffix, write_csv
 from .bands import COLUMNS, Band, seeds_of
 from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
@@ -76,7 +76,7 @@ class Curves(TableResult):
         if len({curve.run for curve in curves}) < len(curves):
             curves = [Curve(visible(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
-                names = listed(curve.run for curve in curves)
+                names = list_few(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()
@@ -117,7 +117,7 @@ class Curves(TableResult):
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """With bands ``BASE.bands.csv``: mean and deviation over the seeds of every column, and how many they are."""
-        path = beside(Path(base), ".bands.csv")
+        path = add_suffix(Path(base), ".bands.csv")
         if not self.bands:
             if again:
                 path.unlink(missing_ok=True)  # of a result that this one has replaced
@@ -128,7 +128,7 @@ class Curves(TableResult):
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """The inverse of :meth:`save`.
+        """Read what :meth:`save` wrote.
 
         Raises:
             FedscopeError: a file is missing, damaged, or is not such a result.
@@ -148,17 +148,14 @@ class Curves(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
-        rows: dict[str, list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            rows.setdefault(row["run"], []).append(row)
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         curves = (
             Curve(
                 run,
                 np.array([row["round"] for row in own]),
                 {name: np.array([row[name] for row in own], np.float64) for name in own[0] if name not in _NAMED},
             )
-            for run, own in rows.items()
+            for (run,), own in group_rows(tables[0], "run").items()
         )
         return cls(tuple(curves), head)
 
@@ -209,7 +206,7 @@ class Curves(TableResult):
         return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
     def _reachable(self) -> list[CurveMeasure]:
-        """The measures told of that leave an accuracy.
+        """Return the measures told of that leave an accuracy.
 
         Raises:
             FedscopeError: there is none.
@@ -223,7 +220,7 @@ class Curves(TableResult):
         return found
 
     def findings(self) -> dict[str, Any]:
-        """The same by measure and run; with bands by what their runs are called together."""
+        """Return the same by measure and run; with bands by what their runs are called together."""
         names = ("mean", "deviation", "seeds" if self.bands else "rounds")
         said: dict[str, Any] = {
             measure: {one.label: dict(zip(names, one.tail(measure, self.last), strict=True)) for one in self._tailed}
@@ -241,7 +238,7 @@ class Curves(TableResult):
         return said
 
     def drawable(self) -> tuple[CurveMeasure, ...]:
-        """The measures that are drawn, checked; raises as :meth:`figure`."""
+        """Return the measures that are drawn, checked; raises as :meth:`figure`."""
         asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
         counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]
         drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))

@@ -84,12 +84,13 @@ class Curve:
         return self.values[name] if name in self.values else np.full(len(self.round), np.nan)
 
     def averaged(self, column: str) -> np.ndarray | None:
-        """The same of the average over rounds; None where the run has none of it."""
+        """Return the same of the average over rounds; None where the run has none of it."""
         averaged = self.values.get(f"averaged_{column}")
         return None if averaged is None or np.isnan(averaged).all() else averaged
 
     def deployed(self, measure: str) -> np.ndarray:
-        """The measure of the model that a user would deploy: ``averaged`` where there is one, else ``global``."""
+        """Return the measure of the model that a user would deploy: ``averaged`` where there is one, else
+        ``global``."""
         own, averaged = self.column(measure), self.averaged(measure)
         return own if averaged is None else np.where(np.isnan(averaged), own, averaged)
 
@@ -99,12 +100,12 @@ class Curve:
         return 1 - values if measure.is_accuracy else values
 
     def deviation(self, measure: CurveMeasure) -> np.ndarray:
-        """The deviation over clients or domains that belongs to a mean over them, over rounds."""
+        """Return the deviation over clients or domains that belongs to a mean over them, over rounds."""
         assert measure.deviation is not None
         return self.deployed(measure.deviation)
 
     def measured(self, measure: CurveMeasure) -> tuple[np.ndarray, np.ndarray]:
-        """The rounds in which there is a number, and the numbers."""
+        """Return the rounds in which there is a number, and the numbers."""
         values = self.series(measure)
         there = ~np.isnan(values)
         return self.round[there], values[there]
@@ -145,7 +146,7 @@ class Curve:
 
 
 def metrics_of(run: Run) -> dict[str, np.ndarray]:
-    """The columns of a run's table; see :meth:`fedscope.checkpoints.Run.all_metrics`. Rounds that are gone are a
+    """Return the columns of a run's table; see :meth:`fedscope.checkpoints.Run.all_metrics`. Rounds that are gone are a
     :class:`~fedscope.checkpoints.FedscopeWarning`."""
     warn_of_gaps(run)
     return run.all_metrics()
@@ -159,7 +160,7 @@ def curve_of(run: Run) -> Curve:
 
 
 def error_curves(run: Run) -> tuple[ErrorCurve, ...]:
-    """The test errors that were measured while training, as figures of other analyses draw them."""
+    """Return the test errors that were measured while training, as figures of other analyses draw them."""
     metrics = run.all_metrics()
     curves = []
     for label, column in (("global", "test_error"), ("averaged", "averaged_test_error")):

@@ -36,7 +36,7 @@ def method_of(run: Run) -> str:
 
 
 def average_of(run: Run) -> str:
-    """The average over rounds that a run's settings name; ``none`` where they name none."""
+    """Return the average over rounds that a run's settings name; ``none`` where they name none."""
     table = (run.config or {}).get("average")
     return str(table.get("method", "none")) if isinstance(table, Mapping) else "none"
 
@@ -63,7 +63,7 @@ def with_average(method: str, average: str, *, is_plain: bool = True) -> str:
 
 
 def method_of_tables(tables: Mapping[str, Any]) -> str:
-    """The client and the server of a configuration by the name that ``--method`` gives both, else by both names.
+    """Return the client and the server of a configuration by the name that ``--method`` gives both, else by both names.
 
     >>> method_of_tables({"client": {"method": "scaffold"}}), method_of_tables({"client": {"method": "fedsam"},
     ...                                                                         "server": {"method": "fedadam"}})

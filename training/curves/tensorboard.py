@@ -15,7 +15,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.atomic import disk_is_full
-from ...checkpoints.io.errors import DiskFullError, listed
+from ...checkpoints.io.errors import DiskFullError, list_few
 from ...checkpoints.io.locks import HeldError, hold
 from .measures import USUAL
 from .run_curve import Curve, curve_of
@@ -37,7 +37,7 @@ _GROUPS = (
 
 
 def tag_of(column: str) -> str:
-    """The tag of a column of ``metrics.csv``: its name behind a group.
+    """Return the tag of a column of ``metrics.csv``: its name behind a group.
 
     >>> tag_of("test_error"), tag_of("client_error_mean"), tag_of("lr")
     ('test/test_error', 'clients/client_error_mean', 'training/lr')
@@ -47,7 +47,7 @@ def tag_of(column: str) -> str:
 
 
 def events_of(curve: Curve, created: str | None) -> bytes:
-    """The event file of a run: what it is, then an event a round with all numbers of that round.
+    """Write the event file of a run: what it is, then an event a round with all numbers of that round.
 
     Steps are rounds. A round's wall time is when the run was created plus the ``seconds`` of all rounds until then, so
     pauses do not count and a copied run gives the same bytes. Values are float32, as of every scalar of TensorBoard. An
@@ -89,14 +89,14 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
 
     Raises:
         FedscopeError: tensorboard is not installed; the run has no numbers; the file holds other events; event files of
-            another program lie beside it; the folder cannot be written to; the disk is full.
+            another program lie in its folder; the folder cannot be written to; the disk is full.
     """
     if curve.is_empty:
         raise FedscopeError(
             f"{curve.run} has no numbers for TensorBoard: nothing was measured while it was recorded; leave it out"
         )
     content = events_of(curve, created)
-    with _opened(folder) as file:
+    with _open_events(folder) as file:
         there = file.read()
         if not content.startswith(there) and not there.startswith(content):
             if not force:
@@ -112,7 +112,7 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[BinaryIO]:
+def _open_events(folder: Path) -> Iterator[BinaryIO]:
     """A run's event file, made where there is none, for one writer at a time.
 
     Raises:
@@ -153,7 +153,7 @@ def export_events(runs: Sequence[Run], folder: Path, *, force: bool = False) -> 
         run.round("last")  # says that there is none
     places = folders_of([run.path for run in runs], folder)
     if len(set(places)) < len(places):
-        names = listed(run.path for run in runs)
+        names = list_few(run.path for run in runs)
         raise FedscopeError(f"{names}: a run is given twice; give each once")
     return [
         write_events(curve_of(run), run.info.get("created"), place, force=force)

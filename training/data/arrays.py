@@ -21,7 +21,7 @@ GREATEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32)
 
 
 def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:
-    """The targets of one split, labels as int64 [N], once its arrays fit each other.
+    """Return the targets of one split, labels as int64 [N], once its arrays fit each other.
 
     Raises:
         FedscopeError: no samples, or samples without values; other numbers of samples and labels; labels that are not

@@ -38,7 +38,7 @@ class Groups:
 
 
 def groups_of(train: Mapping[str, int], test: Mapping[str, int]) -> Groups:
-    """The groups of samples that lie in each split a group after the other: how many each group has, by name.
+    """Return the groups of samples that lie in each split a group after the other: how many each group has, by name.
 
     >>> groups = groups_of({"b": 2, "a": 1}, {"c": 1})
     >>> groups.names, groups.train.tolist(), groups.test.tolist()
@@ -100,7 +100,7 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
     def describe(self) -> dict[str, Any]:
-        """The ``data`` entry of ``run.json``."""
+        """Return the ``data`` entry of ``run.json``."""
         return {
             "name": self.name,
             "path": self.path,

@@ -44,7 +44,7 @@ def of_classes(label_counts: npt.NDArray[np.int64], classes: int) -> npt.NDArray
 
 
 def indices_held(partition: Partition, client_ids: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """The training samples that these clients hold, by default all clients, ascending, each once.
+    """Return the training samples that these clients hold, by default all clients, ascending, each once.
 
     >>> from types import SimpleNamespace
     >>> partition = SimpleNamespace(clients=(np.array([0, 2]), np.array([1]), np.array([2, 3])))
@@ -103,7 +103,7 @@ def by_client(clients: Sequence[np.ndarray], count: int, seed: int = 0) -> np.nd
 def kernel_rows(
     partition: Partition | None, client_ids: np.ndarray, count: int, seed: int, round: int
 ) -> tuple[np.ndarray, Members]:
-    """The samples of a round's kernel, by their places in the train split [n], and whose they are, bool [C, n].
+    """Return the samples of a round's kernel, by their places in the train split [n], and whose they are, bool [C, n].
 
     Args:
         client_ids: the cohort's, [C].
@@ -144,7 +144,7 @@ def membership_train(
     """
     members = np.zeros((len(client_ids), len(indices)), dtype=np.bool_)
     top = int(indices.max(initial=-1))
-    for row, client in enumerate(_known(client_ids, len(partition.clients))):
+    for row, client in enumerate(_check_clients(client_ids, len(partition.clients))):
         held = partition.clients[client]
         # A look-up table instead of np.isin: no sort a client, so 100 clients on 50,000 samples are a few milliseconds.
         mine = np.zeros(top + 1, dtype=np.bool_)
@@ -171,12 +171,12 @@ def membership_labels(
     """
     if label_counts.shape[1] == 1:
         return None
-    has = label_counts[_known(client_ids, len(label_counts))] > 0
+    has = label_counts[_check_clients(client_ids, len(label_counts))] > 0
     members: Members = has[:, y]
     return None if members.all() else members
 
 
-def _known(client_ids: npt.NDArray[np.int64], count: int) -> list[int]:
+def _check_clients(client_ids: npt.NDArray[np.int64], count: int) -> list[int]:
     for client in client_ids:
         if not 0 <= client < count:
             raise FedscopeError(

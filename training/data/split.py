@@ -212,7 +212,8 @@ def partition(
 
 
 def used_samples(labels: np.ndarray, share: float, seed: int, groups: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The indices of a share of the samples, ascending: of every class (of every domain) that share, at least one.
+    """Return the indices of a share of the samples, ascending: of every class (of every domain) that share, at least
+    one.
 
     Args:
         labels: [n]; share: 0 < share <= 1.
@@ -233,7 +234,7 @@ def used_samples(labels: np.ndarray, share: float, seed: int, groups: Mapping[st
 
 
 def pool_splits(data: Dataset) -> Dataset:
-    """The training samples and behind them the test samples as one training split; the test split is as it was.
+    """Return the training samples and behind them the test samples as one training split; the test split is as it was.
 
     They stay standardised by what the training samples alone gave. Users, domains or superclasses that are not known of
     every test sample are none of the whole's.
@@ -263,7 +264,8 @@ def pool_splits(data: Dataset) -> Dataset:
 
 
 def with_client_test_parts(data: Dataset, split: Partition) -> Dataset:
-    """The same training split, and as test split the samples that the clients set aside, ascending: none is trained on.
+    """Return the same training split, and as test split the samples that the clients set aside, ascending: none is
+    trained on.
 
     Args:
         split: with a test part of some client.

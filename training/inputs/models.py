@@ -163,7 +163,7 @@ def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
 
 
 def _module_for(first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset) -> nn.Module:
-    """The module that all models are read into."""
+    """Return the module that all models are read into."""
     from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
 
@@ -187,11 +187,11 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
         elif isinstance(model, Mapping):
             refuse_numberless(model.items(), clause)
     _refuse_other_scales(models)
-    return tuple(_loaded(models, i, expected, whose) for i in range(len(models)))
+    return tuple(_load(models, i, expected, whose) for i in range(len(models)))
 
 
-def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
-    """The i-th model, which fits the layout."""
+def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
+    """Return the i-th model, which fits the layout."""
     model, name, layout = models[i], _name(models, i), expected.layout
     if isinstance(model, str | Path):
         loaded = load_model(name, expected if parse_address(name).round is None else None)
@@ -205,7 +205,7 @@ def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose:
     if own is not loaded.weights.layout:
         loaded = replace(loaded, weights=own.flatten(loaded.weights.arrays()))
     if set(own.names) != set(layout.names):  # of a run, or read before: by the names of a wrapper, perhaps
-        loaded = _renamed(loaded, name, expected)
+        loaded = _rename_tensors(loaded, name, expected)
         own = loaded.weights.layout
     refuse_untied(name, loaded.weights.arrays(), expected)
     difference = layout.difference(own)
@@ -232,10 +232,10 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
     except FedscopeError as error:
         reason = str(error).removeprefix(f"{name}: ")
         raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None
-    return _noted(Model(name, name, weights), [*([place] if place else []), *changes])
+    return _add_note(Model(name, name, weights), [*([place] if place else []), *changes])
 
 
-def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
+def _rename_tensors(model: Model, name: str, expected: ExpectedModel) -> Model:
     """A model that was read before, by the names of the expected one; as it is where these are not in it."""
     arrays = model.weights.arrays()
     found = match_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
@@ -251,10 +251,10 @@ def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
             for entry in expected.layout.entries
         )
     )
-    return _noted(replace(model, weights=layout.flatten(named)), found.notes)
+    return _add_note(replace(model, weights=layout.flatten(named)), found.notes)
 
 
-def _noted(model: Model, notes: Sequence[str]) -> Model:
+def _add_note(model: Model, notes: Sequence[str]) -> Model:
     """A model with what was changed, which is said."""
     if not notes:
         return model
@@ -293,7 +293,7 @@ def _refuse_other_scales(models: Sequence[ModelLike]) -> None:
 
 
 def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:
-    """The shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
+    """Return the shapes of a model's tensors by name, as far as they can be seen before its architecture is known."""
     if isinstance(model, str | Path):
         return shapes_in(Path(model)) if parse_address(str(model)).round is None else shapes_of(runs[0].layout)
     if isinstance(model, Model | Weights):
@@ -305,7 +305,7 @@ def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]
 
 
 def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
-    """The shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
+    """Return the shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
     from ...checkpoints.models.files import read_arrays
 
     try:
@@ -332,7 +332,7 @@ def names_of(models: Sequence[ModelLike]) -> list[str]:
 
 
 def clients_of(models: Sequence[ModelLike]) -> list[str]:
-    """The addresses of all clients of the one round that is named.
+    """Return the addresses of all clients of the one round that is named.
 
     Raises:
         FedscopeError: not one round; one that did not record its clients; a cohort of one.
@@ -365,7 +365,7 @@ def _is_module(model: ModelLike) -> bool:
 
 
 def runs_of(models: Sequence[ModelLike]) -> list[Run]:
-    """The runs that models are of, each once.
+    """Return the runs that models are of, each once.
 
     Raises:
         FedscopeError: an address of no run.
@@ -405,7 +405,7 @@ def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[Mode
 
 
 def calibration_of(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> Samples | None:
-    """The training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
+    """Return the training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
     if normalization != "re-estimate":
         return None
     return limit_samples(posed.dataset, replace(source, split="train"))

@@ -53,7 +53,7 @@ def refuse_nameless(runs: Sequence[Run], source: EvaluationConfig) -> None:
 
 
 def model_named(run: Run, source: EvaluationConfig) -> Any:
-    """The architecture that was given, else the one that a recorded run names; None where neither does.
+    """Return the architecture that was given, else the one that a recorded run names; None where neither does.
 
     Raises:
         NamedCodeError: as :func:`~.named_code.refuse_named_code`.
@@ -112,7 +112,7 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
 
 
 def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:
-    """The shapes of a model's tensors, by name."""
+    """Return the shapes of a model's tensors, by name."""
     return {entry.name: entry.shape for entry in layout.entries}
 
 
@@ -122,17 +122,18 @@ def name_of(given: Any) -> str | None:
 
 
 def dataset_of(runs: Sequence[Run], source: EvaluationConfig) -> Dataset:
-    """The data of whole runs: those of --data, else those that the first one was trained on.
+    """Return the data of whole runs: those of --data, else those that the first one was trained on.
 
     Raises:
         FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on;
             as :func:`~.recorded_error.compared`.
     """
-    return _asked(runs, source)[0]
+    return _data_of_runs(runs, source)[0]
 
 
-def _asked(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Dataset, dict[str, Any]]:
-    """The data of whole runs, and what a result's provenance says of how they were compared with recorded runs'."""
+def _data_of_runs(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Dataset, dict[str, Any]]:
+    """Return the data of whole runs, and what a result's provenance says of how they were compared with recorded
+    runs'."""
     refuse_nameless(runs, source)
     task = asked_task(runs, source)
     dataset = dataset_asked(runs, source, task)
@@ -175,7 +176,7 @@ def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
     model = model_named(runs[0], source)
     said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
     if any(run.is_foreign for run in runs):
-        dataset, compared_as = _asked(runs, source)
+        dataset, compared_as = _data_of_runs(runs, source)
         said |= compared_as | ({} if dataset.means else {"standardised": False})
     if is_own_model(model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
@@ -194,8 +195,8 @@ def halves_read(run: Run) -> str:
 
 
 def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:
-    """What a result on averages of clients says of the running statistics of normalization layers, where there are
-    any: ``normalization_policy`` is ``averaged``."""
+    """Return what a result on averages of clients says of the running statistics of normalization layers, where there
+    are any: ``normalization_policy`` is ``averaged``."""
     kept = [entry for run in runs for entry in run.layout.buffers if entry.dtype.startswith("float")]
     return {"normalization_policy": "averaged"} if kept else {}
 
@@ -287,7 +288,7 @@ def refuse_without_partition(run: Run, source: EvaluationConfig) -> None:
 
 
 def describe_samples(samples: Samples, seed: int | None) -> dict[str, Any]:
-    """The data of a result's provenance, and the task; the seed where a subset was drawn with one."""
+    """Describe the data of a result's provenance, and the task; the seed where a subset was drawn with one."""
     from ...evaluation.resumable import task_of
 
     return {

@@ -1,1 +1,2 @@
-"""Commands of fedscope as jobs: on a SLURM cluster, or as processes of this machine; whoever waits for them may die."""
+"""Commands of fedscope as jobs: on a SLURM cluster, or as processes of this machine; the process that waits for them
+may end."""

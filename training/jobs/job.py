@@ -17,7 +17,7 @@ from .records import JobOutcome, JobRecord
 from .worker import Worker
 
 #: seconds between looks at a command
-LOOK = 0.5
+LOOK = 0.1
 #: seconds that a command has to stop where the job's time is over: schedulers leave thirty
 STOP = 20.0
 
@@ -51,7 +51,7 @@ class JobSpec(Protocol):
         """
 
     def waits_for(self) -> str | None:
-        """The one that has to end, well or not, before this one can begin; None where it can."""
+        """Return the one that has to end, well or not, before this one can begin; None where it can."""
 
 
 class SentJob:

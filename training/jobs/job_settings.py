@@ -81,7 +81,7 @@ class JobSettings:
             )
 
     def table(self) -> dict[str, Any]:
-        """The values by name."""
+        """Return the values by name."""
         return asdict(self)
 
 

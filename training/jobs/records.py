@@ -35,7 +35,7 @@ class _OnDisk:
 
     @classmethod
     def read(cls: type[T], folder: Path, name: str) -> T | None:
-        """The one of this name; None where there is none.
+        """Read the one of this name; None where there is none.
 
         Raises:
             FedscopeError: a damaged one.

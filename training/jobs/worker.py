@@ -96,8 +96,8 @@ class Worker:
             )
 
     def status(self, wait: float) -> int | None:
-        """The status with which the command has ended, minus a signal's number where one killed it; None after ``wait``
-        seconds without an end."""
+        """Return the status with which the command has ended, minus a signal's number where one killed it; None after
+        ``wait`` seconds without an end."""
         assert self._process is not None, "a command has begun"
         answers = cast(IO[bytes], self._process.stdout)
         if not select([answers], [], [], wait)[0]:
@@ -107,7 +107,7 @@ class Worker:
 
 
 def last_words(log: Path, status: int) -> str:
-    """The sentence with which a child ended."""
+    """Return the sentence with which a child ended."""
     if status < 0:
         return f"killed by signal {-status}, see {log}"
     try:

@@ -1,4 +1,4 @@
-"""Storage of a cohort's models while a round is played: in memory, or on the disk beside the run."""
+"""Storage of a cohort's models while a round is played: in memory, or on the disk next to the run."""
 
 from __future__ import annotations
 

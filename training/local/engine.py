@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...distributed.worker import MapJob
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
-from ..profile import Profile, timed
+from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
 from .vectorized_model import VectorizedModel
@@ -68,8 +68,8 @@ class Trained:
     Attributes:
         clients: [C, P], filled row by row as clients finish, so that a cohort is in memory once, or on the disk.
         samples, steps, loss, reach: [C], see :class:`fedscope.training.local.local_training.LocalUpdate`.
-        message: the average of what they send beside their models, float64.
-        message_size: how many numbers one client sends beside its model.
+        message: the average of what they send with their models, float64.
+        message_size: how many numbers one client sends with its model.
         states: by name, what they keep for their next participation: models or vectors [C, P], or arrays [C, ...].
     """
 
@@ -148,14 +148,14 @@ class Engine:
     def _together(
         self, method: ClientMethod, tasks: Sequence[LocalTask]
     ) -> Generator[tuple[int, LocalUpdate], None, None]:
-        """The updates of all tasks and where these stand; clients with about as many steps go together, see
+        """Yield the updates of all tasks and where these stand; clients with about as many steps go together, see
         :func:`group_by_samples`."""
 
         def in_one_pass(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
             if len(group) not in benches:
                 benches[len(group)] = VectorizedModel(self.module, len(group), self.compute)
             task = replace(VectorizedTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
-            with timed(self.profile, "train", task.round, task.client):
+            with time_span(self.profile, "train", task.round, task.client):
                 return updates_of(task, method.train(task))
 
         def on_bench(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
@@ -202,7 +202,7 @@ class Engine:
         return max(2, min(AHEAD, WAITING // max(1, size)))
 
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
-        """The average with p, in float64, of what the cohort's surveys give."""
+        """Compute the average with p, in float64, of what the cohort's surveys give."""
         average = _Average()
         for k, found in enumerate(self.each(method.survey, tasks)):
             average.add(found, float(p[k]))
@@ -231,7 +231,7 @@ class Engine:
     def _alone(
         self, work: Callable[[LocalTask], Result], task: LocalTask, bench: TrainableModel, stop: Event
     ) -> Result:
-        with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
+        with time_span(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
             try:
                 return work(replace(task, bench=bench, stop=stop))
             except torch.OutOfMemoryError:
@@ -250,7 +250,7 @@ class NewBench:
     groups: bool = False
 
     def __call__(self) -> TrainableModel | GroupBenches:
-        """The bench."""
+        """Return the bench."""
         return GroupBenches(self.module, self.compute) if self.groups else TrainableModel(self.module, self.compute)
 
 
@@ -287,7 +287,7 @@ class OfGroup:
     method: ClientMethod
 
     def __call__(self, tasks: list[LocalTask], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
-        """The updates, in the order of the tasks."""
+        """Return the updates, in the order of the tasks."""
         if len(tasks) < FEWEST:
             return [self.method.train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
         task = replace(VectorizedTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)
@@ -298,7 +298,7 @@ def _describe_task(item: LocalTask | list[LocalTask]) -> str:
     """``round 3, client 7``: what sentences call a task, or a group of them."""
     tasks = item if isinstance(item, list) else [item]
     which = "client" if len(tasks) == 1 else "clients"
-    return f"round {tasks[0].round}, {which} {listed([task.client for task in tasks], 6)}"
+    return f"round {tasks[0].round}, {which} {list_few([task.client for task in tasks], 6)}"
 
 
 class _Average:

@@ -23,12 +23,12 @@ FEWEST_CLIENTS, MOST_PARAMETERS = 8, 30_000
 
 
 def one_by_one(device: str) -> EngineName:
-    """The engine that trains one client a worker there: ``threads`` on CPUs, ``device`` on an accelerator."""
+    """Return the engine that trains one client a worker there: ``threads`` on CPUs, ``device`` on an accelerator."""
     return "threads" if device.startswith("cpu") else "device"
 
 
 def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
-    """The engine of a run, ``auto`` resolved.
+    """Return the engine of a run, ``auto`` resolved.
 
     ``auto`` is ``cohort`` for cohorts of at least `FEWEST_CLIENTS` clients, client methods that take several clients at
     once, and models of at most `MOST_PARAMETERS` parameters that have no convolutions and can be vectorised; else the
@@ -73,7 +73,7 @@ def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
 
 
 def with_engine(config: Config, module: nn.Module, data: Dataset) -> Config:
-    """The configuration with its engine resolved, as a run keeps it. Raises as :func:`engine_of`."""
+    """Return the configuration with its engine resolved, as a run keeps it. Raises as :func:`engine_of`."""
     return replace(config, run=replace(config.run, engine=engine_of(config, module, data)))
 
 

@@ -42,7 +42,7 @@ class LocalTask:
         pace: this round's learning rate and epochs.
         facts: of the federation's model.
         draw: 1 for the recorded training, 2, 3, ... for replays with other mini-batch orders.
-        sent: what was sent beside the model, see :meth:`fedscope.training.methods.base.ClientMethod.share`.
+        sent: what was sent with the model, see :meth:`fedscope.training.methods.base.ClientMethod.share`.
         surveyed: the cohort's average of what the clients' surveys gave.
         state: what the client kept from its last participation, which was in round ``last``; empty and 0 before that.
     """
@@ -87,13 +87,13 @@ class LocalTask:
         return self.round - self.last
 
     def kept(self, name: str) -> np.ndarray:
-        """The vector [P] that the client kept under a name; zeros before its first participation."""
+        """Return the vector [P] that the client kept under a name; zeros before its first participation."""
         vector = self.state[name] if name in self.state else self.facts.zeros()
         assert isinstance(vector, np.ndarray)
         return vector
 
     def kept_model(self, name: str) -> Weights | None:
-        """The model that the client kept under a name; None before its first participation."""
+        """Return the model that the client kept under a name; None before its first participation."""
         model = self.state.get(name)
         assert model is None or isinstance(model, Weights)
         return model
@@ -106,7 +106,8 @@ class LocalTask:
         return work(self)
 
     def beside(self, start: Weights, epochs: int) -> LocalTask:
-        """The same client's work on a model of its own, from another start, with orders that nothing else has."""
+        """Return the same client's work on a model of its own, from another start, with orders that nothing else
+        has."""
         return replace(self, start=start, pace=self.pace._replace(epochs=epochs), draw=self.draw + BESIDE)
 
     def full_gradient(self, method: ClientMethod) -> Tensor:
@@ -173,7 +174,7 @@ class LocalUpdate:
     Attributes:
         weights: its model; samples: n_i; steps: K_i; loss: mean training loss over the steps.
         reach: how far a constant unit gradient would have carried it, see
-        :class:`fedscope.training.methods.base.Cohort`. message: what it sends beside the model: arrays by name.
+        :class:`fedscope.training.methods.base.Cohort`. message: what it sends with the model: arrays by name.
         state: what it keeps for its next participation.
     """
 
@@ -192,7 +193,7 @@ class Stopped(Exception):
 
 
 def batches_an_epoch(task: LocalTask, method: ClientMethod) -> list[int]:
-    """The sizes of an epoch's mini-batches; the last one may be smaller. Raises as :func:`batch_sizes`."""
+    """Return the sizes of an epoch's mini-batches; the last one may be smaller. Raises as :func:`batch_sizes`."""
     joined = task.bench is not None and task.bench.batch_statistics
     return batch_sizes(task.client, len(task.indices), method.batch, joined=joined)
 
@@ -236,7 +237,8 @@ def refuse_single_samples(module: nn.Module, samples: Sequence[int], batch: int)
 
 
 def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
-    """The client's mini-batches of a round: every sample once an epoch, the last batch of an epoch may be smaller.
+    """Yield the client's mini-batches of a round: every sample once an epoch, the last batch of an epoch may be
+    smaller.
 
     Orders depend on (run.seed, round, client, draw) alone.
     """
@@ -255,7 +257,7 @@ def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
 
 
 def full_gradient(task: LocalTask, method: ClientMethod) -> Tensor:
-    """The gradient of the client's whole objective at the model that was sent, weight decay included, [P].
+    """Compute the gradient of the client's whole objective at the model that was sent, weight decay included, [P].
 
     The mean over all of the client's samples as they are (not augmented), in blocks of a batch.
     """

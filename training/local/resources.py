@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, format_size, size_on_disk
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, StateSize, Weights, format_size, size_on_disk
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
@@ -55,7 +55,7 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
 
 
 def say_memory_of(config: Config, facts: ModelInfo) -> None:
-    """The same of a training's rounds. Raises as :func:`say_memory`."""
+    """Say the same of a training's rounds. Raises as :func:`say_memory`."""
     count = cohort_size(config.data.clients, config.run.participation)
     say_memory(config.server, facts.layout, count, f"all {count} clients of a round")
 
@@ -81,24 +81,26 @@ def free_memory() -> int | None:
 def disk_needed(config: Config, facts: ModelInfo, *, after: int = 0) -> int:
     """About how many bytes the rounds after one will take, uncompressed."""
     w = Weights(facts.layout, np.zeros(facts.layout.size, facts.layout.dtype), {})
-    kept = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
+    arrays = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
     return size_on_disk(
         facts.layout,
         cohort_size(config.data.clients, config.run.participation),
         config.run.rounds,
         *config.record.policies(),
         after=after,
-        client_vectors=config.client.vectors_kept,
-        state_bytes=sum(np.asarray(array).nbytes for array in kept),
-        state_models=config.average.models_kept,
-        window=config.average.reaches_back(),
+        kept=StateSize(
+            client_vectors=config.client.vectors_kept,
+            bytes=sum(np.asarray(array).nbytes for array in arrays),
+            models=config.average.models_kept,
+            window=config.average.reaches_back(),
+        ),
         population=config.data.clients,
         sketch=config.record.sketch,
     )
 
 
 def disk_aside(config: Config, facts: ModelInfo) -> int:
-    """Estimate the bytes of a round's clients that are on the disk beside the run until the round is recorded."""
+    """Estimate the bytes of a round's clients that are on the disk next to the run until the round is recorded."""
     count, size, dtype = (
         cohort_size(config.data.clients, config.run.participation),
         facts.layout.size,

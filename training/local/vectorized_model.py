@@ -61,7 +61,7 @@ class VectorizedModel(TrainableModel):
             self._buffers[name].copy_(torch.as_tensor(one[0] if task.start.parameters.ndim == 2 else one))
 
     def read(self) -> Weights:
-        """The clients' models as they are now, [C, P]."""
+        """Read the clients' models as they are now, [C, P]."""
         count = len(self.w)
         buffers = {
             name: np.broadcast_to(value.cpu().numpy(), (count, *value.shape)).copy()
@@ -70,7 +70,8 @@ class VectorizedModel(TrainableModel):
         return Weights(self.layout, self.w.cpu().numpy().copy(), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Tensor:
-        """The objective's values [C] on the clients' batches x [C, B, ...], y [C, B, ...]; gradients are in ``g``.
+        """Return the objective's values [C] on the clients' batches x [C, B, ...], y [C, B, ...]; gradients are in
+        ``g``.
 
         The mean loss leaves out what fills up a batch; another objective is called with clients whose batches are
         equally large, without what fills them up. Of a client without samples value and gradient are 0.
@@ -147,7 +148,7 @@ _OWN = "own"
 
 
 class _Parts(nn.Module):
-    """The module that is trained and those beside it, so that one call gives parameters to all of them."""
+    """The module that is trained and the others, so that one call gives parameters to all of them."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class VectorizedTask(LocalTask):
 
     @classmethod
     def of(cls, members: Sequence[LocalTask]) -> VectorizedTask:
-        """The members as one task; their round, pace and data are the same."""
+        """Return the members as one task; their round, pace and data are the same."""
         first = members[0]
         shared = {field.name: getattr(first, field.name) for field in fields(LocalTask)}
         alike = all(member.start is first.start for member in members)
@@ -56,11 +56,12 @@ class VectorizedTask(LocalTask):
         return np.array([[member.away] for member in self.members])
 
     def kept(self, name: str) -> np.ndarray:
-        """The clients' vectors, [C, P]."""
+        """Return the clients' vectors, [C, P]."""
         return np.stack([member.kept(name) for member in self.members])
 
     def kept_model(self, name: str) -> Weights | None:
-        """The clients' models [C, P], with the one that was sent where a client has none; None where nobody has one."""
+        """Return the clients' models [C, P], with the one that was sent where a client has none; None where nobody has
+        one."""
         own = [member.kept_model(name) for member in self.members]
         if all(model is None for model in own):
             return None
@@ -84,7 +85,7 @@ class VectorizedTask(LocalTask):
         return self.bench
 
     def full_gradient(self, method: ClientMethod) -> Tensor:
-        """The gradients of the clients' whole objectives at the model that was sent, [C, P]."""
+        """Compute the gradients of the clients' whole objectives at the model that was sent, [C, P]."""
         bench, count = self._cohort_bench, self.facts.task.count
         bench.begin(self, pass_=1)
         total = torch.zeros_like(bench.g)
@@ -202,7 +203,7 @@ def stack_values(values: Sequence[Any]) -> Any:
 
 
 def updates_of(task: VectorizedTask, update: LocalUpdate) -> list[LocalUpdate]:
-    """The clients' own updates."""
+    """Return the clients' own updates."""
 
     def row(value: Any, k: int) -> Any:
         return value.row(k) if isinstance(value, Weights) else value[k]

@@ -65,12 +65,12 @@ class TrainableModel(FlatModule):
             self._draws.generator.set_state(place)
 
     def read(self) -> Weights:
-        """The model as it is now."""
+        """Read the model as it is now."""
         buffers = {name: value.cpu().numpy().copy() for name, value in self._buffers.items()}
         return Weights(self.layout, self.w.cpu().numpy().copy(), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Any:
-        """The objective's value on a batch; its gradient is in ``g`` afterwards."""
+        """Return the objective's value on a batch; its gradient is in ``g`` afterwards."""
         self.g.zero_()
         with self.compute.products():
             with self.compute.forward():
@@ -86,7 +86,7 @@ class TrainableModel(FlatModule):
         return value
 
     def gradient_at(self, objective: Objective, w: Tensor, x: Tensor, y: Tensor, weight_decay: float) -> Tensor:
-        """The gradient of the objective on a batch at the model ``w`` [P], weight decay included, [P].
+        """Compute the gradient of the objective on a batch at the model ``w`` [P], weight decay included, [P].
 
         The model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
         pass meets the same ones, so that two gradients of a batch differ by their models alone. ``g`` is overwritten.
@@ -188,7 +188,7 @@ class MeanLoss:
         return self.learnt.reduced(module(x), y, "mean")
 
     def masked(self, module: nn.Module, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
-        """The mean over the samples for which ``real`` [n] is 1; 0 where it is 0 for all."""
+        """Return the mean over the samples for which ``real`` [n] is 1; 0 where it is 0 for all."""
         weights = self.learnt.weights(y)
         counts = real if weights is None else real * weights
         return (self.learnt.loss(module(x), y) * counts).sum() / counts.sum().clamp(min=1.0)
@@ -200,7 +200,7 @@ def mean_loss(learnt: Task) -> MeanLoss:
 
 
 def head_layer(module: nn.Module, head: str | None) -> nn.Linear:
-    """The module's head, by name."""
+    """Return the module's head, by name."""
     assert head is not None, "model_info has refused models without a head"
     layer = module.get_submodule(head)
     assert isinstance(layer, nn.Linear)

@@ -26,7 +26,7 @@ class Recording:
     what is being written before it reads.
 
     Args:
-        always: write large rounds beside the next, too: two rounds are in memory then. A GPU plays on meanwhile.
+        always: write large rounds during the next one, too: two rounds are in memory then. A GPU plays on meanwhile.
         never: write all rounds before the next begins.
     """
 

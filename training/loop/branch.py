@@ -112,7 +112,7 @@ def branch_with(
 
 
 def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The configuration of a branch.
+    """Return the configuration of a branch.
 
     Raises:
         FedscopeError: another data set, partition or model; no round left to play.

@@ -16,8 +16,8 @@ from ..config.config import Config
 
 
 def identity_of(info: Mapping[str, Any], config: Config, split: Partition, task: Task | None, *before: str) -> str:
-    """The identity of a run that is trained here: of its configuration, data, model and program, so that the same run
-    made again has the same, and a sibling of another seed or method has another.
+    """Return the identity of a run that is trained here: of its configuration, data, model and program, so that the
+    same run made again has the same, and a sibling of another seed or method has another.
 
     Of code of the user's own only its name is known, so such runs have it of the moment they began, too.
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expand_home, real_path
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.expected import STATISTICS, ExpectedModel
 from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read_arrays
 from ...checkpoints.models.folders import parts_of
@@ -40,7 +40,8 @@ class FirstModel:
 
 
 def with_whole_path(config: Config) -> Config:
-    """The configuration with ``model.weights`` as a path from the root, so that a run is resumed from anywhere."""
+    """Return the configuration with ``model.weights`` as a path from the root, so that a run is resumed from
+    anywhere."""
     architecture = config.model.architecture
     if architecture.weights is None:
         return config
@@ -87,7 +88,7 @@ def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstMod
 
 
 def _sum_of(path: Path) -> str:
-    """The SHA-256 of a model's file; of a folder's or an index's parts that of their sums."""
+    """Return the SHA-256 of a model's file; of a folder's or an index's parts that of their sums."""
     place = model_path(path)
     parts = parts_of(place, SUFFIXES)
     if parts is None:
@@ -114,7 +115,7 @@ def refuse_other_file(run: Run, source: Mapping[str, Any] | None) -> None:
 
 
 def _other_head(arrays: Mapping[str, np.ndarray], facts: ModelInfo) -> tuple[str, ...]:
-    """The head's parameters, where the file's are not all there in their shapes; else none."""
+    """Return the head's parameters, where the file's are not all there in their shapes; else none."""
     shapes = {entry.name: entry.shape for entry in facts.layout.parameters}
     own = facts.head_parameters
     return own if any(name not in arrays or arrays[name].shape != shapes[name] for name in own) else ()
@@ -149,8 +150,8 @@ def _load(
     missing = [name for name in lacking if name not in fresh]
     if not missing and not unknown:
         return
-    clauses = [f"{listed(missing, 4)} missing"] if missing else []
-    clauses += [f"{listed(unknown, 4)} unexpected"] if unknown else []
+    clauses = [f"{list_few(missing, 4)} missing"] if missing else []
+    clauses += [f"{list_few(unknown, 4)} unexpected"] if unknown else []
     clause = hint(place, arrays, ExpectedModel(facts.layout))
     if not missing and all(name.rpartition(".")[2] in STATISTICS for name in unknown):
         clause = "; BatchNorm's statistics have no place in a model without BatchNorm: give a file of one without"

@@ -64,7 +64,7 @@ class Parts:
         return cls(x, y, tuple(parts), engine, samples.task, default_batch(engine.module, samples, device))
 
     def errors(self, ids: Sequence[int] | np.ndarray, models: Weights | Sequence[Weights]) -> np.ndarray:
-        """The mean error on each of these parts, [K]: NaN of an empty one, and where the task has no error.
+        """Compute the mean error on each of these parts, [K]: NaN of an empty one, and where the task has no error.
 
         Args:
             models: one for all, or one each.
@@ -120,7 +120,7 @@ class MeasuredDomains:
         return (*own, *(f"averaged_{name}" for name in own if self.averages))
 
     def measure(self, global_: Weights, averaged: Weights | None) -> dict[str, float]:
-        """The errors by column, then mean and deviation over the domains that have test samples."""
+        """Compute the errors by column, then mean and deviation over the domains that have test samples."""
         models, count = [global_] if averaged is None else [global_, averaged], len(self.names)
         each = [model for model in models for _ in range(count)]
         errors = self.parts.errors([*range(count)] * len(models), each).reshape(-1, count)
@@ -129,7 +129,7 @@ class MeasuredDomains:
 
 
 def domain_columns(groups: Groups) -> tuple[str, ...]:
-    """The groups' names as parts of columns' names, each another one.
+    """Return the groups' names as parts of columns' names, each another one.
 
     >>> domain_columns(Groups(("Art painting", "art-painting", "art painting"), np.empty(0), np.empty(0)))
     ('Art_painting', 'art-painting', 'art_painting')

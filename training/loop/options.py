@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class TrainOptions:
     """The options of :func:`~fedscope.training.train`, :func:`~fedscope.training.resume` and
-    :func:`~fedscope.training.branch` beside a configuration.
+    :func:`~fedscope.training.branch` besides a configuration.
 
     Attributes:
         force: replace an existing run, and train although the disk is too small for what will be recorded.

@@ -48,7 +48,7 @@ class PersonalizedModels:
         return self._made(tasks) if self._personal else self.deployed
 
     def errors_of_all(self, parts: Parts, sent: State, last: Mapping[int, int], memory: Memory) -> np.ndarray:
-        """The error of each of the N clients on its own test part, [N]; NaN of one without.
+        """Compute the error of each of the N clients on its own test part, [N]; NaN of one without.
 
         A client that did not take part in the round uses what it would use if it did not train: the deployed model, a
         personal one made of what it kept at its last participation, or fine-tuned from the deployed one. As many
@@ -56,7 +56,7 @@ class PersonalizedModels:
 
         Args:
             parts: the clients' own test parts.
-            sent: what went beside the model in the round.
+            sent: what was sent with the model in the round.
             last: the round of each client's last participation before this one.
         """
         clients = np.arange(self.federation.config.data.clients)
@@ -71,7 +71,7 @@ class PersonalizedModels:
         return errors
 
     def deployed_errors_of_all(self, parts: Parts, own: np.ndarray) -> np.ndarray:
-        """The same of the deployed model: ``own`` where clients use no models of their own."""
+        """Return the same of the deployed model: ``own`` where clients use no models of their own."""
         return parts.errors(np.arange(len(own)), self.deployed) if self._personal else own
 
     def _made(self, tasks: Sequence[LocalTask]) -> Sequence[Weights]:

@@ -15,7 +15,7 @@ from .state import Position
 
 
 def record_round(writer: RunWriter, record: RoundRecord, position: Position, config: Config) -> None:
-    """Record a round as the policy says, keep beside it what a resume needs, and forget what nothing needs any more.
+    """Record a round as the policy says, keep next to it what a resume needs, and forget what nothing needs any more.
 
     Args:
         position: after the round.
@@ -47,7 +47,7 @@ def sampled_places(record: RoundRecord, config: Config) -> np.ndarray | None:
 
 
 def as_recorded(record: RoundRecord, config: Config) -> RoundRecord:
-    """The record without what the recording policy leaves out."""
+    """Return the record without what the recording policy leaves out."""
     clients, globals_ = policies(record, config)
     k, sketches = config.record.sketch, None
     whole: dict[str, np.ndarray] = {}

@@ -29,7 +29,8 @@ def branch_of(run: Run) -> Mapping[str, Any]:
 
 
 def segments(run: Run) -> list[tuple[float, Config]]:
-    """The last round that each configuration made, and the configuration, oldest first; the run's own has no end."""
+    """Return the last round that each configuration made, and the configuration, oldest first; the run's own has no
+    end."""
     try:
         history = [(float(last), Config.recorded(tables)) for last, tables in branch_of(run)["history"]]
     except FedscopeError as error:
@@ -38,12 +39,12 @@ def segments(run: Run) -> list[tuple[float, Config]]:
 
 
 def config_at(run: Run, round: int) -> Config:
-    """The configuration that made a round."""
+    """Return the configuration that made a round."""
     return next(config for last, config in segments(run) if round <= last)
 
 
 def history_upto(run: Run, round: int) -> list[list[Any]]:
-    """The history of a branch from a round of a run, as ``run.json`` holds it."""
+    """Return the history of a branch from a round of a run, as ``run.json`` holds it."""
     parts: list[list[Any]] = []
     for last, config in segments(run):
         if last >= round:
@@ -63,13 +64,13 @@ def goes_on(section: str, before: Config, after: Config) -> bool:
 
 
 def fresh_sections(run: Run, round: int, config: Config) -> list[str]:
-    """The methods of a configuration that do not go on with the state that a run has after a round."""
+    """Return the methods of a configuration that do not go on with the state that a run has after a round."""
     before = config_at(run, round)
     return [section for section in SECTIONS if not goes_on(section, before, config)]
 
 
-def began(run: Run, section: str, round: int) -> int:
-    """The round after which the method that made a round began: 0, or where the history changed to it."""
+def method_start(run: Run, section: str, round: int) -> int:
+    """Return the round after which the method that made a round began: 0, or where the history changed to it."""
     start, parts = 0, segments(run)
     for (last, before), (_, after) in pairwise(parts):
         if last < round and not goes_on(section, before, after):

@@ -9,12 +9,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..build import ModelInfo
 from ..config.config import Config
 from ..local.cohort_storage import put_aside
 from ..methods.base import Averaged, ClientState, History, State
-from .run_history import began, fresh_sections
+from .run_history import fresh_sections, method_start
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Position:
         round: the last round that was played, 0 before the first.
         start: the model that the next round sends out.
         recent: the last rows that the average over rounds looks at each round, by round; older ones are in the memory.
-        server, sent, average: what the server keeps, what it sends beside the model, what the average keeps; None
-            before a method's first round.
+        server, sent, average: what the server keeps, what it sends with the model, what the average keeps; None before
+            a method's first round.
         last: the round of each client's last participation, for methods whose clients keep something; what they kept
             is in the memory.
     """
@@ -61,7 +61,7 @@ class MethodStates:
 
 @dataclass(frozen=True)
 class RunMemory:
-    """The memory of a recorded run: its round files, and what is kept beside them."""
+    """The memory of a recorded run: its round files, and what is kept next to them."""
 
     run: Run
 
@@ -101,7 +101,7 @@ class RunMemory:
         return next((place.read(which) for place in self.run.files_of(round) if which in place.models), None)
 
     def kept(self, round: int) -> MethodStates:
-        """The state after a round, of the server, of what is sent beside the model, and of the average."""
+        """Return the state after a round, of the server, of what is sent with the model, and of the average."""
         state: dict[str, Any] = {}
         for place in self.run.files_of(round):
             state = {**place.state(), **state}
@@ -128,7 +128,7 @@ class RunMemory:
         return states
 
     def refuse_missing_states(self, round: int, ids: Sequence[int]) -> Round:
-        """The file that holds what clients kept of a round. Raises as :meth:`client_states`."""
+        """Return the file that holds what clients kept of a round. Raises as :meth:`client_states`."""
         for place in self.run.files_of(round):
             if place.client_states:
                 return place
@@ -217,7 +217,7 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
     for shelf, (begun, found) in needed.items():
         if lacking := sorted(set(begun) - set(found)):
             raise FedscopeError(
-                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({listed(lacking)}) is "
+                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({list_few(lacking)}) is "
                 "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
             )
     return Position(
@@ -234,7 +234,7 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
 def last_participations(
     run: Run, round: int, config: Config, known: dict[int, list[int]] | None = None
 ) -> dict[int, int]:
-    """The round of each client's last participation up to a round, of those that the round's client method made.
+    """Return the round of each client's last participation up to a round, of those that the round's client method made.
 
     Empty where clients keep nothing between rounds.
 
@@ -244,7 +244,7 @@ def last_participations(
     if not config.client.vectors_kept and not any(file.client_states for file in run.files_of(round)):
         return {}
     known = {} if known is None else known
-    since = began(run, "client", round)
+    since = method_start(run, "client", round)
     last: dict[int, int] = {}
     for t in run.rounds:
         if since < t <= round:
@@ -255,7 +255,7 @@ def last_participations(
 
 
 def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) -> Averaged:
-    """The average over rounds after a history that another method made."""
+    """Compute the average over rounds after a history that another method made."""
     first = config.average.averages_first
 
     def row(t: int) -> Weights:

@@ -10,7 +10,7 @@ One round, in the order of the calls::
     [client.survey(task)                       a pass before local training, where the method has one]
     client.train(task) -> LocalUpdate          the client's model, its message, its state
     server.step(...)   -> Served               global
-    client.share(...)  -> sent                 what is sent beside the model in the next round
+    client.share(...)  -> sent                 what is sent with the model in the next round
     average.average(...) -> Averaged           averaged
 """
 
@@ -68,7 +68,8 @@ class LocalSchedule(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientMethod(Settings):
-    """What a client minimises and how it steps. These seven settings are common to all client methods.
+    """The local training of a client: what it minimises and how it steps. These seven settings are common to all client
+    methods.
 
     Momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024). Their batch is 50; here it
     is 20, because a client of the embedded digits has 29 samples, and with one full batch an epoch nothing is left to
@@ -118,7 +119,7 @@ class ClientMethod(Settings):
         return LocalSchedule(self.lr * (1 - self.lr_decay) ** (round - 1), self.epochs)
 
     def begin(self, w: Weights, facts: ModelInfo) -> State:
-        """Make what is sent beside the model in the method's first round; ``w`` is the model at that time."""
+        """Make what is sent with the model in the method's first round; ``w`` is the model at that time."""
         return {}
 
     def survey(self, task: LocalTask) -> State:
@@ -133,11 +134,11 @@ class ClientMethod(Settings):
         raise NotImplementedError
 
     def share(self, sent: State, exchange: Exchange) -> State:
-        """Make what is sent beside the model in the next round."""
+        """Make what is sent with the model in the next round."""
         return sent
 
     def personalise(self, task: LocalTask, kept: ClientState) -> Weights:
-        """The model that a client would use itself after a round; only asked where ``personal``.
+        """Return the model that a client would use itself after a round; only asked where ``personal``.
 
         By default the one that it keeps, and before its first participation the one that everybody has.
 
@@ -215,7 +216,7 @@ class Served:
 
 @dataclass(frozen=True)
 class ServerMethod(Settings):
-    """How client rows [C, P] become the next row."""
+    """A rule by which client rows [C, P] become the next row."""
 
     section: ClassVar[str] = "server"
     about: ClassVar[MethodInfo]  #: its row of the feature table
@@ -244,7 +245,7 @@ class ServerMethod(Settings):
         return None
 
     def init(self, w: np.ndarray) -> State:
-        """The state before its first round; ``w`` [P] is the model at that time."""
+        """Return the state before its first round; ``w`` [P] is the model at that time."""
         return {}
 
     def weights(self, samples: np.ndarray) -> np.ndarray:
@@ -280,7 +281,7 @@ class Averaged:
 
 @dataclass(frozen=True)
 class AverageMethod(Settings):
-    """What is averaged over rounds, and whether the next round starts from it."""
+    """A rule for what is averaged over rounds, and whether the next round starts from it."""
 
     section: ClassVar[str] = "average"
     about: ClassVar[MethodInfo]  #: its row of the feature table
@@ -297,7 +298,7 @@ class AverageMethod(Settings):
 
     @property
     def models_kept(self) -> int:
-        """How much room its state takes in a round's file, in models."""
+        """Return how much room its state takes in a round's file, in models."""
         return 0
 
     def resolve(self, config: Config) -> Self:
@@ -305,7 +306,7 @@ class AverageMethod(Settings):
         return self
 
     def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
-        """The pace of round t; by default the client's own."""
+        """Return the pace of round t; by default the client's own."""
         return pace
 
     def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
@@ -313,8 +314,8 @@ class AverageMethod(Settings):
         return Averaged(None)
 
     def members(self, round: int) -> tuple[int, ...]:
-        """The rounds whose ``global``s the ``averaged`` of round t is the plain mean of, ascending; () where there is
-        no ``averaged`` or it is no such mean."""
+        """Return the rounds whose ``global``s the ``averaged`` of round t is the plain mean of, ascending; () where
+        there is no ``averaged`` or it is no such mean."""
         return ()
 
     def restarts(self, round: int) -> bool:
@@ -322,7 +323,8 @@ class AverageMethod(Settings):
         return False
 
     def begins(self) -> int | None:
-        """The first round of which anything recorded differs from a run without an average; None: there is none."""
+        """Return the first round of which anything recorded differs from a run without an average; None: there is
+        none."""
         return 1
 
     def window_size(self) -> int:
@@ -334,5 +336,5 @@ class AverageMethod(Settings):
         return self.window_size()
 
     def recover(self, round: int, history: History) -> State:
-        """The state after a round that another method averaged, from the history alone; for branches."""
+        """Return the state after a round that another method averaged, from the history alone; for branches."""
         return {}

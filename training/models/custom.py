@@ -37,7 +37,7 @@ class Factory(Architecture):
         ImportString.parse("--model", self.path)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The module, freshly made; ``shape`` and ``classes`` are the factory's own business.
+        """Return the module, freshly made; ``shape`` and ``classes`` are the factory's own business.
 
         One in half precision is taken in float32, which a :class:`FedscopeWarning` says.
 

@@ -22,7 +22,7 @@ WIDTHS = (64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class ResNet(Architecture):
-    """What ResNets with four stages have in common."""
+    """The common part of ResNets with four stages."""
 
     stem: Literal["3x3", "7x7"] = setting(
         "3x3", "3x3: stride 1, no pooling, for small images; 7x7: stride 2, then max-pooling, as for ImageNet"
@@ -36,7 +36,7 @@ class ResNet(Architecture):
         norm: Norm,
         projector: int = 0,
     ) -> ResidualNetwork:
-        """The module with a stage of 64, 128, 256 and 512 channels for each number of ``blocks``."""
+        """Return the module with a stage of 64, 128, 256 and 512 channels for each number of ``blocks``."""
         depth, _, _ = image_shape(self, shape, 8 if self.stem == "3x3" else 32)
         return ResidualNetwork(
             depth, classes, WIDTHS, blocks, norm, projection(norm), large_stem=self.stem == "7x7", projector=projector

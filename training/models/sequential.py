@@ -44,7 +44,7 @@ class Classifier(nn.Module):
         self.head = head
 
     def features(self, x: Tensor) -> Tensor:
-        """What the head sees, [n, features]."""
+        """Return what the head sees, [n, features]."""
         for name in self._order:
             x = self.get_submodule(name)(x)
         return x

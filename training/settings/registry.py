@@ -54,7 +54,7 @@ METHOD_SECTIONS: dict[str, tuple[RegistryGroup, str, str]] = {
 
 @cache
 def names(shelf: RegistryGroup) -> tuple[str, ...]:
-    """The names on a shelf, sorted; ``dirichlet_clients.py`` is called ``dirichlet-clients``.
+    """Return the names on a shelf, sorted; ``dirichlet_clients.py`` is called ``dirichlet-clients``.
 
     >>> {"ima", "none"} <= set(names("averages"))
     True
@@ -70,7 +70,7 @@ def _module(shelf: RegistryGroup, name: str = "") -> ModuleType:
 
 
 def canonical(shelf: RegistryGroup, name: str) -> str:
-    """The name of a method's file, however it is written: in any case, or as the field calls it.
+    """Return the name of a method's file, however it is written: in any case, or as the field calls it.
 
     A name that is not known, or of no method, stays as it is.
 
@@ -85,7 +85,7 @@ def canonical(shelf: RegistryGroup, name: str) -> str:
 
 
 def find(shelf: RegistryGroup, name: str) -> type[Any]:
-    """The class that the file ``name`` on a shelf defines; a method's name is taken as :func:`canonical` takes it.
+    """Find the class that the file ``name`` on a shelf defines; a method's name is taken as :func:`canonical` takes it.
 
     Raises:
         FedscopeError: no such file; the sentence names the nearest one and lists all.
@@ -119,7 +119,7 @@ def find(shelf: RegistryGroup, name: str) -> type[Any]:
 
 
 def method_name(method: object) -> str:
-    """The name of a method that is there: its file's.
+    """Return the name of a method that is there: its file's.
 
     >>> method_name(find("servers", "fma")())
     'fma'

@@ -70,7 +70,7 @@ class Settings:
         return {**table, **later}
 
     def table(self) -> dict[str, Any]:
-        """The settings as a TOML table; keys without a value (``None``) are left out."""
+        """Return the settings as a TOML table; keys without a value (``None``) are left out."""
         table = {key.name: getattr(self, key.name) for key in fields(self)}
         return {
             name: list(value) if isinstance(value, tuple) else value

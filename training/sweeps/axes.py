@@ -52,7 +52,7 @@ def read_axes(texts: Iterable[str]) -> tuple[tuple[Cell, ...], ...]:
 
 
 def _split(text: str, rest: str) -> list[str]:
-    """The words between those commas that stand in no quotes and no brackets.
+    """Return the words between those commas that stand in no quotes and no brackets.
 
     Raises:
         FedscopeError: an empty one; quotes or brackets that nothing closes.

@@ -54,7 +54,8 @@ class RunOfSweep:
         return (rounds_of(self.folder, self.planned) or 0) >= self.planned.rounds
 
     def waits_for(self) -> str | None:
-        """The run that it branches from, until that has begun it; where that one fails it is trained from its start."""
+        """Return the run that it branches from, until that has begun it; where that one fails it is trained from its
+        start."""
         if self.planned.after is None or _begun(self.folder, self.name).exists():
             return None
         return self.planned.after[0]
@@ -92,7 +93,7 @@ class RunOfSweep:
         if (
             JobRecord.read(self.folder / JOBS, branch.name) is not None
         ):  # it may be at work now, while this one is behind
-            _made(mark)
+            _make_mark(mark)
             return
         assert branch.after is not None, "it branches"
         here = done[branch.name] is not None or done[self.name] == branch.after[1]
@@ -101,7 +102,7 @@ class RunOfSweep:
             if done[branch.name] is not None:
                 wait_until_free(self.folder / RUNS / branch.name)
             do(words, self.folder / LOGS / f"{branch.name}.log")
-        _made(mark)
+        _make_mark(mark)
 
     def _trained(self, step: TrainStep, done: dict[str, int | None], do: Do) -> str | None:
         words = arguments_of(step, self.folder, done)
@@ -114,7 +115,7 @@ class RunOfSweep:
         return last_words(self.log, status) if status and (done[self.name] or 0) < step.last else None
 
 
-def _made(mark: Path) -> None:
+def _make_mark(mark: Path) -> None:
     os.close(open_own(mark, "the mark of a run that has begun"))
 
 
@@ -123,7 +124,7 @@ def _begun(folder: Path, name: str) -> Path:
 
 
 def train_by_jobs(plan: Plan, folder: Path, by: Launcher, progress: Progress | None = None) -> None:
-    """Have jobs train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
+    """Have jobs train what a sweep still lacks; the caller holds its lock. Failures are kept next to the plan.
 
     Raises:
         FedscopeError: see :func:`~fedscope.training.jobs.wait.wait_for_jobs`.
@@ -157,7 +158,7 @@ class _SweepProgress(Progress):
         self._plan, self._folder, self._known, self._progress = plan, folder, dict(known), progress
 
     def count(self) -> tuple[int, int]:
-        """How many rounds are recorded, of how many."""
+        """Return how many rounds are recorded, of how many."""
         done = sum(own_rounds(run.after, rounds_in(self._folder, run.name)) for run in self._plan.runs)
         return done, self._plan.rounds
 

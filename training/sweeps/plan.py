@@ -116,7 +116,7 @@ class Plan:
             temporary.write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def write_given(self, folder: Path) -> None:
-        """The configuration that was given, for the runs' commands, where it is not there yet."""
+        """Write the configuration that was given, for the runs' commands, where it is not there yet."""
         import tomli_w
 
         if self.stored and not (folder / GIVEN).exists():
@@ -199,11 +199,11 @@ def _planned_run(
     Args:
         given: the settings of all runs.
         own: whether the recipe varies the cells, so that a scale makes them smaller, too.
-        unlabelled: keys of axes without labels, which names say beside a label.
+        unlabelled: keys of axes without labels, which names say next to a label.
     """
     method, tables = tables_of(cell)
     seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
-    fitting = _fitting(given, setup, method, merge(tables, seeded))
+    fitting = _settings_that_fit(given, setup, method, merge(tables, seeded))
     below, above = (tables, (fitting, seeded)) if own else ({}, (methods_in(given), tables, fitting, seeded))
     config = setup.config(method, *above, cell=below)
     notes = setup.notes(config, method, *above, cell=below) if noted else ()
@@ -215,7 +215,7 @@ def _planned_run(
 
 
 def read_plan(folder: Path, *, checked: bool = True) -> Plan:
-    """The plan of a sweep's folder.
+    """Read the plan of a sweep's folder.
 
     Args:
         checked: whether every run's configuration is made, to see that it can be; that takes torch.
@@ -254,7 +254,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
 
 
 def _refuse_unsafe(path: Path, runs: Sequence[PlannedRun]) -> None:
-    """Refuse a plan that would write beside its folder, or ask for more than a configuration.
+    """Refuse a plan that would write outside of its folder, or ask for more than a configuration.
 
     Raises:
         FedscopeError: it was not written by fedscope.
@@ -290,9 +290,9 @@ def describe_difference(there: Plan, asked: Plan) -> str:
     return ""
 
 
-def _fitting(given: Tables, setup: Setup, method: str | None, cell: Tables) -> Tables:
+def _settings_that_fit(given: Tables, setup: Setup, method: str | None, cell: Tables) -> Tables:
     """Of the settings given for all runs those that a run's methods have: ``average.window`` is none of a run without
-    an average, and is given beside ``average.method=none,ima``."""
+    an average, and is given together with ``average.method=none,ima``."""
     names = setup.methods(method, methods_in(given), cell)
     known = {
         section: {selector, *(field.name for field in fields(find(shelf, names[section])))}

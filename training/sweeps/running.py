@@ -1,4 +1,4 @@
-"""Training a sweep's runs in a process beside this one: whatever ends it takes no other run with it."""
+"""Training a sweep's runs in a process of their own: whatever ends it takes no other run with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK = 0.5
 
 
 def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> None:
-    """Train what a sweep still lacks; the caller holds its lock. Failures are kept beside the plan.
+    """Train what a sweep still lacks; the caller holds its lock. Failures are kept next to the plan.
 
     Raises:
         KeyboardInterrupt: passed on once the run in progress has stopped; the same call goes on.
@@ -42,7 +42,7 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
             words = arguments_of(step, folder, done) if failure is None else None
             if words is not None:
                 log = folder / LOGS / f"{name}.log"
-                elsewhere = _recorded(plan, done) - _own(plan, done, name)
+                elsewhere = _count_recorded(plan, done) - _own(plan, done, name)
                 if done[name] is not None:
                     wait_until_free(folder / RUNS / name)
                 worker.begin(words, log)
@@ -64,7 +64,7 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
 
 
 def make_folders(folder: Path, *names: str) -> None:
-    """The folders that a sweep writes into, where they are not there.
+    """Make the folders that a sweep writes into, where they are not there.
 
     Raises:
         FedscopeError: something else lies there.
@@ -95,7 +95,7 @@ def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[st
     return done, broken
 
 
-def _recorded(plan: Plan, done: Mapping[str, int | None]) -> int:
+def _count_recorded(plan: Plan, done: Mapping[str, int | None]) -> int:
     """Count the recorded rounds of a plan; a shared history counts once."""
     return sum(own_rounds(run.after, done[run.name]) for run in plan.runs)
 

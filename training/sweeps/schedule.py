@@ -110,7 +110,7 @@ def steps_of(plan: Plan) -> Iterator[TrainStep]:
 def arguments_of(
     step: TrainStep, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
 ) -> list[str] | None:
-    """The words behind ``fedscope`` for a step; None where nothing is left to do.
+    """Return the words behind ``fedscope`` for a step; None where nothing is left to do.
 
     Args:
         folder: the sweep's.
@@ -139,7 +139,7 @@ def arguments_of(
 def commands_of(
     plan: Plan, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
 ) -> Iterator[list[str]]:
-    """The words of all commands that are left, in their order, if none fails; see :func:`arguments_of`."""
+    """Yield the words of all commands that are left, in their order, if none fails; see :func:`arguments_of`."""
     there = dict(rounds)
     for step in steps_of(plan):
         words = arguments_of(step, folder, there, given)

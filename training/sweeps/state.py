@@ -22,7 +22,7 @@ _SETTLED = (("run", "device"), ("run", "engine"), ("model", "task"), ("model", "
 
 
 def rounds_of(folder: Path, planned: PlannedRun) -> int | None:
-    """The last recorded round of a run of a sweep, 0 where there is none yet; None where there is no run.
+    """Return the last recorded round of a run of a sweep, 0 where there is none yet; None where there is no run.
 
     Raises:
         FedscopeError: a damaged run, or another one in its place.
@@ -36,7 +36,7 @@ def rounds_of(folder: Path, planned: PlannedRun) -> int | None:
 
 
 def rounds_in(folder: Path, name: str) -> int:
-    """The same by the names of files alone, of a run that trains."""
+    """Return the same by the names of files alone, of a run that trains."""
     rounds: Sequence[int] = visible_rounds(folder / RUNS / name)
     return max(rounds, default=0)
 
@@ -80,7 +80,7 @@ def _plainly_equal(recorded: Tables, meant: Tables) -> bool:
 
 
 def failures_in(folder: Path, plan: Plan) -> dict[str, str]:
-    """The sentences with which runs of a sweep failed when they were trained last, by name."""
+    """Return the sentences with which runs of a sweep failed when they were trained last, by name."""
     path = folder / FAILURES
     if not path.is_file():
         return {}

@@ -88,7 +88,7 @@ def sweep(
 ) -> Sweep:
     """Train a run for every combination of settings, or go on with what is there of them.
 
-    Runs are trained in a process beside this one, which ends with it, or by jobs. One that fails is named, and the
+    Runs are trained in a process of their own, which ends with this one, or by jobs. One that fails is named, and the
     others go on.
 
     Args:
@@ -174,7 +174,7 @@ def rounds_there(plan: Plan, out: Path) -> dict[str, int | None]:
 
 
 def _of_folder(plan: Plan, out: Path) -> Plan:
-    """The plan of the same sweep that a folder holds already, or this one for a folder that is free.
+    """Return the plan of the same sweep that a folder holds already, or this one for a folder that is free.
 
     Free are: nothing, an empty folder, and what an interrupted beginning left.
 

@@ -1,4 +1,4 @@
-"""``table``: runs beside each other, mean ± deviation over seeds, and the difference to a baseline."""
+"""``table``: runs side by side, mean ± deviation over seeds, and the difference to a baseline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.visible_text import visible
-from ...results import Table, TableResult, number
+from ...results import Table, TableResult, group_rows, number
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
@@ -74,7 +74,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Comparison(TableResult):
-    """Runs beside each other.
+    """Runs side by side.
 
     Attributes:
         cells: in the order of rows, columns and measures.
@@ -122,8 +122,8 @@ class Comparison(TableResult):
         return self._places.get((row, column, measure))
 
     def best(self, column: str, measure: str) -> str:
-        """The row with the best mean of a column: the greatest accuracy, else the smallest number; "" where fewer than
-        two rows have one, as one alone is better than nothing."""
+        """Return the row with the best mean of a column: the greatest accuracy, else the smallest number; "" where
+        fewer than two rows have one, as one alone is better than nothing."""
         known = measure_of(measure)
         there = [cell for cell in self.cells if (cell.column, cell.measure) == (column, measure)]
         there = [cell for cell in there if not np.isnan(cell.mean)]
@@ -136,12 +136,12 @@ class Comparison(TableResult):
         return None if other is None or other is cell else paired_difference(cell.values, other.values)
 
     def ratio(self, cell: Cell) -> float:
-        """The baseline's rounds to the target over this one's; NaN where one never has it."""
+        """Return the baseline's rounds to the target over this one's; NaN where one never has it."""
         other = self.cell(self.baseline, cell.column, cell.measure)
         return float("nan") if other is None else other.round / cell.round
 
     def text(self, form: str = "text") -> str:
-        """The table as ``text``, ``markdown``, ``csv``, ``latex`` or ``typst``.
+        """Write the table as ``text``, ``markdown``, ``csv``, ``latex`` or ``typst``.
 
         Raises:
             FedscopeError: another form.
@@ -172,15 +172,12 @@ class Comparison(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """The inverse of :meth:`rows` and :meth:`head`."""
-        places: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-        for row in tables[0]:
-            places.setdefault((row["row"], row["column"], row["measure"]), []).append(row)
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
         cells = []
-        for place, own in places.items():
+        for (name, column, measure), own in group_rows(tables[0], "row", "column", "measure").items():
             rounds = {row["seed"]: None if row["reached"] is None else int(row["reached"]) for row in own}
             values = {row["seed"]: float("nan") if row["value"] is None else row["value"] for row in own}
-            cells.append(Cell(*place, values, rounds if head["target"] is not None else {}))
+            cells.append(Cell(name, column, measure, values, rounds if head["target"] is not None else {}))
         commands = {row: tuple(own) for row, own in head["commands"].items()}
         return cls(
             tuple(cells),
@@ -193,7 +190,7 @@ class Comparison(TableResult):
         )
 
     def summary(self) -> str:
-        """The table as text."""
+        """Format the table as text."""
         return self.text()
 
     def findings(self) -> dict[str, Any]:
@@ -228,7 +225,7 @@ def table(
     target: float | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Runs beside each other: mean ± deviation over seeds, and the difference to a baseline, paired over seeds.
+    """Compare runs side by side: mean ± deviation over seeds, and the difference to a baseline, paired over seeds.
 
     A run's number is the mean of a measure over its last measured rounds. Runs that differ in ``run.seed`` and
     ``data.seed`` alone are one cell.
@@ -317,7 +314,7 @@ def _refuse_options(of: str, last: int | None, target: float | None) -> None:
 def _cells(
     there: Sequence[Placed], chosen: Sequence[CurveMeasure], of: str, last: int | None, target: float | None
 ) -> tuple[list[Cell], set[int]]:
-    """The cells of runs that have their places, and over how many rounds their means are.
+    """Return the cells of runs that have their places, and over how many rounds their means are.
 
     Raises:
         FedscopeError: no run has measured what was chosen.
@@ -348,7 +345,7 @@ def _cells(
 
 
 def _baseline(asked: str | None, rows: Sequence[str]) -> str:
-    """The row that others are compared with; "" for none.
+    """Return the row that others are compared with; "" for none.
 
     Raises:
         FedscopeError: a row that is not there.
@@ -357,13 +354,13 @@ def _baseline(asked: str | None, rows: Sequence[str]) -> str:
         return next((name for name in BASELINES if name in rows and len(rows) > 1), "")
     found = next((name for name in (asked, canonical_method(asked)) if name in rows), None)
     if found is None:
-        raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {listed(rows)}")
+        raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {list_few(rows)}")
     return found
 
 
 def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[str, Any]:
-    """The first setting of the columns that is a number in all runs, and of each column its value and what else it is
-    called."""
+    """Return the first setting of the columns that is a number in all runs, and of each column its value and what else
+    it is called."""
     for key in columns:
         at = [position(key, entry.settings.get(key)) for entry in gathered.entries]
         if None in at or len(set(at)) < 2:
@@ -398,7 +395,7 @@ def _usual(gathered: Gathered) -> tuple[str, ...]:
 
 
 def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
-    """Runs on different data stand beside each other only where somebody asked for that; says where it is not known.
+    """Refuse to compare runs on different data unless that was asked for; say where the data are not known.
 
     Raises:
         FedscopeError: runs on different data.
@@ -420,7 +417,7 @@ def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
     if not silent or len(gathered.entries) < 2:
         return []
     do = "do" if len(silent) > 1 else "does"
-    return [f"{listed(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
+    return [f"{list_few(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
 
 
 def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int) -> list[str]:
@@ -437,7 +434,7 @@ def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: 
     few = (
         f"{min(short.values())} to {max(short.values())}" if len(set(short.values())) > 1 else f"{min(short.values())}"
     )
-    who = "all runs have" if len(short) == len(gathered.entries) else f"{listed(short, 5)} have"
+    who = "all runs have" if len(short) == len(gathered.entries) else f"{list_few(short, 5)} have"
     return [f"{who} {few} measured rounds in all, fewer than --last {last}: the mean holds the first ones, too"]
 
 
@@ -446,20 +443,20 @@ def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
     notes = []
     for key in unsaid_settings(gathered.entries, said):
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
-        notes.append(f"rows differ in {key}, too: {listed(values, 5)}; --columns {key} sets them apart")
+        notes.append(f"rows differ in {key}, too: {list_few(values, 5)}; --columns {key} sets them apart")
     return notes + _silent(gathered)
 
 
 def _silent(gathered: Gathered) -> list[str]:
-    """Say which recorded runs do not say their settings beside others that do."""
-    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _said(entry)]
+    """Say which recorded runs do not say their settings, where others do."""
+    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _own_settings(entry)]
     if not silent or len(silent) == len(gathered.entries):
         return []
     keep = "keep" if len(silent) > 1 else "keeps"
-    return [f"{listed(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
+    return [f"{list_few(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
 
 
-def _said(entry: TableRun) -> list[str]:
+def _own_settings(entry: TableRun) -> list[str]:
     return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
 
 

@@ -32,7 +32,7 @@ _TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
 
 
 def format_table(table: Comparison, form: str) -> str:
-    """The table in a form.
+    """Write the table in a form.
 
     Raises:
         FedscopeError: an unknown form.
@@ -49,7 +49,7 @@ def refuse_unknown(form: str) -> None:
 
 def _text(table: Comparison) -> str:
     head, body = _grid(table, bold=lambda words: f"{words}*", sign=" ± ")
-    lines = _aligned([head, *body])
+    lines = _align_columns([head, *body])
     said = [*lines, "", _caption(table)]
     said += _differences(table)
     return "\n".join([*said, *(f"note: {visible(note)}" for note in table.notes)])
@@ -134,17 +134,17 @@ def in_latex(word: str) -> str:
 
 
 def in_typst(word: str) -> str:
-    r"""The same in Typst, where also slashes may begin a comment, and a sign or a number a list.
+    r"""Write the same in Typst, where also slashes may begin a comment, and a sign or a number a list.
 
     >>> in_typst("http://a #b"), in_typst("- 1"), in_typst("1. a")
     ('http:\\/\\/a \\#b', '\\- 1', '1\\. a')
     """
     text = "".join(_TYPST.get(sign, sign) for sign in visible(word))
     text = re.sub(r"/(?=[/*])|(?<=/)/|-(?=-|\?)|(?<=-)-", r"\\\g<0>", text)
-    return re.sub(r"^(\s*)([-+=/])|^(\s*\d+)\.", lambda found: _guarded(found), text)
+    return re.sub(r"^(\s*)([-+=/])|^(\s*\d+)\.", lambda found: _escape_match(found), text)
 
 
-def _guarded(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     return f"{found[3]}\\." if found[3] else f"{found[1]}\\{found[2]}"
 
 
@@ -156,7 +156,7 @@ def _grid(
     escape: Callable[[str], str] = visible,
     wrap: Callable[[str], str] = str,
 ) -> tuple[list[str], list[list[str]]]:
-    """The head and the lines, each with the row's name first."""
+    """Return the head and the lines, each with the row's name first."""
     several = len({measure for _, measure in table.columns_named}) > 1
     # both words of a method's name are one name to a reader
     named = [
@@ -206,7 +206,7 @@ def _digits(mean: float) -> str:
 
 
 def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[str]:
-    """The round with the target, and the baseline's over it."""
+    """Return the round with the target, and the baseline's over it."""
     there = [round for round in cell.reached.values() if round is not None]
     if len(there) < len(cell.reached):
         some = f"never in {len(cell.reached) - len(there)} of {len(cell.reached)} seeds" if there else "never"
@@ -260,7 +260,7 @@ def _differences(table: Comparison) -> list[str]:
     return [f"against {visible(table.baseline)}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def _align_columns(lines: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return [
         "  ".join(word.ljust(widths[0]) if i == 0 else word.rjust(widths[i]) for i, word in enumerate(line)).rstrip()

@@ -114,7 +114,7 @@ def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> Table
 
 
 def with_names_of_data(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
-    """The runs, with the data of recorded ones called as by a trained run on the same: paths vary."""
+    """Return the runs, with the data of recorded ones called as by a trained run on the same: paths vary."""
     trained = [entry for entry in entries if not entry.is_recorded]
     made = []
     for entry in entries:
@@ -125,8 +125,8 @@ def with_names_of_data(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
 
 
 def apart_from_trained(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
-    """The runs, with those that another program recorded under the name of a method that others are trained with here
-    called ``fedprox (recorded)``: a name alone does not say that both do the same."""
+    """Return the runs, with those that another program recorded under the name of a method that others are trained with
+    here called ``fedprox (recorded)``: a name alone does not say that both do the same."""
     trained = {entry.settings["method"] for entry in entries if not entry.is_recorded}
     return tuple(
         replace(entry, settings={**entry.settings, "method": f"{entry.settings['method']} (recorded)"})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..curves.run_names import with_average
 from .gathered import TableRun
 
@@ -18,7 +18,7 @@ _METHODS = ("client.method", "server.method")
 
 
 def varied_settings(entries: Sequence[TableRun]) -> list[str]:
-    """The settings in which runs differ on purpose: what follows from a label or a method is none of them.
+    """Return the settings in which runs differ on purpose: what follows from a label or a method is none of them.
 
     FedProx has a ``client.mu`` that others lack, which is no axis of a table; two of its runs with other ``client.mu``
     are.
@@ -40,7 +40,7 @@ def _alike(key: str, other: str, entries: Sequence[TableRun]) -> bool:
 
 def unsaid_settings(entries: Sequence[TableRun], said: Sequence[str]) -> list[str]:
     """Settings of data, model and run that go with the method, and so are no column, though they are none of its own:
-    FedProx of 4 rounds beside FMA of 8. A label stands for whatever it was given to.
+    FedProx of 4 rounds next to FMA of 8. A label stands for whatever it was given to.
 
     Args:
         said: the keys that the table names.
@@ -77,7 +77,7 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> boo
 def axes_of(
     entries: Sequence[TableRun], rows: Sequence[str] = (), columns: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The settings of rows and of columns: those asked for, else the first varied one, and all others.
+    """Return the settings of rows and of columns: those asked for, else the first varied one, and all others.
 
     Args:
         beside: settings in which runs may differ and that are neither.
@@ -89,21 +89,21 @@ def axes_of(
         refuse_unknown_keys(option, keys, entries)
     different = varied_settings(entries)
     left = [key for key in different if key not in (*rows, *columns, *beside)]
-    if "average.method" in left and (not _crossed(entries) or (rows and columns)):
+    if "average.method" in left and (not _is_crossed(entries) or (rows and columns)):
         # somebody who says method means what --method chose, and that chose the average, too
-        rows, columns = _paired(rows, ("method",)), _paired(columns, ("method",))
+        rows, columns = _with_pair(rows, ("method",)), _with_pair(columns, ("method",))
         left = [key for key in left if key not in (*rows, *columns)]
     if not rows:
         first = next((key for key in NAMING if key in left), left[0] if left else "method")
-        rows = PAIR if first in PAIR and not _crossed(entries) and "average.method" not in columns else (first,)
+        rows = PAIR if first in PAIR and not _is_crossed(entries) and "average.method" not in columns else (first,)
         left = [key for key in left if key not in rows]
     if not columns:
         columns, left = tuple(left), []
-        if not set(NAMING) & set(rows) and not _crossed(entries):
-            columns = _paired(columns, PAIR)
+        if not set(NAMING) & set(rows) and not _is_crossed(entries):
+            columns = _with_pair(columns, PAIR)
     if left:
         raise FedscopeError(
-            f"runs differ in {listed(left)}, too, which are neither rows nor columns; add them to --columns, or "
+            f"runs differ in {list_few(left)}, too, which are neither rows nor columns; add them to --columns, or "
             "leave runs out"
         )
     return tuple(rows), tuple(columns)
@@ -129,15 +129,15 @@ def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[Tabl
         )
 
 
-def _paired(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
-    """The keys, with the whole name of a method in the place of the first that is a part of it."""
+def _with_pair(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
+    """Return the keys, with the whole name of a method in the place of the first that is a part of it."""
     made: list[str] = []
     for key in keys:
         made += PAIR if key in naming else (key,)
     return tuple(dict.fromkeys(made))
 
 
-def _crossed(entries: Sequence[TableRun]) -> bool:
+def _is_crossed(entries: Sequence[TableRun]) -> bool:
     """Check whether several methods each have all of several averages, which are columns then: a paper's "+ IMA"."""
     pairs = {tuple(str(entry.settings.get(key)) for key in PAIR) for entry in entries}
     methods, averages = ({pair[i] for pair in pairs} for i in (0, 1))
@@ -172,7 +172,7 @@ def _last(key: str) -> str:
 
 
 def _word(key: str, entry: TableRun, name: str) -> str:
-    """One setting of a run; ``name`` is what it is called beside its value."""
+    """One setting of a run; ``name`` is what it is called next to its value."""
     value = entry.settings.get(key)
     if key == "average.method" and value in (None, "none"):
         return "no average"

@@ -66,8 +66,8 @@ class PairedDifference:
 
 
 def paired_difference(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> PairedDifference | None:
-    """The mean of d_s = value_s − baseline_s over the seeds s that both have, its interval d̄ ± t s_d/√n, and the
-    paired t-test's p; None without a common seed.
+    """Compute the mean of d_s = value_s − baseline_s over the seeds s that both have, its interval d̄ ± t s_d/√n, and
+    the paired t-test's p; None without a common seed.
 
     The test supposes that differences over seeds are about normal. With two seeds t is 12.7 and with three 4.3, so that
     only differences far greater than their deviation show.

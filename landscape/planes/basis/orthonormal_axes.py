@@ -37,7 +37,7 @@ class Axes:
         return dot(self.u_hat, self.v_hat)
 
     def point(self, a: float, b: float) -> np.ndarray:
-        """The origin + a û + b v̂, float64 [P]."""
+        """Return the origin + a û + b v̂, float64 [P]."""
         return self.origin + a * self.u_hat + b * self.v_hat
 
     def project(self, w: np.ndarray) -> tuple[float, float, float]:
@@ -82,7 +82,7 @@ class Basis(Axes):
     def through(
         cls, w_1: np.ndarray, w_2: np.ndarray, w_3: np.ndarray, labels: Sequence[str] = ("w_1", "w_2", "w_3")
     ) -> Basis:
-        """The basis of three parameter vectors [P].
+        """Build the basis of three parameter vectors [P].
 
         Raises:
             FedscopeError: values that are not finite; two models that are the same; three models on one line, told
@@ -126,7 +126,7 @@ class Basis(Axes):
         return cls(origin, u, v, u_length, v_length, angle, along / u_length)
 
     def coefficients(self, a: float, b: float) -> tuple[float, float, float]:
-        """The point (a, b) as c_1 w_1 + c_2 w_2 + c_3 w_3 with c_1 + c_2 + c_3 = 1."""
+        """Return the point (a, b) as c_1 w_1 + c_2 w_2 + c_3 w_3 with c_1 + c_2 + c_3 = 1."""
         return coefficients_of(self.u_length, self.v_length, self.slope, a, b)
 
 
@@ -170,7 +170,8 @@ class Components(Axes):
 
 
 def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: str = "models") -> Components:
-    """The first two principal components of C models, from the eigenvectors of their centred Gram matrix [C, C].
+    """Compute the first two principal components of C models, from the eigenvectors of their centred Gram matrix [C,
+    C].
 
     With X the rows minus their mean, X Xᵀ = E Λ Eᵀ; axis i is Xᵀ e_i / √λ_i and shows λ_i / Σ λ of the squared
     distances. The sign is such that the model farthest along an axis lies on its positive side. C² P operations and
@@ -214,7 +215,7 @@ def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: s
 
 
 def _subtract_mean(rows: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    """The rows minus their mean, [C, CHUNK] at a time."""
+    """Yield the rows minus their mean, [C, CHUNK] at a time."""
     for start in range(0, len(rows[0]), CHUNK):
         chunk = np.stack([row[start : start + CHUNK] for row in rows]).astype(np.float64)
         yield chunk - chunk.mean(axis=0)

@@ -48,7 +48,7 @@ Span = PlaneBasis
 
 
 def through_models(models: Sequence[Model]) -> PlaneBasis:
-    """The plane through three models, the first at the origin, the second on the a axis; see :class:`Basis`.
+    """Build the plane through three models, the first at the origin, the second on the a axis; see :class:`Basis`.
 
     Raises:
         FedscopeError: not three, different layouts, values that are not finite, identical or collinear models.
@@ -84,7 +84,7 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
 
 
 def near_clients(models: Sequence[Model]) -> PlaneBasis:
-    """The plane through the mean of C models along their first two principal components.
+    """Build the plane through the mean of C models along their first two principal components.
 
     Of all planes it leaves the least of their squared distances from their mean unseen; the shares that the two axes
     show are in ``about["explained"]``.
@@ -98,7 +98,7 @@ def near_clients(models: Sequence[Model]) -> PlaneBasis:
 
 
 def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
-    """The plane through the last of several models of a run along the first two principal components of them all.
+    """Build the plane through the last of several models of a run along the first two principal components of them all.
 
     Source: Li et al., NeurIPS 2018, section 7; here the coordinates are distances, and every model has its distance
     from the plane and its own loss.
@@ -111,7 +111,7 @@ def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
 
 
 def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
-    """The plane through one model in two random Gaussian directions, both filter-normalised, and orthogonal.
+    """Build the plane through one model in two random Gaussian directions, both filter-normalised, and orthogonal.
 
     The second is made orthogonal to the first within each filter, so that both keep ‖d_f‖ = ‖w_f‖ and ⟨u, v⟩ is a sum
     of zeros: a change of scale between layers that leaves the function as it is leaves the surface as it is. A filter
@@ -150,7 +150,7 @@ def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
 
 
 def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> PlaneBasis:
-    """The plane of a kind: ``models``, ``clients``, ``trajectory``, or ``random`` from one model.
+    """Build the plane of a kind: ``models``, ``clients``, ``trajectory``, or ``random`` from one model.
 
     Raises:
         FedscopeError: models that span none.
@@ -161,7 +161,7 @@ def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> PlaneBasis:
 
 
 def mean_of(models: Sequence[Model]) -> Model:
-    """The unweighted mean of models, labelled so."""
+    """Compute the unweighted mean of models, labelled so."""
     label = ", ".join(model.label for model in models)
     return Model("mean", f"mean({label})", mean(stack([model.weights for model in models])))
 
@@ -212,7 +212,7 @@ def gaussian_direction(layout: Layout, seed: int, number: int = 0) -> np.ndarray
 
 
 def filter_normalised(direction: np.ndarray, model: Weights) -> np.ndarray:
-    """The direction with every filter as long as the model's own: d_f <- d_f ‖w_f‖ / ‖d_f‖, float64 [P].
+    """Compute the direction with every filter as long as the model's own: d_f <- d_f ‖w_f‖ / ‖d_f‖, float64 [P].
 
     A filter is a row of a parameter's first dimension: an output channel's kernel, an output's incoming weights.
     Parameters of one dimension (biases, scales and shifts of normalization layers) get 0: a change of scale between
@@ -238,7 +238,8 @@ def filter_normalised(direction: np.ndarray, model: Weights) -> np.ndarray:
 
 
 def _orthogonal_in_filters(direction: np.ndarray, first: np.ndarray, model: Weights) -> np.ndarray:
-    """The direction less, in each filter, what lies along the first one there, float64 [P]; 0 in a filter of one entry.
+    """Compute the direction less, in each filter, what lies along the first one there, float64 [P]; 0 in a filter of
+    one entry.
 
     >>> import torch
     >>> layout = Layout.of(torch.nn.Linear(2, 1, bias=False))

@@ -73,7 +73,7 @@ class SurfaceColours:
                 raise FedscopeError(f"--cmap {self.cmap} is no colour map of matplotlib{hint}")
 
     def limits(self, name: str) -> tuple[float, float] | None:
-        """The limits of ``loss`` or ``error``."""
+        """Return the limits of ``loss`` or ``error``."""
         return self.loss_limits if name == "loss" else self.error_limits
 
 
@@ -113,7 +113,7 @@ class Scale:
         return f"log above {self.base.removeprefix('the ')}" if self.base else "linear"
 
     def label_within(self, height: float) -> str:
-        """The label of a colour bar so many inches high: what is measured, and below it by which scale."""
+        """Return the label of a colour bar so many inches high: what is measured, and below it by which scale."""
         words = [
             self.kind,
             self.short_kind,
@@ -123,7 +123,7 @@ class Scale:
         return f"{self.label}\n{next((kind for kind in words if len(kind) * LETTER <= height), words[-1])}"
 
     def numbers_within(self, height: float) -> tuple[list[float], list[str]]:
-        """The edges that are labelled on a colour bar so many inches high, and their labels."""
+        """Return the edges that are labelled on a colour bar so many inches high, and their labels."""
         every = max(1, ceil(len(self.edges) / max(2.0, height / 0.17)))
         at = [float(self.edges[i]) for i in space_evenly(len(self.edges), every)]
         return at, distinct(at)
@@ -141,8 +141,8 @@ class Scale:
 
 
 def scale_of(planes: Iterable[Plane], name: str, colours: SurfaceColours | None = None) -> Scale:
-    """The levels all these planes are drawn with: logarithmic in the excess over the least value on any of them, or
-    evenly spaced where the user wants them so.
+    """Return the levels all these planes are drawn with: logarithmic in the excess over the least value on any of them,
+    or evenly spaced where the user wants them so.
 
     Where few points tower over the rest, the bands end below them, and the colour bar with an arrow; see
     :func:`levels`. Limits of the user's own are taken in place of both ends.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shortened, word_of
+from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,13 +102,13 @@ def _locator(room: float) -> MaxNLocator:
 
 
 def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
-    """The caption line: the data, what the axes are, and what the surface does not show."""
+    """Return the caption line: the data, what the axes are, and what the surface does not show."""
     first = planes[0]
     parts = []
     if "data" in first.attrs:
         parts.append(_data_words(planes))
     elif "file" in first.attrs:
-        parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
+        parts.append(f"{shorten_label(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
     told = list(dict.fromkeys(describe_statistics(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
         told = ["normalization statistics of one model a plane"]
@@ -136,7 +136,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
 
 
 def _data_words(planes: Sequence[Plane]) -> str:
-    """The data of all planes: one set, several, or each client's own."""
+    """Describe the data of all planes: one set, several, or each client's own."""
     sizes = [int(plane.attrs["samples"]) for plane in planes if "client" in plane.attrs]
     if len(sizes) == len(planes) and len({plane.attrs["client"] for plane in planes}) > 1:
         least, most = f"{min(sizes):,}", f"{max(sizes):,}"

@@ -68,7 +68,7 @@ class Preview:
 
 @contextmanager
 def preview_of(base: Path | None) -> Iterator[Preview | None]:
-    """A preview beside ``base`` that goes once what is within has succeeded; None where there is no base."""
+    """Yield a preview next to ``base``, which is removed once the block has succeeded; None where there is no base."""
     if base is None:
         yield None
         return

@@ -47,7 +47,7 @@ class Refined:
         loss_bands: greatest difference at them in bands of the colour scale.
         beyond: greatest difference at them over the tolerated one (:class:`Tolerances`); at most 1: the aim is met.
         error_error, error_rms: greatest and root mean square of the same difference of the share misclassified.
-        unknown: points neither computed nor interpolated, because one measured beside them is not finite.
+        unknown: points neither computed nor interpolated, because a measured neighbour is not finite.
     """
 
     loss: np.ndarray
@@ -93,7 +93,7 @@ def refine(
     seed: int = 0,
     base: RoughSurface | None = None,
 ) -> Refined:
-    """The surface on an evenly spaced grid [b, a], from at most :func:`budget` of its points.
+    """Compute the surface on an evenly spaced grid [b, a], from at most :func:`budget` of its points.
 
     From a lattice of 7 x 7 on, each step adds a quarter more points where the surface is hardest to tell: by what
     ten-fold cross-validation misses at the points around, as a share of what is tolerated there, times the squared
@@ -224,7 +224,7 @@ def _triangles(loss: np.ndarray, corners: np.ndarray) -> tuple[Delaunay, np.ndar
 
 
 def _hardest(loss: np.ndarray, measured: np.ndarray, fitted: np.ndarray, doubt: np.ndarray, count: int) -> np.ndarray:
-    """The next points; half of them, if there are so many, in triangles with a corner that is not finite."""
+    """Return the next points; half of them, if there are so many, in triangles with a corner that is not finite."""
     grid = _places(loss.shape)
     corners = fitted | (measured & ~np.isfinite(loss))
     hole, finite = np.ravel(KDTree(grid[corners]).query(grid)[0]), _triangles(loss, corners)[1].ravel()
@@ -253,7 +253,7 @@ def _check(
     tolerance: float,
     base: RoughSurface | None,
 ) -> Refined:
-    """The surface, and how far it is off at measured points that were not fitted."""
+    """Return the surface, and how far it is off at measured points that were not fitted."""
     finite = np.isfinite(loss)
     corners = fitted | (measured & ~finite)
     triangles, sound = _triangles(loss, corners)
@@ -303,13 +303,13 @@ class Tolerances:
 
     @classmethod
     def of(cls, known: np.ndarray, share: float) -> Tolerances:
-        """The tolerances for a surface."""
+        """Return the tolerances for a surface."""
         # what rounding makes of a loss of 0 is a difference, too
         span = max(float(np.ptp(known)), ROUNDING * float(np.abs(known).max()), np.finfo(float).tiny)
         return cls(share, levels(known, float(known.min()))[0], float(np.quantile(known, LOWEST)), span)
 
     def at(self, loss: np.ndarray) -> np.ndarray:
-        """The greatest difference tolerated where the loss is ``loss``, the same shape; above 0."""
+        """Return the greatest difference tolerated where the loss is ``loss``, the same shape; above 0."""
         excess, start = loss - self.edges[0], self.edges[1] - self.edges[0]
         width = np.log((self.edges[-1] - self.edges[0]) / (self.edges[-2] - self.edges[0]))
         allowed = np.minimum(

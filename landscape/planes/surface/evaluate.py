@@ -224,7 +224,7 @@ class PlaneEvaluation:
         )
 
     def _fingerprint(self) -> dict[str, Any]:
-        """The fingerprint of all that finished points depend on."""
+        """Return the fingerprint of all that finished points depend on."""
         return fingerprint(
             "plane",
             self.module,
@@ -239,7 +239,7 @@ class PlaneEvaluation:
         )
 
     def _spanning(self, of: Evaluator) -> Spanning | None:
-        """The combination of first layers by an evaluator; None where there can be none."""
+        """Return the combination of first layers by an evaluator; None where there can be none."""
         if self.layer is None:
             return None
         if of not in self._spannings:
@@ -285,7 +285,7 @@ class PlaneEvaluation:
         return planes
 
     def _measured(self, visits: ResumableEvaluation, s: int) -> tuple[PlaneModel, ...]:
-        """The models on the s-th data set."""
+        """Return the models on the s-th data set."""
         alike, own = slice(len(self.exact)), slice(self.first - len(self.exact), self.first)
         measured = np.stack([values[s, at] for at in (alike, own) for values in (visits.loss, visits.error)]).T.tolist()
         return tuple(
@@ -310,7 +310,7 @@ class PlaneEvaluation:
         self.options["preview"](lambda: self._so_far(visits))  # type: ignore[misc]
 
     def _so_far(self, visits: ResumableEvaluation) -> Plane | None:
-        """The finest grid that is whole on the first data set; None before there is one."""
+        """Return the finest grid that is whole on the first data set; None before there is one."""
         grid_points = slice(self.first, self.first + self.size)
         loss, error, done = (part[..., grid_points].reshape(-1, *self.shape) for part in visits.arrays)
         step = finest(done[0])
@@ -329,12 +329,12 @@ class PlaneEvaluation:
 
 
 def _coefficients(span: PlaneBasis, a: np.ndarray, b: np.ndarray, i: int) -> Sequence[float]:
-    """The coefficients of the span's bases at the i-th point of a grid."""
+    """Return the coefficients of the span's bases at the i-th point of a grid."""
     return span.coefficients(float(a[i % len(a)]), float(b[i // len(a)]))
 
 
 def _fewer(module: nn.Module, evaluator: Evaluator, share: float | None, shape: tuple[int, int]) -> Evaluator | None:
-    """The evaluator of a part of the samples, where two levels are measured."""
+    """Return the evaluator of a part of the samples, where two levels are measured."""
     from .adaptive import budget
 
     if share is None or not FEWEST_POINTS <= budget(shape, UPPER * share) < shape[0] * shape[1]:

@@ -30,7 +30,7 @@ CHECKED = ("loss_error", "loss_relative", "loss_low", "loss_bands", "beyond", "e
 
 
 def grid_of(places: Sequence[Place], reach: float | None, options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """The coordinates a [A] and b [B] of a grid.
+    """Return the coordinates a [A] and b [B] of a grid.
 
     Raises:
         FedscopeError: less than 2 x 2 points, an empty range, a negative margin.
@@ -63,7 +63,7 @@ def _axis(span: Range, count: int, name: str) -> np.ndarray:
 
 
 def finest(done: np.ndarray) -> int | None:
-    """The least step s, a power of two, for which all points ``done[::s, ::s]`` are; None below 4 x 4 of them.
+    """Return the least step s, a power of two, for which all points ``done[::s, ::s]`` are; None below 4 x 4 of them.
 
     >>> finest(np.ones((8, 8), bool)), finest(np.eye(8, dtype=bool))
     (1, None)
@@ -160,8 +160,8 @@ def surfaces_of(
 
 
 def all_points(first: int, shape: tuple[int, int]) -> list[int]:
-    """The points of a surface's visits in their order: what comes before the grid's points is measured first, so that
-    it is known however early one interrupts.
+    """Return the points of a surface's visits in their order: what comes before the grid's points is measured first, so
+    that it is known however early one interrupts.
 
     >>> all_points(1, (1, 3))
     [0, 1, 3, 2]
@@ -172,8 +172,8 @@ def all_points(first: int, shape: tuple[int, int]) -> list[int]:
 def _two_levels(
     visits: ResumableEvaluation, s: int, shape: tuple[int, int], share: float, measure: Measure, fewer: Fewer
 ) -> tuple[Refined | None, dict[str, int]]:
-    """The surface on a tenth of the samples, and the difference of all samples from it on few points; None where that
-    is not as near as a surface from all samples is to be. With it what was measured of the tenth."""
+    """Return the surface on a tenth of the samples, and the difference of all samples from it on few points; None where
+    that is not as near as a surface from all samples is to be. With it what was measured of the tenth."""
     from .adaptive import RoughSurface, budget, refine
 
     def roughly(points: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedscope.analysis.analysis import fitting, slug
+from fedscope.analysis.analysis import fit_file_name, slug
 from fedscope.analysis.execution import Execution, Report, WorkUnit
-from fedscope.analysis.runs import identity, one_round, open_run, parse_rounds, resolve_runs, said
+from fedscope.analysis.runs import identity, one_round, open_run, parse_rounds, resolve_runs, rounds_text
 from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting
@@ -75,7 +75,7 @@ def test_a_question_keeps_the_signature_and_the_page_of_its_function() -> None:
 
 
 def test_rounds_are_numbers_words_or_both() -> None:
-    assert [said(rounds) for rounds in (None, 3, "1,last", [1, "last"])] == [None, "3", "1,last", "1,last"]
+    assert [rounds_text(rounds) for rounds in (None, 3, "1,last", [1, "last"])] == [None, "3", "1,last", "1,last"]
     assert parse_rounds("last,1,-2", (1, 2, 5), "r") == [1, 2, 5]
     assert [parse_rounds(one, (1, 2, 5, 6), "r") for one in ("all", "every:3,1", "last:9", "-4")] == [
         *([1, 2, 5, 6], [1, 6], [1, 2, 5, 6], [1])
@@ -156,7 +156,7 @@ def test_a_run_is_told_from_another_in_its_folder_by_when_it_was_made_or_else_by
 
 def test_names_of_files_are_short_and_clean() -> None:
     assert slug("1,last") == "1-last"
-    assert len(fitting("x" * 300)) == 89
+    assert len(fit_file_name("x" * 300)) == 89
 
 
 # --- models ---

@@ -33,11 +33,10 @@ from fedscope.results import (
     Table,
     TableResult,
     along,
+    columns_of,
     lock_result,
-    number,
-    padded,
+    pad_cohorts,
     plain,
-    truth,
 )
 from fedscope.results.base import Result, versions
 from fedscope.results.pictures import picture_of, quiet
@@ -63,7 +62,7 @@ class Rows(TableResult):
 
     command, format, version = "rows", "fedscope-rows", 2
     suffixes = (".rows.csv", ".rows.json")
-    tables = (Table(".rows.csv", {"name": str, "count": int, "whole": truth, "value": number}),)
+    tables = (Table(".rows.csv", columns_of(Row)),)
 
     def rows(self) -> Any:
         return [map(astuple, self.entries)]
@@ -321,14 +320,14 @@ def test_matplotlib_is_quiet_while_a_figure_is_drawn_and_no_longer() -> None:
 
 
 def test_cohorts_of_different_size_are_padded() -> None:
-    made = padded([np.ones((2, 2)), np.zeros((1, 1))], 3)
+    made = pad_cohorts([np.ones((2, 2)), np.zeros((1, 1))], 3)
     assert made.shape == (2, 3, 3)
     assert np.isnan(made[0, 2]).all()
     assert np.isnan(made[0, :, 2]).all()
     assert (made[0, :2, :2] == 1).all()
     assert made[1, 0, 0] == 0
-    assert padded([np.array([3, 8]), np.array([4])], 2, -1).tolist() == [[3, 8], [4, -1]]
-    assert padded([np.array([3, 8])], 2, -1).dtype == np.int64
+    assert pad_cohorts([np.array([3, 8]), np.array([4])], 2, -1).tolist() == [[3, 8], [4, -1]]
+    assert pad_cohorts([np.array([3, 8])], 2, -1).dtype == np.int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
 from fedscope.landscape.planes.result import Plane, PlaneModel
 from fedscope.plotting import web_page as pages
-from fedscope.plotting.web_page import escaped, label_text, markup, split_library, unbroken, web_page
+from fedscope.plotting.web_page import escape_html, keep_together, label_text, markup, split_library, web_page
 
 NONE = float("nan")
 
@@ -136,7 +136,7 @@ def test_the_pages_of_the_same_result_are_the_same() -> None:
 
 @given(st.text(st.characters()), st.text(st.characters()))
 def test_any_text_is_text(title: str, text: str) -> None:
-    body = f'<p title="{escaped(text)}">{escaped(text)}</p><p>{unbroken(text)}</p>'
+    body = f'<p title="{escape_html(text)}">{escape_html(text)}</p><p>{keep_together(text)}</p>'
     page = Page(web_page(title, body, scripts=["let x = 1;"]))
     page.refuse_open()
     # of a text's own, which unbroken() may keep together

@@ -42,7 +42,7 @@ Decoded = tuple[Mapping[str, np.ndarray], Mapping[str, Groups]]
 def decoded_once(
     name: str, folder: Path, files: Sequence[Path], decode: Callable[[Room], Decoded], task: Task
 ) -> Dataset:
-    """The data set ``name:folder``: from the cache where it is there, else decoded and put there.
+    """Return the data set ``name:folder``: from the cache where it is there, else decoded and put there.
 
     Images are bytes in a file that is mapped into memory, so they are held once however many processes read them, and
     a set may be larger than memory; tokens are bytes there, too, and whole numbers in memory. What is kept is checked
@@ -88,7 +88,7 @@ def decoded_once(
 
 
 def _place(name: str, folder: Path) -> Path | None:
-    """The set's folder in the cache; None where there is to be no cache."""
+    """Return the set's folder in the cache; None where there is to be no cache."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen == "off":
         return None
@@ -143,7 +143,7 @@ def put_together(
 
 @contextmanager
 def _workplace(shown: str, place: Path | None) -> Iterator[_Work]:
-    """A new folder beside ``place``, where one can be made; it is gone afterwards."""
+    """Make a new folder next to ``place``, where one can be made; it is removed afterwards."""
     folder = None
     if place is not None:
         with suppress(OSError):
@@ -160,7 +160,7 @@ def _workplace(shown: str, place: Path | None) -> Iterator[_Work]:
 
 
 class _Work:
-    """Where the data set ``shown`` is decoded and made ready; None is memory alone."""
+    """The folder in which the data set ``shown`` is decoded and made ready; None is memory alone."""
 
     def __init__(self, shown: str, folder: Path | None) -> None:
         self._shown, self._folder = shown, folder

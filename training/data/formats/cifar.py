@@ -19,7 +19,7 @@ _ROW = 3072
 def read_batches(
     files: Sequence[Path], labels: Sequence[bytes], room: SplitRoom
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The images [N, 3, 32, 32] of some batches, and for each name in ``labels`` the labels [N].
+    """Read the images [N, 3, 32, 32] of some batches, and for each name in ``labels`` the labels [N].
 
     Files are read twice, for their labels and for their images, so that one batch is in memory at a time.
 

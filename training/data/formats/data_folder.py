@@ -57,7 +57,7 @@ def locate(
     fetched: bool = False,
     also: str = "",
 ) -> list[Path]:
-    """The files of a data set, one for each entry of ``files``.
+    """Find the files of a data set, one for each entry of ``files``.
 
     They are looked for in the folder that was typed (``mnist:PATH``), else in ``$FEDSCOPE_DATA``, else in ``data/``:
     there, in a folder of the data set's name, and in those of ``inside``.
@@ -87,7 +87,8 @@ def folder_with(
     fetched: bool = False,
     also: str = "",
 ) -> Path:
-    """The folder of a data set: the first that has all ``files``. For the arguments and errors see :func:`locate`."""
+    """Return the folder of a data set: the first that has all ``files``. For the arguments and errors see
+    :func:`locate`."""
     folders = folders_of(name, argument, inside)
     if argument and folders[0].is_file():
         raise FedscopeError(f"--data {name}:{argument} is a file; give its folder, --data {name}:{folders[0].parent}")
@@ -114,5 +115,5 @@ def folder_with(
 
 
 def _there(folder: Path, names: Sequence[str]) -> Path | None:
-    """The file, under the first of its names that is there."""
+    """Return the file, under the first of its names that is there."""
     return next((folder / known for known in names if (folder / known).is_file()), None)

@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 
 
 def read_idx(path: Path, room: SplitRoom = in_memory) -> np.ndarray:
-    """The array of unsigned bytes in an IDX file, gzipped or not.
+    """Read the array of unsigned bytes in an IDX file, gzipped or not.
 
     Args:
         room: makes the array that the values are read into, a piece after the other.

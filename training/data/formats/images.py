@@ -87,7 +87,7 @@ def open_image(place: str, path: Path) -> Iterator[Image.Image]:
 
 
 def centre_square(image: Image.Image, side: int) -> np.ndarray:
-    """The middle of an image whose shorter side is made ``side`` pixels long, bilinear: [side, side, 3] uint8.
+    """Return the middle of an image whose shorter side is made ``side`` pixels long, bilinear: [side, side, 3] uint8.
 
     What torchvision's ``Resize(side)`` and ``CenterCrop(side)`` make of it, without the pixels that are cut off.
     """
@@ -107,12 +107,12 @@ def _size(path: Path) -> int:
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """The folders in a folder, by name."""
+    """Return the folders in a folder, by name."""
     return sorted(path for path in folder.iterdir() if path.is_dir())
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The images in a folder, by name."""
+    """Return the images in a folder, by name."""
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
 
 

@@ -50,7 +50,7 @@ class LeafFiles:
 def located_in_leaf(
     name: str, argument: str, files: Sequence[Sequence[str]], *, inside: Sequence[str], source: str
 ) -> list[Path] | LeafFiles:
-    """The files of a data set, or where they are not there, its files in LEAF's layout.
+    """Find the files of a data set, or where they are not there, its files in LEAF's layout.
 
     For the arguments see :func:`~fedscope.training.data.formats.data_folder.locate`.
 
@@ -85,7 +85,7 @@ def _json(folder: Path) -> tuple[Path, ...]:
 def read_leaf(
     found: LeafFiles, room: Room, sample: tuple[int, ...], decoded: Decoder, targets: np.ndarray, *, drawn: bool
 ) -> Decoded:
-    """The arrays of a data set and its users, a file in memory at a time.
+    """Read the arrays of a data set and its users, a file in memory at a time.
 
     Where samples are not split, the first nine tenths of each user's are for training (at least one of them), or, where
     they are to be drawn, so many drawn by the user's number.
@@ -134,14 +134,14 @@ class _Half:
         self._at = 0
 
     def put(self, x: np.ndarray, y: np.ndarray, user: int) -> None:
-        """The next user's."""
+        """Add the next user's."""
         there = slice(self._at, self._at + len(y))
         self.x[there], self.y[there], self.of[there] = x, y, user
         self._at += len(y)
 
 
 def _size(split: Split, together: bool, count: int) -> int:
-    """How many of a user's samples are of a split, where they are split here nine tenths and the rest.
+    """Return how many of a user's samples are of a split, where they are split here nine tenths and the rest.
 
     >>> [_size("train", True, count) for count in (0, 1, 2, 20)], _size("test", True, 20), _size("test", False, 20)
     ([0, 1, 1, 18], 2, 20)
@@ -153,7 +153,7 @@ def _size(split: Split, together: bool, count: int) -> int:
 
 
 def _head(path: Path) -> dict[str, int]:
-    """How many samples each user of a file has, as its head says, which stands before them and is read alone."""
+    """Read how many samples each user of a file has, as its head says, which stands before them and is read alone."""
     regular(path, _WHAT)
     with explain_read_errors(path, _WHAT):
         text = path.read_text(encoding="utf-8")
@@ -169,7 +169,8 @@ def _head(path: Path) -> dict[str, int]:
 
 
 def _member(text: str, key: str) -> Any:
-    """What stands behind a key. In a text of JSON's a quotation mark has a backslash before it, and so ends no key."""
+    """Return what stands behind a key. In a text of JSON's a quotation mark has a backslash before it, and so ends no
+    key."""
     found = re.search(rf'"{key}"\s*:\s*', text)
     return None if found is None else json.JSONDecoder().raw_decode(text, found.end())[0]
 

@@ -28,7 +28,7 @@ class _Plain(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """What a pickle of Python 2 or 3 holds, as long as it is arrays, containers, strings, bytes and numbers.
+    """Read a pickle of Python 2 or 3, as long as it holds arrays, containers, strings, bytes and numbers.
 
     Keys and texts of Python 2 are bytes (``b"data"``).
 

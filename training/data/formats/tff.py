@@ -13,7 +13,7 @@ from ....checkpoints.io.hdf5 import open_hdf5
 
 @contextmanager
 def open_users(path: Path, what: str, user: str, *needed: str) -> Iterator[Mapping[str, Mapping[str, Any]]]:
-    """The users of a file, by id, in the order of their ids; each has its arrays by name, unread.
+    """Open the users of a file, by id, in the order of their ids; each has its arrays by name, unread.
 
     Args:
         what: for sentences, the file: "a file of Federated EMNIST"; ``user``: "writer".

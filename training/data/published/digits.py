@@ -33,8 +33,8 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
 def split_digits() -> dict[str, np.ndarray]:
     """Images, float32 [n, 8, 8] within 0..1, and labels of both splits.
 
-    The split is that of scikit-learn's ``train_test_split`` with ``test_size=360, random_state=0``, stratified. Its rows
-    are kept beside this file, because importing scikit-learn for it takes as long as a training of ten rounds.
+    The split is that of scikit-learn's ``train_test_split`` with ``test_size=360, random_state=0``, stratified. Its
+    rows are kept next to this file, because importing scikit-learn for it takes as long as a training of ten rounds.
     """
     table = _table()
     words = Path(__file__).with_name("digits_split.txt").read_text(encoding="utf-8").splitlines()

@@ -31,7 +31,7 @@ CV_QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
 
 @dataclass(frozen=True)
 class Criteria:
-    """What counts as high dispersion, and as alike.
+    """The limits of high dispersion, and of being alike.
 
     Attributes:
         classes: C, the number of micro-classes, 1 to 255.
@@ -92,13 +92,13 @@ class HighLayer:
         return self.count / max(self.high.size, 1)
 
     def rows(self, clients: Weights | Round) -> np.ndarray:
-        """The clients' high entries, [K, M_high], a copy."""
+        """Return the clients' high entries, [K, M_high], a copy."""
         return np.asarray(layer_of(clients, self.name)[:, self.high])
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """What one pass over the layers finds.
+    """The findings of one pass over the layers.
 
     Attributes:
         mean: mu, the clients' unweighted mean, [P] in the layout's dtype.
@@ -126,8 +126,8 @@ class Grouping:
 def group_clients(clients: Weights | Round, criteria: Criteria, *, quantiles: bool = False) -> Grouping:
     """Find each layer's entries of high dispersion, and which clients differ from the mean in the same of them.
 
-    Memory beside the result: what one layer's high entries take, K × M_high, and two vectors of the largest layer; of a
-    recorded round also one layer of all clients, read when its turn comes.
+    Memory besides the result: what one layer's high entries take, K × M_high, and two vectors of the largest layer; of
+    a recorded round also one layer of all clients, read when its turn comes.
 
     Args:
         clients: [K, P], or the round that recorded them.

@@ -164,7 +164,7 @@ def macro_classes(agreements: npt.NDArray[np.int64], compared: int, clusters: in
 
 
 def cluster_of(clusters: Clusters, rows: int) -> npt.NDArray[np.int64]:
-    """The number of each row's cluster, [K]; -1 for a row in none.
+    """Return the number of each row's cluster, [K]; -1 for a row in none.
 
     >>> cluster_of(((1, 3), (0,)), 4).tolist()
     [1, 0, -1, 0]

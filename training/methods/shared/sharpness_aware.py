@@ -71,7 +71,7 @@ def weight_mask(layout: Layout) -> np.ndarray:
 def sharp_gradient(
     bench: TrainableModel, objective: Objective, weight_decay: float, epsilon: Ascent
 ) -> Callable[[Tensor, Tensor], Any]:
-    """The gradient of objective + (weight_decay/2)‖θ‖² at θ + ε(θ, g), for ``local_training.local_sgd``.
+    """Compute the gradient of objective + (weight_decay/2)‖θ‖² at θ + ε(θ, g), for ``local_training.local_sgd``.
 
     g is the gradient of the same at θ. θ comes back bit for bit (from a copy: (θ + ε) − ε is not θ in floating point),
     and the loss returned is the one at θ.
