@@ -83,10 +83,17 @@ class Step(Generic[R]):
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
     def answer(self, work: Execution) -> list[R]:
-        """Return the results."""
+        """Return the results; of several parts each says which it is, from 0."""
         said = versions()
+        places = [{"part": len(work.before) + place} if end else {} for place, end in enumerate(self.ends)]
         return list(
-            self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
+            self.ready.compute(
+                [
+                    {**own, **lacking_rounds(own), "versions": said, **place}
+                    for own, place in zip(self.settings, places, strict=True)
+                ],
+                work,
+            )
         )
 
     def release(self) -> None:

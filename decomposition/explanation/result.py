@@ -154,6 +154,10 @@ class Explanation(Result):
         """Return the decomposition's tables as data frames."""
         return self.decomposition.to_pandas()
 
+    def to_xarray(self) -> Any:
+        """Return the decomposition's tables as a data set."""
+        return self.decomposition.to_xarray()
+
     def as_text(self, width: int = 100) -> str:
         """Write the page for a terminal, without the table of numbers."""
         from .text_page import as_text
