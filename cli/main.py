@@ -18,6 +18,7 @@ from typing import TextIO
 import click
 
 from ..analysis.register import SECTIONS, analyses
+from ..checkpoints.io.keywords import speaking_flags
 from .printing import say, say_lines
 from .streams import STDOUT, describe_unprinted, guard
 
@@ -128,7 +129,7 @@ def main() -> None:
 def run(arguments: list[str], *, debug: bool = False) -> int:
     """Return the exit status of a command line."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), speaking_flags():
             warnings.showwarning = _say_warning
             status = fedscope.main(arguments, prog_name="fedscope", standalone_mode=False)
         return status if isinstance(status, int) else 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..checkpoints import FedscopeError, Run, nearest
+from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
@@ -208,8 +209,9 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
         except NamedCodeError as error:
             raise FedscopeError(error.as_call(prepare.__name__, args, settings)) from None
 
-    ask.prepare = checked  # type: ignore[attr-defined]
-    return cast(Asks[P, A], ask)
+    spoken = speak_keywords(ask, known)
+    spoken.prepare = speak_keywords(checked, known)  # type: ignore[attr-defined]
+    return cast(Asks[P, A], spoken)
 
 
 def slug(text: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +66,32 @@ def load(path: Path | str) -> Any:
     return _read(_named(path))
 
 
-def results_in(folder: Path, kinds: Iterable[type[Result]] | None = None) -> list[Stored]:
-    """Return the whole results in a folder, by name.
+def results_in(folder: Path, unreadable: dict[str, str] | None = None) -> list[Stored]:
+    """Return the whole results in a folder, by name; another program's file of arrays is none.
 
-    A file of arrays that cannot be read, or is another program's, is none. Of a result whose files are part of
-    another's (an explanation's decomposition) there are both.
+    Of a result whose files are part of another's (an explanation's decomposition) there are both.
+
+    Args:
+        unreadable: takes files of arrays that cannot be read, by name, and why.
     """
-    asked = result_classes() if kinds is None else tuple(kinds)
     found = []
-    for path in sorted(folder.iterdir()):
-        for kind in asked:
-            last = kind.suffixes[-1]
-            if path.name.endswith(last) and len(path.name) > len(last) and path.is_file() and _says(path, kind):
-                found.append(Stored(path, path.with_name(path.name.removesuffix(last)), kind))
-                break
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_file() and (kind := _class_of(path, {} if unreadable is None else unreadable)):
+            found.append(Stored(path, path.with_name(path.name.removesuffix(kind.suffixes[-1])), kind))
     return found
+
+
+def _class_of(path: Path, unreadable: dict[str, str]) -> type[Result] | None:
+    """Return the class of a result by its main file: tables are told by their names, arrays by what they say."""
+    named = [kind for kind in result_classes() if path.name.endswith(kind.suffixes[-1]) and path.name[0] != "."]
+    if not named or not issubclass(named[0], ArrayResult):
+        return next(iter(named), None)
+    try:
+        said = format_of(path)
+    except FedscopeError as error:
+        unreadable[path.name] = str(error)
+        return None
+    return next((kind for kind in named if issubclass(kind, ArrayResult) and said == f"fedscope-{kind.kind}"), None)
 
 
 def format_of(path: Path) -> str | None:
@@ -94,22 +105,17 @@ def format_of(path: Path) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _says(path: Path, kind: type[Result]) -> bool:
-    """Tell whether a file with the ending of a class is one of its; tables are told by their names."""
-    if not issubclass(kind, ArrayResult):
-        return True
-    try:
-        return format_of(path) == f"fedscope-{kind.kind}"
-    except FedscopeError:
-        return False
-
-
 @cache
 def _endings() -> tuple[tuple[str, type[Result]], ...]:
     """Return the ends of the names of all files of results with their classes, the longest first."""
-    found = {(end, kind) for kind in result_classes() for end in (*kind.suffixes, *kind.derived)}
-    found |= {(".safetensors", kind) for kind in result_classes() if kind.command == "reaggregate"}
+    found = {(end, kind) for kind in result_classes() for end in _files_of(kind)}
     return tuple(sorted(found, key=lambda one: (-len(one[0]), one[0], one[1].__name__)))
+
+
+def _files_of(kind: type[Result]) -> tuple[str, ...]:
+    """Return the ends of all files of a class, those of its collection and of what it keeps beside them among them."""
+    more = class_beside(kind, kind.collected).derived if kind.collected else ()
+    return (*kind.suffixes, *kind.derived, *more, *kind.alongside)
 
 
 def _at(base: Path) -> list[Stored]:
@@ -121,9 +127,9 @@ def _at(base: Path) -> list[Stored]:
 
 def _without_parts(found: Sequence[Stored]) -> list[Stored]:
     """Leave out what is a part of another result under the same base: its files are among the other's."""
-    own = {one.base: set() for one in found}  # type: dict[Path, set[str]]
+    own = defaultdict[Path, set[str]](set)
     for one in found:
-        own[one.base] |= set(one.kind.suffixes[:-1])
+        own[one.base].update(one.kind.suffixes[:-1])
     return [one for one in found if one.kind.suffixes[-1] not in own[one.base]]
 
 
@@ -152,7 +158,7 @@ def _whole(found: Sequence[Stored]) -> list[Answer]:
             several[one.kind].append(one)
         else:
             alone.append(Answer(one.base, {"": one}))
-    for kind, parts in several.items():
+    for parts in several.values():
         base = _common([one.base.name for one in parts]) if len(parts) > 1 else ""
         if base:
             place = parts[0].base.with_name(base)
@@ -168,9 +174,9 @@ def _common(names: Sequence[str]) -> str:
     >>> _common(["p.round-1", "p.round-2", "p.globals"]), _common(["a", "b.x"])
     ('p', '')
     """
-    shared = os.path.commonprefix([f"{name}." for name in names])
-    base = shared.rpartition(".")[0]
-    return base if all(name.startswith(f"{base}.") for name in names) else ""
+    words = [name.split(".") for name in names]
+    shared = list(takewhile(lambda own: len(set(own)) == 1, zip(*words, strict=False)))
+    return ".".join(own[0] for own in shared)
 
 
 def _named(path: Path) -> Answer:
@@ -196,20 +202,21 @@ def _named(path: Path) -> Answer:
 
 
 def _bases(path: Path) -> Iterator[Path]:
-    """Yield the bases that a path may mean, the likeliest first: the one whose file it is, then itself."""
-    if path.is_file():
-        for end, kind in _endings():
-            if path.name.endswith(end) and len(path.name) > len(end):
-                base = path.with_name(path.name.removesuffix(end))
-                if any(one.kind is kind or end in one.kind.suffixes for one in _at(base)):
-                    yield base
-                elif end in (".nc", *kind.suffixes[:-1]) and end != NETCDF:
-                    kind.load(base)  # says which file is missing
-        return
-    yield path
-    for end, _ in _endings():
-        if path.name.endswith(end) and len(path.name) > len(end):
-            yield path.with_name(path.name.removesuffix(end))
+    """Yield the bases that a path may mean, the likeliest first.
+
+    Raises:
+        FedscopeError: it is a table of a result whose other files are not there.
+    """
+    named = [(end, kind) for end, kind in _endings() if path.name.endswith(end) and len(path.name) > len(end)]
+    if not path.is_file():
+        yield path
+    for end, kind in named:
+        base = path.with_name(path.name.removesuffix(end))
+        found = _at(base)
+        if any(end in _files_of(one.kind) for one in found) or not path.is_file():
+            yield base
+        elif not found and end in kind.suffixes and end != NETCDF:
+            kind.load(base)  # says which file is missing
 
 
 def _parts_of(base: Path) -> dict[str, Stored]:
@@ -241,9 +248,7 @@ def _only(folder: Path, answers: Sequence[Answer]) -> Answer:
             f"{folder} is a run, not a result of one; open it with fedscope.Run.open({str(folder)!r}){inside}"
         )
     if (folder / "sweep.json").exists():
-        raise FedscopeError(
-            f"{folder} is a sweep, not a result; open it with fedscope.Sweep.open({str(folder)!r})"
-        )
+        raise FedscopeError(f"{folder} is a sweep, not a result; open it with fedscope.Sweep.open({str(folder)!r})")
     if not answers and is_model_folder(folder):
         raise FedscopeError(f"{folder} is a folder of a model, not a result; read it with fedscope.load_model")
     if not answers:
@@ -305,7 +310,9 @@ def _strange(path: Path) -> str:
         says = "it names no format" if said is None else f"its format is {said[:40]!r}"
         return f"{path} is another program's netCDF file, not a result of fedscope ({says}); open it with xarray"
     if path.suffix == ".csv":
-        return f"{path} is a CSV file that no analysis of fedscope has named so; read it with pandas.read_csv, or {GIVE}"
+        return (
+            f"{path} is a CSV file that no analysis of fedscope has named so; read it with pandas.read_csv, or {GIVE}"
+        )
     if is_file_name(path.name):
         return f"{path} is a file of models, not a result; read it with fedscope.load_model"
     return f"{path} is no file of a result of fedscope; {GIVE}"

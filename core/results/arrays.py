@@ -143,7 +143,9 @@ class ArrayResult(Result):
         pandas = of_installed("pandas", "frames")
         coords, variables = self.arrays()
         dims = _rows_along(variables, of, self.command)
-        sizes = {dim: size for own, values, _ in variables.values() for dim, size in zip(own, values.shape, strict=True)}
+        sizes = {
+            dim: size for own, values, _ in variables.values() for dim, size in zip(own, values.shape, strict=True)
+        }
         shape = [sizes[dim] for dim in dims]
         columns: dict[str, np.ndarray] = {}
         for axis, dim in enumerate(dims):

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..checkpoints.io.errors import FedscopeError
+from ..checkpoints.io.keywords import speaking
 from ..checkpoints.io.visible_text import visible
 from .one_screen import describe
 from .pictures import picture_of
@@ -40,6 +41,7 @@ class Result(ABC):
             class, or ``file:function``; it takes the result, a width in inches and a title, and gives None where it has
             nothing.
         paged: the same of its web pages, from ``page.py``; it takes the result and a title.
+        alongside: the same of files that :meth:`save` writes beside them, such as a model.
         collected: the collection of several, in the folder of the class as ``file:Class``; "" where there is none.
     """
 
@@ -48,6 +50,7 @@ class Result(ABC):
     derived: ClassVar[tuple[str, ...]] = ()
     drawn: ClassVar[Mapping[str, str]] = MappingProxyType({"": "draw"})
     paged: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    alongside: ClassVar[tuple[str, ...]] = ()
     collected: ClassVar[str] = ""
     attrs: Mapping[str, Any]
 
@@ -111,7 +114,8 @@ class Result(ABC):
         Raises:
             FedscopeError: there is nothing to draw.
         """
-        figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, *more, **drawing)
+        with speaking({"width": width, "title": title, **drawing}):
+            figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, *more, **drawing)
         return figure
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
@@ -129,6 +133,10 @@ class Result(ABC):
     @abstractmethod
     def summary(self) -> str:
         """Describe what was found, in one sentence a part, with its numbers and their errors."""
+
+    def told(self, width: int) -> str:
+        """Return the same for a screen of so many characters; a page that is written in lines takes it into account."""
+        return self.summary()
 
     def numbers(self) -> dict[str, Any]:
         """Return what was found as plain JSON types: what ``--json`` prints, less its ``files``."""

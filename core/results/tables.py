@@ -253,7 +253,9 @@ def _column(values: Sequence[Any]) -> np.ndarray:
     """Return a column of whole numbers, truths or texts; with gaps it is of numbers, or of what there is."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, np.int64} and kinds:
-        return np.array([np.nan if value is None else value for value in values]) if None in values else np.array(values)
+        return (
+            np.array([np.nan if value is None else value for value in values]) if None in values else np.array(values)
+        )
     return np.array(values) if kinds == {bool} and None not in values else np.array(values, dtype=object)
 
 

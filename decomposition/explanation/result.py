@@ -145,6 +145,10 @@ class Explanation(Result):
         """Return the page for a terminal."""
         return self.as_text() + "\n"
 
+    def told(self, width: int) -> str:
+        """Return the page for a terminal so wide."""
+        return self.as_text(width)
+
     def findings(self) -> dict[str, Any]:
         """Every statement."""
         names = ("claim", "run", "title", "verdict", "sentence", "decide")

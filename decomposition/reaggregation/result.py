@@ -69,6 +69,7 @@ class Reaggregation(TableResult):
 
     command = "reaggregate"
     suffixes = (".reaggregate.csv", ".reaggregate.json")
+    alongside = (".safetensors",)
     drawn: ClassVar = {}
     format = "fedscope-reaggregate"
     tables = (

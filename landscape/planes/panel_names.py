@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_NAME = re.compile(
-    r"(?P<run>\..+?)?(?P<panel>\.round-\d+|\.globals)?(?P<samples>\.test|\.train|\.client-\d+)?", re.DOTALL
-)
+_SAMPLES = r"(?P<samples>\.test|\.train|\.client-\d+)"
+_PANEL = re.compile(rf"(?P<run>\..+?)?(?P<panel>\.round-\d+|\.globals){_SAMPLES}?", re.DOTALL)
+_ALONE = re.compile(_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,10 @@ class PlaneName:
         >>> PlaneName.of(".mine").other
         'mine'
         """
-        found = _NAME.fullmatch(end)
-        parts = {name: (part or "").removeprefix(".") for name, part in (found.groupdict() if found else {}).items()}
-        if not found or (parts["run"] and not parts["panel"]):
+        found = _PANEL.fullmatch(end) or _ALONE.fullmatch(end)
+        if not found:
             return cls(other=end.removeprefix("."))
-        return cls(**parts)
+        return cls(**{name: (part or "").removeprefix(".") for name, part in found.groupdict().items()})
 
     @property
     def client(self) -> int | None:

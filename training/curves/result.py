@@ -105,7 +105,9 @@ class Curves(TableResult):
 
     def head(self) -> dict[str, Any]:
         """BASE.curves.json is the provenance, and under ``asked`` what is drawn and told besides the usual."""
-        asked: dict[str, Any] = {name: getattr(self, name) for name in ASKED if getattr(self, name) not in ((), None, 0)}
+        asked: dict[str, Any] = {
+            name: getattr(self, name) for name in ASKED if getattr(self, name) not in ((), None, 0)
+        }
         if self.bands:
             asked["bands"] = [[band.label, [curve.run for curve in band.members]] for band in self.bands]
         return {**self.attrs, **({"asked": asked} if asked else {})}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, RunWriter, refuse_occupied
+from ...checkpoints.io.keywords import speak_keywords
 from ...evaluation.device import Compute
 from ...results.base import versions
 from ..build import (
@@ -42,6 +43,7 @@ from .state import Position, RunMemory, position_after
 from .verify_run import refuse_contradictions, refuse_damaged
 
 
+@speak_keywords
 def train(
     config: Config,
     out: Path | str,
@@ -189,6 +191,7 @@ def tell_of_another_processor(run: Run) -> None:
         )
 
 
+@speak_keywords
 def resume(
     path: Path | str,
     *,

@@ -25,6 +25,7 @@ from fedscope.cli.main import run
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
+
 def told(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[str, Any]:
     capsys.readouterr()
     assert run([*command.split(), *more, "--out", "m", "--json"]) == 0, capsys.readouterr().err

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from asked import FROM_PYTHON
 
 import fedscope
-from fedscope.analysis.register import result_classes
 from fedscope.checkpoints import FedscopeError
-from fedscope.results import Collection, Result
+from fedscope.results import Collection
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -60,7 +57,7 @@ def made(
             shutil.copytree(two_rounds / "runs", folder / "runs")
             if name in SEVERAL:
                 words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6]"
-                recorded(folder / "runs/other", *words.split(), *"--set run.evaluate_clients=0 --seed 1".split())
+                recorded(folder / "runs/other", *words.split(), *["--set", "run.evaluate_clients=0", "--seed", "1"])
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)
                 answer = EVERY[name]()
@@ -101,3 +98,48 @@ def test_what_is_saved_comes_back_as_itself(
     assert sorted(path.name for path in again) == sorted(path.name for path in Path("saved").iterdir())
     for path in again:
         assert path.read_bytes() == Path("saved", path.name).read_bytes() or path.suffix == ".nc", path
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_result_becomes_frames_and_data_sets(made: Callable[[str], tuple[Path, Any]], name: str) -> None:
+    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    _, answer = made(name)
+    frames, sets = answer.to_pandas(), answer.to_xarray()
+    for frame in frames.values() if isinstance(frames, dict) else (frames,):
+        assert isinstance(frame, pandas.DataFrame)
+        assert len(frame)
+        assert len(frame.columns)
+    for one in sets.values() if isinstance(sets, dict) else (sets,):
+        assert isinstance(one, xarray.Dataset)
+        assert one.data_vars
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_result_is_one_screen(made: Callable[[str], tuple[Path, Any]], name: str) -> None:
+    _, answer = made(name)
+    lines = repr(answer).splitlines()
+    print(repr(answer))
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+    assert type(answer).__name__ in lines[0]
+    assert lines[-1].startswith("  next: ")
+
+
+def test_runs_rounds_and_reports_are_one_screen(made: Callable[[str], tuple[Path, Any]]) -> None:
+    folder, _ = made("planes-of-two-runs")
+    run = fedscope.Run.open(folder / "runs/fma")
+    report = fedscope.report(run)
+    for thing, words in (
+        (run, ("fma", "460 parameters", "digits", "8 clients", "last round: 2 of 2", "test_error", ".metrics()")),
+        (run.round(2), ("fma@2", "clients: 8 (0, 1,", "all models", "start, global", '.read("global")')),
+        (report, ("Report on fma", "0 results", "sound", ".save(")),
+    ):
+        shown = repr(thing)
+        print(shown)
+        assert len(shown.splitlines()) <= 25
+        assert max(map(len, shown.splitlines())) <= 100
+        assert [word for word in words if word not in shown] == []
+    assert "<iframe srcdoc=" in report._repr_html_()
+    (folder / "runs/fma/rounds/00002.h5").write_bytes(b"spoilt")
+    assert "it cannot be read: " in repr(fedscope.Run.open(folder / "runs/fma"))
+    assert "it cannot be read: " in repr(fedscope.Run.open(folder / "runs/fma").round(2))
