@@ -185,38 +185,43 @@ def _named(path: Path) -> Answer:
     Raises:
         FedscopeError: nothing, or no result; says what it is.
     """
-    for base in _bases(path):
-        found = _at(base)
+    for base, end in _bases(path):
+        found = [one for one in _at(base) if end in ("", *_files_of(one.kind))]
         if len(found) > 1:
             raise FedscopeError(
                 f"{base} is the base of several results; give the file of one: {listed(one.main for one in found)}"
             )
-        if found:
-            return Answer(base, {"": found[0]})
-    if path.exists():
-        raise FedscopeError(_strange(path))
-    parts = _parts_of(path)
-    if parts:
-        return Answer(path, parts)
-    raise FedscopeError(_missing(path))
+        if parts := {"": found[0]} if found else _parts_of(base):
+            return Answer(base, parts)
+    raise FedscopeError(_strange(path) if path.exists() else _missing(path))
 
 
-def _bases(path: Path) -> Iterator[Path]:
-    """Yield the bases that a path may mean, the likeliest first.
+def _bases(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the bases that a path may mean, the likeliest first, and the ending of the file that it then names, "" for
+    none.
 
     Raises:
         FedscopeError: it is a table of a result whose other files are not there.
     """
-    named = [(end, kind) for end, kind in _endings() if path.name.endswith(end) and len(path.name) > len(end)]
     if not path.is_file():
-        yield path
-    for end, kind in named:
+        yield path, ""
+        for one in results_in(path.parent):
+            if one.main.name.startswith(f"{path.name}.") and _begins(path, one.base):
+                yield one.base, one.kind.suffixes[-1]
+    for end, kind in _endings():
+        if not path.name.endswith(end) or len(path.name) == len(end):
+            continue
         base = path.with_name(path.name.removesuffix(end))
-        found = _at(base)
-        if any(end in _files_of(one.kind) for one in found) or not path.is_file():
-            yield base
-        elif not found and end in kind.suffixes and end != NETCDF:
+        found = _at(base) or list(_parts_of(base).values())
+        if any(end in _files_of(one.kind) for one in found):
+            yield base, end
+        elif path.is_file() and not found and end in kind.suffixes and end != NETCDF:
             kind.load(base)  # says which file is missing
+
+
+def _begins(path: Path, base: Path) -> bool:
+    """Tell whether a path is a base and a part of an ending: ``m.subsets`` of ``m.subsets.json``."""
+    return path.name.startswith(f"{base.name}.")
 
 
 def _parts_of(base: Path) -> dict[str, Stored]:
@@ -310,9 +315,7 @@ def _strange(path: Path) -> str:
         says = "it names no format" if said is None else f"its format is {said[:40]!r}"
         return f"{path} is another program's netCDF file, not a result of fedscope ({says}); open it with xarray"
     if path.suffix == ".csv":
-        return (
-            f"{path} is a CSV file that no analysis of fedscope has named so; read it with pandas.read_csv, or {GIVE}"
-        )
+        return f"{path} is a CSV file, and no table of a result of fedscope; read it with pandas.read_csv, or {GIVE}"
     if is_file_name(path.name):
         return f"{path} is a file of models, not a result; read it with fedscope.load_model"
     return f"{path} is no file of a result of fedscope; {GIVE}"

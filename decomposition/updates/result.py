@@ -146,6 +146,7 @@ class Updates(Collection[ClientUpdates]):
     """
 
     command = "updates"
+    derived = (".updates.csv",)
     part, whole = "ClientUpdates", True
 
     def __init__(self, parts: Mapping[str, ClientUpdates], notes: Sequence[str] = ()) -> None:
