@@ -18,7 +18,7 @@ from typing import TextIO
 import click
 
 from ..analysis.register import SECTIONS, analyses
-from ..checkpoints.io.keywords import speaking_flags
+from ..command_line import speaking_flags
 from .printing import say, say_lines
 from .streams import STDOUT, describe_unprinted, guard
 

@@ -10,44 +10,37 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from ...command_line import answering
 from .errors import FedscopeError, translated
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: words that stand behind a flag and are not its value
-_WORDS = re.compile(
-    "a|also|and|are|as|asks|at|because|but|by|chooses|compares|computes|counts|does|draws|for|from|gives?|goe?s?|has|have|"
-    "if|in|is|it|keeps|leave|maps|means?|measures|names?|needs?|no|not|of|on|or|out|replaces|says|sets|some|takes|that|"
-    "the|to|too|up|was|were|what|where|which|while|with|would"
+#: words that stand behind a flag and are not its value: of those that go on about it, and of all others
+_ABOUT = re.compile(
+    "are|asks|chooses|compares|computes|counts|does|draws|from|gives?|goe?s?|has|have|in|is|keeps|leave|maps|means?|"
+    "measures|names?|needs?|of|out|replaces|says|sets|takes|too|up|was|were|would"
 )
-_VALUE = r"(?: (?!-)(?P<value>[^\s;()`]*[^\s;:,.()`]))?"
-_FLAG = re.compile(rf"--(?P<flag>[a-z][a-z0-9-]*){_VALUE}")
+_OTHERS = re.compile(
+    "a|also|and|as|at|because|but|by|for|if|it|no|not|on|or|some|that|the|to|what|where|which|while|with"
+)
+_TOKEN = r"(?!--)[^\s;()`]*[^\s;:,.()`](?:\([^\s()]*\))?"
+_NAME = "--[a-z][a-z0-9-]*"
+_FLAG = re.compile(rf"--(?P<flag>[a-z][a-z0-9-]*)(?: (?P<value>{_TOKEN}))?")
 #: flags side by side
-_GROUP = re.compile(r"--[a-z][a-z0-9-]*(?: (?!--)[^\s;()`]+)?(?: --[a-z][a-z0-9-]*(?: (?!--)[^\s;()`]+)?)*")
+_GROUP = re.compile(rf"{_NAME}(?: {_TOKEN})?(?: {_NAME}(?: {_TOKEN})?)*")
 #: what sentences say of Python already
-_SAID = re.compile(r"--(?:no-)?(?P<flag>[a-z][a-z0-9-]*)(?:, | \()(?P<said>(?P<name>[a-z_]+)=[^\s,;()]*)\)?")
+_SAID = re.compile(
+    r"--(?:no-)?(?P<flag>[a-z][a-z0-9-]*)(?:, (?P<listed>[a-z_]+=[^\s,;()]*)| \((?P<said>[a-z_]+=[^\s,;()]*)\))"
+)
 _COMMAND = re.compile(r"fedscope [a-z]+[^;,(]*$")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 #: keywords that are flags without a value, whatever their default
 _TRUTHS = frozenset({"accept_data", "standardise"})
-#: whether a command line is answered, whose user wants flags
-_command_line: ContextVar[bool] = ContextVar("command_line", default=False)
-
-
-@contextmanager
-def speaking_flags() -> Iterator[None]:
-    """Leave every sentence as it is written, because a command line is answered."""
-    token = _command_line.set(True)
-    try:
-        yield
-    finally:
-        _command_line.reset(token)
 
 
 def speak_keywords(function: Callable[P, R], more: Collection[str] = ()) -> Callable[P, R]:
@@ -60,7 +53,7 @@ def speak_keywords(function: Callable[P, R], more: Collection[str] = ()) -> Call
 
     @wraps(function)
     def spoken(*args: P.args, **settings: P.kwargs) -> R:
-        if _command_line.get():
+        if answering.get():
             return function(*args, **settings)
         if not known:
             known.update(_keywords_of(function, more))
@@ -77,7 +70,7 @@ def speaking(known: Mapping[str, Any]) -> Iterator[None]:
     Args:
         known: keywords, with their defaults: one of True or False takes no value on the command line.
     """
-    if _command_line.get():
+    if answering.get():
         yield
         return
     token = translated.set(lambda text: with_keywords(text, known))
@@ -106,8 +99,11 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
         if _COMMAND.search(text[: group.start()]):
             return group[0]
         flags = list(_FLAG.finditer(group[0]))
+        names = {keyword[0] for one in flags if (keyword := _keyword(one["flag"], known))}
         if not all(_keyword(one["flag"], known) for one in flags):
             return group[0]
+        if len(flags) > len(names) == 1 and all(one["value"] for one in flags):  # one flag, given several times
+            return f"{names.pop()}=[{', '.join(_written(one['value']) for one in flags)}]"
         return _FLAG.sub(of_flag, group[0])
 
     def of_flag(found: re.Match[str]) -> str:
@@ -116,13 +112,15 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
         behind = "" if value is None else f" {value}"
         if isinstance(given, bool):
             return f"{name}={given}{behind}"
-        if value is None or _WORDS.fullmatch(value):
+        if value is not None and _ABOUT.fullmatch(value):
+            return f"{name}{behind}"
+        if value is None or _OTHERS.fullmatch(value):
             return f"{name}={behind}"
         return f"{name}={_written(value)}"
 
     def once(said: re.Match[str]) -> str:
-        keyword = _keyword(said["flag"], known)
-        return said["said"] if keyword and keyword[0] == said["name"] else said[0]
+        keyword, own = _keyword(said["flag"], known), said["listed"] or said["said"]
+        return own if keyword and own.startswith(f"{keyword[0]}=") else said[0]
 
     return _GROUP.sub(of_group, _SAID.sub(once, text))
 
