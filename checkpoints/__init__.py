@@ -37,6 +37,7 @@ from .rounds.disk_matrix import as_disk_matrix as as_disk_matrix
 from .rounds.disk_matrix import recorded_matrix as recorded_matrix
 from .rounds.metrics import COLUMNS as COLUMNS
 from .rounds.retention import RetentionPolicy as RetentionPolicy
+from .rounds.retention import StateSize as StateSize
 from .rounds.retention import size_on_disk as size_on_disk
 from .rounds.round import Round as Round
 from .rounds.writer import RoundRecord as RoundRecord

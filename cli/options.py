@@ -17,6 +17,8 @@ from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
 
 # Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
+    from ..training.jobs.launchers import Launcher
+
     _Type = click.ParamType[Any]
 else:
     _Type = click.ParamType
@@ -105,6 +107,7 @@ class Output:
     width: float | None = None
     title: str | None = None
     redraw: bool = False
+    labels: tuple[str, ...] = ()
 
     @property
     def inches(self) -> float:
@@ -131,15 +134,23 @@ def panel_option(panels: Sequence[str]) -> Decorator:
     return click.option("--panel", "panels", multiple=True, type=click.Choice(panels), help=help)
 
 
-def _gathered(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
-    """Return the function with options that reach it as one argument."""
+def pack_into(name: str, into: type[Any]) -> Decorator:
+    """Have a command take some options and arguments as one value, a dataclass with a field for each."""
 
-    @wraps(function)
-    def gathering(**given: Any) -> Any:
-        own = {key.name: given.pop(key.name) for key in fields(into) if key.name in given}
-        return function(**{name: into(**own)}, **given)
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def packing(**given: Any) -> Any:
+            own = {key.name: given.pop(key.name) for key in fields(into) if key.name in given}
+            return function(**{name: into(**own)}, **given)
 
-    wrapped: Callable[..., Any] = gathering
+        return packing
+
+    return decorate
+
+
+def _pack(function: Callable[..., Any], name: str, into: type[Any], options: Sequence[Any]) -> Callable[..., Any]:
+    """Add options to a function that reach it as one argument."""
+    wrapped = pack_into(name, into)(function)
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped
@@ -218,11 +229,35 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         standardise_option,
         accept_data_option,
     ]
-    return lambda function: _gathered(function, "source", EvaluationConfig, options)
+    return lambda function: _pack(function, "source", EvaluationConfig, options)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The options of where to compute: in this process, or by which jobs with which settings."""
+
+    launcher: str
+    job: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """The options as they are typed."""
+        return ["--launcher", self.launcher, *(word for text in self.job for word in ("--job", text))]
+
+    def chosen(self) -> Launcher | None:
+        """The launcher; None for this process.
+
+        Raises:
+            FedscopeError: settings of jobs that there are not, or without jobs.
+        """
+        from ..training.jobs.job_settings import read_job
+        from ..training.jobs.launchers import chosen_launcher
+
+        return chosen_launcher(self.launcher, read_job(self.job))
 
 
 def launcher_options(what: str) -> Decorator:
-    """--launcher and --job as ``launcher`` and ``job``; ``what`` each job does."""
+    """--launcher and --job as ``jobs``; ``what`` each job does."""
     where = click.option(
         "--launcher",
         type=click.Choice(LAUNCHERS),
@@ -236,7 +271,7 @@ def launcher_options(what: str) -> Decorator:
         metavar="KEY=VALUE",
         help=f"A setting of each job: {', '.join(JOB_KEYS)}; repeatable.",
     )
-    return lambda function: where(job(function))
+    return lambda function: _pack(function, "jobs", Jobs, [where, job])
 
 
 #: of analyses that measure combinations of models
@@ -248,13 +283,20 @@ normalization_option = choice(
 
 
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--out, --width, --title, --redraw, --force and --json as ``output``."""
+    """--out, --width, --title, --label, --redraw, --force and --json as ``output``."""
     drawing = [
         click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
         click.option("--title", help="Title of the figure (default: none)."),
+        click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="NAME",
+            help="What a run or model is called in figures and sentences, in their order, or OLD=NEW; repeatable.",
+        ),
         click.option("--redraw", is_flag=True, help="Draw an existing result again without computing anything."),
     ]
-    return _gathered(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
+    return _pack(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 
 
 def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -296,7 +338,7 @@ def surface_options(*, panels: bool) -> Decorator:
 
 def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the same of results without a figure."""
-    return _gathered(function, "output", Output, [_OUT, _FORCE, _JSON])
+    return _pack(function, "output", Output, [_OUT, _FORCE, _JSON])
 
 
 _OUT = click.option(

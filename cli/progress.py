@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..analysis.execution import Report, spoken
+from ..analysis.execution import Report, describe_seconds
 from ..checkpoints.io.visible_text import visible
 from .printing import say
 
@@ -38,7 +38,7 @@ class PlainLine:
             return
         self.said = now
         pace = (done - self.first) / (now - self.began) if done > self.first else 0.0
-        left = f", {spoken((of - done) / pace)} left" if pace else ""
+        left = f", {describe_seconds((of - done) / pace)} left" if pace else ""
         say(f"{self.label}: {100 * done / of:.0f} % ({done} of {of}){left}", err=True)
 
 

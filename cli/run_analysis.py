@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
 from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
-from ..checkpoints.io.errors import listed
+from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
-from ..results import lock_result, plain, shown
+from ..results import lock_result, make_visible, plain
+from ..results.labels import labels_of
 from .options import Output
 from .printing import say, say_json, say_lines
 from .progress import progress
 from .settings_diff import differences
-from .streams import printing
+from .streams import say_if_unprinted
 
 if TYPE_CHECKING:
     from ..analysis.analysis import PreparedAnalysis, Step
@@ -51,6 +52,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     result = obtain(question, base, output, blocks)
     with nullcontext() if anew else readable(_mains(question, base)[0][0]):
         derived = result.derive(base, again=anew and not output.redraw)
+        result = with_labels(result, output)
         figures = result.figures(output.inches, output.title, **drawing)
         pages = result.pages(output.title, **drawing)
     written = [Path(f"{base}{end}") for end in question.derived]
@@ -67,9 +69,21 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     tell(result, written, output)
 
 
+def with_labels(result: A, output: Output) -> A:
+    """Return a result as ``--label`` calls its runs and models; its files keep the names, for labels are how they are
+    shown.
+
+    Raises:
+        FedscopeError: labels that do not fit.
+    """
+    if not output.labels:
+        return result
+    return result.renamed(labels_of(output.labels, result.list_names()))
+
+
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:
     """Print what was found and where it lies."""
-    with printing(f"what was found is whole in {listed(written, 3)}"):
+    with say_if_unprinted(f"what was found is whole in {list_few(written, 3)}"):
         if output.as_json:
             say_json({**plain(result.numbers()), "files": [str(path) for path in written]})
             return
@@ -105,21 +119,21 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
         _have_measured(question, base, mains, output, blocks)
     results: list[Any] = []
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
-        kept = _kept(part, own, output, results)
+        kept = _find_results(part, own, output, results)
         if kept is None:
             refuse_unwritable(own[0])
             for path in [*own, *part.files(base)]:
                 refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
             with lock_result(_partial(own), [*part.files(base), *pictures]) as claim:
-                kept = _kept(part, own, output, results, quiet=True)  # by who had the claim before
+                kept = _find_results(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
                     made_from = [main for other in mains if other not in by_itself for main in other]
                     settings: dict[str, Any] = {"before": results}
                     if blocks is not None:
                         settings = blocks.elsewhere(question, base, number, settings)
-                    kept = _computed(part, base, [*own, *made_from], claim, settings)
+                    kept = _compute(part, base, [*own, *made_from], claim, settings)
         part.release()
-        results += map(shown, kept)
+        results += map(make_visible, kept)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)
@@ -133,7 +147,7 @@ def _have_measured(
 
     lacking = []
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
-        if part.read_back is None and _kept(part, own, output, [], quiet=True) is None:
+        if part.read_back is None and _find_results(part, own, output, [], quiet=True) is None:
             refuse_unwritable(own[0])
             refuse_strange(own[0], _OWN, ELSEWHERE, replaced=True)
             lacking.append(number)
@@ -143,7 +157,7 @@ def _have_measured(
             blocks.measure(question, base, lacking, BlockProgress(report, partial(say, err=True)))
 
 
-def _computed(
+def _compute(
     part: Step[Any], base: Path, mains: Sequence[Path], claim: ResultLock, settings: Mapping[str, Any]
 ) -> list[Any]:
     results = part.answer(Execution(_partial(mains), progress, base, partial(say, err=True), **settings))
@@ -167,7 +181,7 @@ def _numbers(question: PreparedAnalysis[Any], base: Path) -> list[Path]:
     return [path for part in question.parts for path in part.files(base)]
 
 
-def _kept(
+def _find_results(
     part: Step[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
 ) -> list[Any] | None:
     """Return the results that lie there, where they are those that are asked for; None where there is one to
@@ -179,15 +193,15 @@ def _kept(
     if output.redraw:
         if missing:
             raise FedscopeError(f"{missing[0]} does not exist, so there is nothing to draw again; leave out --redraw")
-        return [_loaded(part.kind, file) for file in mains]
+        return [_load_result(part.kind, file) for file in mains]
     if output.force:
         return None
     found = []
     for file, asked in zip(mains, part.settings, strict=True):
         if file in missing:
             continue
-        found.append(_loaded(part.kind, file))
-        changed = _changed(found[-1].attrs, asked)
+        found.append(_load_result(part.kind, file))
+        changed = _changed_settings(found[-1].attrs, asked)
         if changed:
             what = differences(found[-1].attrs, asked, changed)
             raise FedscopeError(f"{file} holds another result, of {what}; give another --out, or --force to replace it")
@@ -198,7 +212,7 @@ def _kept(
     return found
 
 
-def _loaded(kind: type[A], file: Path) -> A:
+def _load_result(kind: type[A], file: Path) -> A:
     """A result read back."""
     with readable(file):
         return kind.load(_base(kind, file))
@@ -229,7 +243,7 @@ def _base(kind: type[Result], main: Path) -> Path:
     return main.with_name(main.name.removesuffix(kind.suffixes[-1]))
 
 
-def _changed(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+def _changed_settings(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     asked = {key: None for key in ONLY if key in kept} | {
         key: value for key, value in settings.items() if key not in SAID_ONLY
     }

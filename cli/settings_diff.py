@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..checkpoints import real_path
-from ..checkpoints.io.errors import listed, spans
+from ..checkpoints.io.errors import list_few, spans
 
 #: settings that change when another one does, and say nothing besides it
 FOLLOWS = {
@@ -93,7 +93,7 @@ def _difference(key: str, kept: Any, asked: Any) -> str:
 def _run(kept: Any, asked: Any) -> str:
     """Another run, or the same one in another state."""
     there, here = ([one] if isinstance(one, dict) else list(one or []) for one in (kept, asked))
-    paths = listed(one["path"] for one in there)
+    paths = list_few(one["path"] for one in there)
     if [real_path(one["path"]).name for one in there] != [real_path(one["path"]).name for one in here]:
         return f"the run{'s' if len(there) > 1 else ''} {paths}"
     for before, now in zip(there, here, strict=True):

@@ -53,11 +53,11 @@ class _Quiet(io.TextIOWrapper):
 
 def guard() -> None:
     """Have this process's standard output say what fails, and its standard error go on without a word."""
-    sys.stdout = _guarded(sys.stdout, _Told)
-    sys.stderr = _guarded(sys.stderr, _Quiet)
+    sys.stdout = _guard_stream(sys.stdout, _Told)
+    sys.stderr = _guard_stream(sys.stderr, _Quiet)
 
 
-def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
+def _guard_stream(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
     if not isinstance(stream, io.TextIOWrapper):  # it was closed, or is a test's
         return stream
     return kind(
@@ -70,7 +70,7 @@ def _guarded(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
 
 
 @contextmanager
-def printing(whole: str) -> Iterator[None]:
+def say_if_unprinted(whole: str) -> Iterator[None]:
     """Say what is whole though it could not be printed.
 
     Raises:

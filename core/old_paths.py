@@ -289,7 +289,7 @@ NAMES = {
         "new_figure": "plotting.style",
         "paper_style": "plotting.style",
         "save_figure": "plotting.style",
-        "shortened": "plotting.style",
+        "shortened": "plotting.style:shorten_label",
     },
     "decomposition": {
         "ErrorCurve": "training.curves.run_curve",
@@ -403,7 +403,7 @@ def attributes_of(package: str, module: str) -> Callable[[str], Any]:
         if find_spec(f"{package}.{name}") is not None:  # asked for before it is imported
             return import_module(f"{package}.{name}")
         place = f"{package}.{module}"
-        return _forwarded(package, name, place)
+        return _forward(package, name, place)
 
     return find
 
@@ -414,7 +414,7 @@ def names_of(package: str, known: Callable[[str], Any] | None = None) -> Callabl
     def find(name: str) -> Any:
         place = NAMES[package.partition(".")[2]].get(name)
         if place is not None:
-            return _forwarded(package, name, f"{__package__}.{place}")
+            return _forward(package, name, f"{__package__}.{place}")
         if known is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return known(name)
@@ -422,7 +422,7 @@ def names_of(package: str, known: Callable[[str], Any] | None = None) -> Callabl
     return find
 
 
-def _forwarded(package: str, name: str, place: str) -> Any:
+def _forward(package: str, name: str, place: str) -> Any:
     import warnings
 
     module, _, now = place.partition(":")

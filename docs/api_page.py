@@ -81,7 +81,7 @@ WORDS = """\
 | `RunLike` | a [`Run`](#class-fedscoperun), or its folder; `runs/ima@60` is the run with `rounds=60` |
 | `Rounds` | a number, `"1,20,last"`, `"last:10"`, `"every:20"`, `"all"`, a list of numbers, or nothing |
 | `ModelLike` | an address (`runs/ima@40/client-17`), a file, an `nn.Module`, or a `state_dict` |
-| `Unpack[Measured]` | the keywords below, which most questions share |"""
+| `Unpack[EvaluationSettings]` | the keywords below, which most questions share |"""
 
 ANSWER = """\
 `Curves`, `Plane`, `Decomposition` and all others have these. `BASE` is a path without an extension."""

@@ -1,4 +1,5 @@
 from .curvature.many_models import sharpness as sharpness
+from .curvature.one_model import SharpnessSettings as SharpnessSettings
 from .curvature.result import Curvature as Curvature
 from .curvature.result import Sharpness as Sharpness
 from .interchange.garipov import read_plane as read_plane

@@ -90,7 +90,7 @@ class BenchmarkResult:
         """A table, and what follows for a run's settings."""
         rows = [
             f"{self.device}; {', '.join(f'{name} {own}' for name, own in self.versions.items())}",
-            f"engine {self.engine}, {_counted(self.workers, 'worker')}; model {self.model}, "
+            f"engine {self.engine}, {_count_of(self.workers, 'worker')}; model {self.model}, "
             f"{'x'.join(map(str, IMAGE))}, batches of {BATCH}",
             "",
             f"{'':<10} {'products':>15} {'training':>30} {'evaluation':>30}",
@@ -146,7 +146,7 @@ def bench(
     for kind in kinds:
         compute = Compute(first.device, kind)
         products[kind] = _products(compute, seconds)
-        of_training, of_evaluation = _training(module, compute, seconds), _evaluation(module, compute, seconds)
+        of_training, of_evaluation = _training_speed(module, compute, seconds), _evaluation(module, compute, seconds)
         for rates, samples, work in (
             (training, of_training, forward + backward),
             (evaluation, of_evaluation, forward),
@@ -155,7 +155,7 @@ def bench(
             rates[kind] = Rate(samples, gflops, gflops / products[kind])
     return BenchmarkResult(
         model=model,
-        device=_named(first),
+        device=_describe_device(first),
         engine="cohort" if is_small(module) else one_by_one(first.device),
         workers=first.workers or cores(),
         products=products,
@@ -167,7 +167,7 @@ def bench(
     )
 
 
-def _named(compute: Compute) -> str:
+def _describe_device(compute: Compute) -> str:
     """Return the device in words."""
     import torch
 
@@ -176,14 +176,14 @@ def _named(compute: Compute) -> str:
     if compute.is_gpu:
         return f"{compute.device}, {torch.cuda.get_device_name(compute.device)}"
     capability = torch.backends.cpu.get_cpu_capability()
-    return f"cpu, {_counted(cores(), 'core')}, {platform.machine()}, {capability}"
+    return f"cpu, {_count_of(cores(), 'core')}, {platform.machine()}, {capability}"
 
 
-def _counted(count: int, what: str) -> str:
+def _count_of(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
-def _repeated(work: Callable[[], object], seconds: float, compute: Compute) -> float:
+def _time_call(work: Callable[[], object], seconds: float, compute: Compute) -> float:
     """Seconds of one call, on average over at least as long as was asked for, after a first one that is not counted."""
     import torch
 
@@ -222,7 +222,7 @@ def _products(compute: Compute, seconds: float) -> float:
         for _ in run_in_workers(multiply, pairs, workers=workers):
             pass
 
-    return 4 * workers * 2 * size**3 / _repeated(once, seconds, compute) / 1e9
+    return 4 * workers * 2 * size**3 / _time_call(once, seconds, compute) / 1e9
 
 
 def _work(module: nn.Module) -> tuple[float, float]:
@@ -249,7 +249,7 @@ def _noise(count: int, device: str) -> Any:
     return x.to(device), torch.randint(0, CLASSES, (count,), generator=draw).to(device)
 
 
-def _training(module: nn.Module, compute: Compute, seconds: float) -> float:
+def _training_speed(module: nn.Module, compute: Compute, seconds: float) -> float:
     """Samples a second of a cohort with a client a worker."""
     import numpy as np
 
@@ -267,7 +267,7 @@ def _training(module: nn.Module, compute: Compute, seconds: float) -> float:
     method, engine = SGD(batch=BATCH, momentum=0.9), Engine(module, compute)
     tasks = [LocalTask(1, k, x, y, np.arange(OWN), start, LocalSchedule(1e-4, 1), 0, facts) for k in range(count)]
     p = np.full(count, 1 / count)
-    return count * OWN / _repeated(lambda: engine.train(method, tasks, p), seconds, compute)
+    return count * OWN / _time_call(lambda: engine.train(method, tasks, p), seconds, compute)
 
 
 def _evaluation(module: nn.Module, compute: Compute, seconds: float) -> float:
@@ -284,7 +284,7 @@ def _evaluation(module: nn.Module, compute: Compute, seconds: float) -> float:
     samples = Samples(x, y, CLASSES, "noise", "test", np.arange(len(y)))
     evaluator = Evaluator(module, samples, compute=compute)
     models = [initial_model(module)] * count
-    return count * len(y) / _repeated(lambda: evaluator.models(models), seconds, compute)
+    return count * len(y) / _time_call(lambda: evaluator.models(models), seconds, compute)
 
 
 def _disk(folder: Path, size: int) -> tuple[float, float | None]:

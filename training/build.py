@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, format_size, nearest
-from ..checkpoints.io.errors import listed
+from ..checkpoints.io.errors import list_few
 from ..checkpoints.models.weights import tensors_of
 from ..evaluation.standard_tasks import CLASSIFICATION
 from ..evaluation.tasks import Task
@@ -81,11 +81,13 @@ def labels_note(data: Dataset) -> str:
     if unseen := sorted(test - train):
         share = float(np.isin(data.y_test, unseen).mean())
         notes.append(
-            f"no training sample has {'the label' if len(unseen) == 1 else 'the labels'} {listed(unseen, 6)}, which "
+            f"no training sample has {'the label' if len(unseen) == 1 else 'the labels'} {list_few(unseen, 6)}, which "
             f"{100 * share:.3g} % of the test samples have"
         )
     if data.classes_seen and (untested := sorted(train - test)):
-        notes.append(f"no test sample has {'the label' if len(untested) == 1 else 'the labels'} {listed(untested, 6)}")
+        notes.append(
+            f"no test sample has {'the label' if len(untested) == 1 else 'the labels'} {list_few(untested, 6)}"
+        )
     gaps = data.classes - len(train | test)
     if gaps and data.classes_seen:
         notes.append(
@@ -110,7 +112,7 @@ def _means_own_data(name: str) -> bool:
     return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
 
 
-def unbuilt(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:
+def without_numbers(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return the module without its numbers: tensors of the meta device, which have shapes and take no memory.
 
     Raises:
@@ -138,7 +140,7 @@ def _refuse_too_large(architecture: Architecture, shape: tuple[int, ...], classe
     """
     from .local.resources import free_memory
 
-    module = unbuilt(architecture, shape, classes)
+    module = without_numbers(architecture, shape, classes)
     needed = sum(value.numel() * value.element_size() for value in tensors_of(module).values())
     free = free_memory()
     if free is not None and HELD * needed > free:
@@ -173,7 +175,7 @@ def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, S
     """
     if not data.classes_seen or isinstance(architecture, Factory):
         return data.classes
-    head = find_head(unbuilt(architecture, data.shape, data.classes), architecture.head)
+    head = find_head(without_numbers(architecture, data.shape, data.classes), architecture.head)
     rows = [
         shape[0] for name, shape in shapes.items() if head and f".{name}".endswith(f".{head}.weight") and len(shape) > 1
     ]
@@ -314,7 +316,7 @@ def module_of(run: Run) -> nn.Module:
     architecture, shape, classes = config.model.architecture, tuple(run.info["data"]["shape"]), run.info["classes"]
     try:
         # compared before it takes memory: a file may claim any size
-        difference = Layout.of(unbuilt(architecture, shape, classes)).difference(run.layout)
+        difference = Layout.of(without_numbers(architecture, shape, classes)).difference(run.layout)
     except FedscopeError as error:
         raise FedscopeError(f"{run.path}: {error}") from error
     if difference:
@@ -380,7 +382,7 @@ def find_head(module: nn.Module, name: str | None = None) -> str | None:
         return linear[-1] if linear else None
     if name not in linear:
         raise FedscopeError(
-            f"model.head = {name!r} is not a linear layer of the model; it has {listed(linear, 8) or 'none'}"
+            f"model.head = {name!r} is not a linear layer of the model; it has {list_few(linear, 8) or 'none'}"
         )
     return name
 

@@ -169,7 +169,9 @@ class Profile:
             raise FedscopeError(f"{path} cannot be written: {error.strerror}; give another --profile") from error
 
 
-def timed(profile: Profile | None, part: str, round: int, client: int | None = None) -> AbstractContextManager[None]:
+def time_span(
+    profile: Profile | None, part: str, round: int, client: int | None = None
+) -> AbstractContextManager[None]:
     """A span of a profile, or nothing where there is none."""
     return nullcontext() if profile is None else profile.span(part, round, client)
 

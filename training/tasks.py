@@ -33,12 +33,12 @@ def given_task(given: Any) -> Task:
     if given is None:
         return CLASSIFICATION
     if not isinstance(given, str):
-        return _taken(given, _name(given), "task is")
+        return _take(given, _name(given), "task is")
     refuse_unknown_task(given, "--task")
     if given in TASKS:
         return TASKS[given]
     call = _with_tensors(ImportString.parse("--task", given))
-    return _taken(call(), given, f"--task {given}: {call.spoken} returned")
+    return _take(call(), given, f"--task {given}: {call.spoken} returned")
 
 
 def task_of_data(name: str) -> Task:
@@ -158,7 +158,7 @@ def _with_tensors(call: ImportString) -> ImportString:
     return replace(call, keywords=tuple(words))
 
 
-def _taken(given: Any, name: str, place: str) -> Task:
+def _take(given: Any, name: str, place: str) -> Task:
     criterion = task_of_criterion(given)
     if criterion is not None and (place == "task is" or isinstance(criterion, PlainCriterion)):
         return criterion

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .errors import FedscopeError, listed
+from .errors import FedscopeError, list_few
 from .pickled_numbers import admit_numbers, with_numbers
 from .untrusted import explain_read_errors, regular
 
@@ -106,7 +106,7 @@ def _unread(error: str, pickles: list[list[tuple[str, Any]]]) -> str:
     wants = re.search(r"GLOBAL (\S+)", error)
     if wants is None:
         said = [line for line in error.splitlines() if line.startswith(("Unsupported ", "Trying to ", "Can only "))]
-        reason = f" ({listed(said, 1)})" if said else ""
+        reason = f" ({list_few(said, 1)})" if said else ""
         return f"is a pickle that torch does not read where no code may run{reason}; {remedy}"
     if wants[1].rpartition(".")[2][:1].isupper():  # a class, as classes are called
         return (

@@ -70,10 +70,10 @@ def nearest(word: str, options: Iterable[str], offers: Mapping[str, str] | None 
     return f'; did you mean "{(offers or {}).get(matches[0], matches[0])}"?' if matches else ""
 
 
-def listed(items: Iterable[object], most: int = 12) -> str:
+def list_few(items: Iterable[object], most: int = 12) -> str:
     """List the first few of many, for a sentence.
 
-    >>> listed([3, 8, 11, 20, 31], most=4)
+    >>> list_few([3, 8, 11, 20, 31], most=4)
     '3, 8, 11, 20, ...'
     """
     words = [str(item) for item in items]
@@ -92,7 +92,7 @@ def spans(numbers: Iterable[int]) -> str:
             parts[-1][1:] = [number]
         else:
             parts.append([number])
-    return listed("-".join(map(str, part)) for part in parts)
+    return list_few("-".join(map(str, part)) for part in parts)
 
 
 def format_size(size: float) -> str:

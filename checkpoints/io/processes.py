@@ -29,18 +29,18 @@ class Process:
     @classmethod
     def here(cls) -> Self:
         """This one."""
-        return cls(socket.gethostname(), os.getpid(), began(os.getpid()) or 0, _system())
+        return cls(socket.gethostname(), os.getpid(), start_ticks(os.getpid()) or 0, _system())
 
     def has_ended(self) -> bool:
         """Check whether it is known to have ended: False of a process of another machine, of which nothing is known
         here."""
         if (self.host, self.system) != (socket.gethostname(), _system()):
             return False
-        now = began(self.pid)
+        now = start_ticks(self.pid)
         return now is None or (now != 0 != self.began and now != self.began)
 
 
-def began(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """Return when a process began, in the system's ticks; None where it is not there, or only not yet waited for. 0
     where it is there and the system does not say."""
     try:

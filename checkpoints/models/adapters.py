@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from ..io.untrusted import read_json
 from .weights import Layout
 
@@ -73,9 +73,10 @@ def about_adapters(names: Iterable[str]) -> str:
     if not kinds:
         return ""
     return (
-        f"the models are adapters, whose tensors are factors of a product ({listed(kinds, 4)}): the mean of A and the "
-        "mean of B are not the mean of B·A unless one of them is the same in all models, and distances, angles and "
-        "lines between factors are not those between the products; merge the adapters into their base for such numbers"
+        f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): the mean of A and "
+        "the mean of B are not the mean of B·A unless one of them is the same in all models, and distances, angles "
+        "and lines between factors are not those between the products; merge the adapters into their base for such "
+        "numbers"
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..io.archives import read_npz, read_torch
 from ..io.atomic import write_durably
-from ..io.errors import FedscopeError, FedscopeWarning, listed, nearest
+from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest
 from ..io.untrusted import explain_read_errors, lost_link, regular
 from .adapters import other_ranks
 from .expected import STATISTICS, ExpectedModel
@@ -157,7 +157,7 @@ def model_path(path: Path) -> Path:
             names = model_names(path, SUFFIXES)
             if not names:
                 regular(path, "a model's file")  # says that it is a folder
-            raise FedscopeError(f"{path} is a folder of {len(names)} models ({listed(names, 4)}); give one of them")
+            raise FedscopeError(f"{path} is a folder of {len(names)} models ({list_few(names, 4)}); give one of them")
         return found
     regular(path, "a model's file")
     if not path.is_file():
@@ -167,7 +167,7 @@ def model_path(path: Path) -> Path:
         names_of = {beside.stem: beside.name for beside in there}
         near = nearest(path.stem, names_of, names_of)
         if not near and there:
-            near = f"; {path.parent} has {listed(beside.name for beside in there)}; give one of them"
+            near = f"; {path.parent} has {list_few(beside.name for beside in there)}; give one of them"
         raise FedscopeError(
             f"{path} does not exist" + (near or "; give a model's file, or a model of a run, as in runs/ima@last")
         )
@@ -197,12 +197,12 @@ def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[st
         kinds.add(kind)
         lacks = [name for name in names or () if name not in held]
         if lacks:
-            raise FedscopeError(f"{path} lacks {listed(lacks, 4)}, which {place.name} says it holds; copy it again")
+            raise FedscopeError(f"{path} lacks {list_few(lacks, 4)}, which {place.name} says it holds; copy it again")
         taken = held if names is None else {name: held[name] for name in names}
         twice = [name for name in taken if name in tensors]
         if twice:
             raise FedscopeError(
-                f"{path} holds {listed(twice, 4)}, which another part of {place} holds too; save it again"
+                f"{path} holds {list_few(twice, 4)}, which another part of {place} holds too; save it again"
             )
         tensors |= taken
     return kinds.pop() if len(kinds) == 1 else "torch", tensors

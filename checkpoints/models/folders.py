@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from ..io.untrusted import read_json
 
 INDEX = ".index.json"
@@ -122,5 +122,5 @@ def _of_index(path: Path) -> dict[Path, list[str] | None]:
 
 def _missing_parts(path: Path, count: int, missing: Sequence[str]) -> str:
     one = len(missing) == 1
-    which = f"{listed(missing, 4)} {'is' if one else 'are'} not there; copy {'it' if one else 'them'} again"
+    which = f"{list_few(missing, 4)} {'is' if one else 'are'} not there; copy {'it' if one else 'them'} again"
     return f"{path}: of a model's {count} parts {which}"

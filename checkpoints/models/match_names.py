@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from .expected import STATISTICS, ExpectedModel, tied_names
 from .weights import EXTRA, TensorEntry
 from .wrappers import plain_name
@@ -158,11 +158,11 @@ def _complete(
         *(f"{name} is left out, which is tied to {next(iter(used & set(tied[name])))}" for name in aliases),
     ]
     if left:
-        notes.append(f"{listed(left, 3)} {_are(left)} left out, which {_are(left)} no weight{'s'[: len(left) != 1]}")
+        notes.append(f"{list_few(left, 3)} {_are(left)} left out, which {_are(left)} no weight{'s'[: len(left) != 1]}")
     if supplied:
         its = [*supplied]
         notes.append(
-            f"it lacks {listed(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}"
+            f"it lacks {list_few(its, 3)}, which {_are(its)} the architecture's own constant{'s'[: len(its) != 1]}"
         )
     return NameMatch(
         {name: taken[name] for name in expected.layout.names if name in taken}, supplied, notes, whole=True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed, nearest
+from ..io.errors import FedscopeError, list_few, nearest
 from .expected import ExpectedModel
 from .match_names import is_constant, match_names, prefixes
 from .weights import TensorEntry, is_extra
@@ -64,13 +64,13 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
             else f"give {_index_expression(places[0])}"
         )
         raise FedscopeError(
-            f"{place} holds {len(places)} models ({listed(places, 6)}), and it is unclear which one is meant; {name}"
+            f"{place} holds {len(places)} models ({list_few(places, 6)}), and it is unclear which one is meant; {name}"
         )
     extra = _extra_states(_at(loaded, places[0]), places[0])
     if known and len(candidates) == 1:
         return candidates[places[0]], extra
     others = [one for one in candidates if one != places[0]]
-    beside = f", not {listed(others, 4)}" if others else ""
+    beside = f", not {list_few(others, 4)}" if others else ""
     said = f"the model is what it holds under {places[0]!r}{beside}"
     return candidates[places[0]], ", ".join(filter(None, (said, extra)))
 
@@ -79,7 +79,7 @@ def _extra_states(state: Mapping[str, Any], place: str) -> str:
     """Return a clause for what is there besides the tensors; "" where there is nothing."""
     left = [name for name, value in state.items() if not is_tensor(value) and _is_left_out(name, value, place)]
     are = "is left out, which is no tensor" if len(left) == 1 else "are left out, which are no tensors"
-    return f"{listed(left, 3)} {are}" if left else ""
+    return f"{list_few(left, 3)} {are}" if left else ""
 
 
 def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
@@ -114,9 +114,9 @@ def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: 
     there = [one for one in candidates if one] or list(dict.fromkeys(name.split(".")[0] for name in candidates[""]))
     hint = nearest(key, there)
     raise FedscopeError(
-        f"{place} holds no model under {key!r}{hint}{',' if hint else ';'} it has {listed(there, 8)}"
+        f"{place} holds no model under {key!r}{hint}{',' if hint else ';'} it has {list_few(there, 8)}"
         if not behind
-        else f"{place} holds {len(behind)} models under {key!r}; give the whole key, one of {listed(candidates, 6)}"
+        else f"{place} holds {len(behind)} models under {key!r}; give the whole key, one of {list_few(candidates, 6)}"
     )
 
 
@@ -165,7 +165,7 @@ def _refuse(place: object, loaded: Any) -> None:
     if not isinstance(loaded, Mapping) or not loaded:
         raise FedscopeError(f"{place} holds {type(loaded).__name__}, not a state_dict; save model.state_dict()")
     strange = [str(name) for name, value in loaded.items() if not is_tensor(value)]
-    raise FedscopeError(f"{place} holds other things than tensors ({listed(strange, 4)}); save model.state_dict()")
+    raise FedscopeError(f"{place} holds other things than tensors ({list_few(strange, 4)}); save model.state_dict()")
 
 
 def as_arrays(place: object, tensors: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -272,8 +272,10 @@ def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> s
         named = [f"{place}:{prefix.removesuffix('.')}" for prefix in whole]
         if len(whole) > 1:
             several = " and ".join(f'"{prefix}"' for prefix in whole[:3])
-            return f"; all of them are there behind each of {several}: name one, as in {listed(named, 2)}"
-        return f'; all of them are there behind the prefix "{first}", beside {listed(others, 2)}: name them, {named[0]}'
+            return f"; all of them are there behind each of {several}: name one, as in {list_few(named, 2)}"
+        return (
+            f'; all of them are there behind the prefix "{first}", beside {list_few(others, 2)}: name them, {named[0]}'
+        )
     if _SHARD.search(str(place)):
         return "; the file is one of several parts: give their folder, or its .index.json"
     first = next(iter(arrays)).partition(".")[0] + "."

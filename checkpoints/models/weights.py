@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 
 if TYPE_CHECKING:
     from torch import nn
@@ -188,8 +188,8 @@ class Layout:
         missing = [name for name in self.names if name not in arrays]
         unexpected = [name for name in arrays if name not in self.names]
         if missing or unexpected:
-            clauses = [f"{listed(missing, 4)} missing"] if missing else []
-            clauses += [f"{listed(unexpected, 4)} unexpected"] if unexpected else []
+            clauses = [f"{list_few(missing, 4)} missing"] if missing else []
+            clauses += [f"{list_few(unexpected, 4)} unexpected"] if unexpected else []
             raise FedscopeError(f"these tensors are not the expected model's: {', '.join(clauses)}")
         parameters = np.empty(self.size, self.dtype)
         buffers = {}

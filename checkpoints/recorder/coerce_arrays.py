@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..io.array_digest import ARRAYS
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
@@ -36,7 +36,7 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     if isinstance(returned, Mapping):
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
         if unknown:
-            raise FedscopeError(f"{place} {listed(unknown)}; name them x_train, y_train, x_test, y_test")
+            raise FedscopeError(f"{place} {list_few(unknown)}; name them x_train, y_train, x_test, y_test")
         return {key: _array(f"{place} {key}", value, labels=key[0] != "x") for key, value in returned.items()}
     pair = isinstance(returned, tuple | list) and len(returned) == 2
     if pair and all(map(_is_split, returned)):

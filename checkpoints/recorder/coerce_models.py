@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from ..models.adapters import other_ranks
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
 from ..models.match_names import COUNTERS, is_constant, match_names
@@ -68,7 +68,7 @@ class ModelTensors:
         counters = [name for name in self.arrays if name.rpartition(".")[2] in COUNTERS]
         if counters and len(counters) < len(self.arrays):
             which = "is left out, which is no weight" if len(counters) == 1 else "are left out, which are no weights"
-            notes.append(f"{listed(counters, 3)} {which}")
+            notes.append(f"{list_few(counters, 3)} {which}")
         names = {name: name for name in self.arrays if not notes or name not in counters}
         found = BEFORE.match(next(iter(names)))
         prefix = found[0] if found and all(name.startswith(found[0]) for name in names) else ""
@@ -256,8 +256,8 @@ def difference(model: ModelTensors, layout: Layout) -> str:
     missing = [name for name in known if name not in model.arrays]
     other = [name for name in model.arrays if name not in known]
     if missing or other:
-        clauses = [f"lacks {listed(missing, 3)}"] if missing else []
-        clauses += [f"has {listed(other, 3)}, which the run's models do not have"] if other else []
+        clauses = [f"lacks {list_few(missing, 3)}"] if missing else []
+        clauses += [f"has {list_few(other, 3)}, which the run's models do not have"] if other else []
         return " and ".join(clauses)
     for name, entry in known.items():
         if model.arrays[name].shape != entry.shape:

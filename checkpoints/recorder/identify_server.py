@@ -15,7 +15,7 @@ from math import isnan, nan
 
 import numpy as np
 
-from ..io.errors import listed
+from ..io.errors import list_few
 from ..models.weights import BFLOAT16, Layout
 from ..rounds.round import Round
 from .coerce_models import ModelTensors, coerce_model, numbers_of
@@ -263,7 +263,8 @@ class ServerIdentifier:
                 kept = "those of one client"
             found.setdefault(kept, []).append(entry.name)
         clauses = [
-            f"{listed(names, 3)} in global {'are' if len(names) > 1 else 'is'} {what}" for what, names in found.items()
+            f"{list_few(names, 3)} in global {'are' if len(names) > 1 else 'is'} {what}"
+            for what, names in found.items()
         ]
         return sum(map(len, found.values())), clauses
 

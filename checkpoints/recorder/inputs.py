@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from ..io.untrusted import RESULT, expand_home, read_text, real_path
 from ..runs.info import sha256_of
 
@@ -83,7 +83,7 @@ def counts_of(given: Any, rounds: Sequence[RoundFiles]) -> list[dict[int, int] |
         if len(words) != len(everyone):
             raise FedscopeError(
                 f"--samples gives {len(words)} number{'s' if len(words) != 1 else ''}, but there are {len(everyone)} "
-                f"clients ({listed(everyone, 6)}); give one a client, in their order"
+                f"clients ({list_few(everyone, 6)}); give one a client, in their order"
             )
         table = {(None, k): _count("--samples", word) for k, word in zip(everyone, words, strict=True)}
     return [_of_round(files, table, given) for files in rounds]
@@ -113,8 +113,8 @@ def _table(path: Path) -> dict[tuple[int | None, int], int]:
     names = [name.strip() for name in lines.fieldnames or []]
     if lacking := [name for name in ("client", "samples") if name not in names]:
         raise FedscopeError(
-            f"--samples {path} has columns {listed(names, 6) or 'of no name'}, and no {lacking[0]}; its first line is "
-            "client,samples or round,client,samples"
+            f"--samples {path} has columns {list_few(names, 6) or 'of no name'}, and no {lacking[0]}; its first line "
+            "is client,samples or round,client,samples"
         )
     lines.fieldnames = names
     table: dict[tuple[int | None, int], int] = {}

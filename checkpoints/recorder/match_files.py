@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..io.errors import FedscopeError, listed, spans
+from ..io.errors import FedscopeError, list_few, spans
 from ..io.untrusted import real_path
 from ..models.files import SUFFIXES, file_and_key, is_model_folder
 from ..models.folders import model_in, model_names
@@ -123,7 +123,9 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
         if text is not None and (place := real_path(Path(text))) in known:
             notes.append(f"{known.pop(place)} is the {what}, and so no client")
     if not known:
-        raise FedscopeError(f"{listed(files, 3)}: no client's model is left; give more files than --start and --global")
+        raise FedscopeError(
+            f"{list_few(files, 3)}: no client's model is left; give more files than --start and --global"
+        )
     return list(known.values())
 
 
@@ -143,7 +145,7 @@ def _all_of(text: str) -> list[Path]:
         found = [path / name for name in sorted(model_names(path, SUFFIXES), key=natural)]
         if not found:
             names = sorted((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), key=natural)
-            holds = f"; it holds {listed(names, 6)}" if names else ""
+            holds = f"; it holds {list_few(names, 6)}" if names else ""
             raise FedscopeError(f"{text} holds no model's file ({', '.join(SUFFIXES)}){holds}; give another folder")
         return found
     if not path.exists() and any(sign in text for sign in "*?["):  # no shell has done it
@@ -257,4 +259,4 @@ def _there(parts: Sequence[str]) -> str:
             return f": there is no {folder / part}; check the path"
         folder /= part
     names = sorted((entry.name for entry in folder.iterdir() if not entry.name.startswith(".")), key=natural)
-    return f"; {folder} holds {listed(names, 6) or 'nothing'}"
+    return f"; {folder} holds {list_few(names, 6) or 'nothing'}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside, scale_in
 from ..models.expected import STATISTICS, ExpectedModel
 from ..models.files import file_and_key, read_tensors
@@ -110,7 +110,7 @@ class FileReader:
 
     def sentences(self) -> list[str]:
         """List the changes, a sentence each, with the first of the files."""
-        return [f"{listed(paths, 3)}: {note}" for note, paths in self.notes.items()]
+        return [f"{list_few(paths, 3)}: {note}" for note, paths in self.notes.items()]
 
     def _note(self, path: Path, note: str) -> None:
         paths = self.notes.setdefault(note, [])
@@ -169,7 +169,7 @@ def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, type
     names = dict.fromkeys(layout.names)
     lacks = [name for name in names if name not in model.arrays]
     has = [name for name in model.arrays if name not in names]
-    clauses = ([f"lacks {listed(lacks, 3)}"] if lacks else []) + ([f"has {listed(has, 3)}"] if has else [])
+    clauses = ([f"lacks {list_few(lacks, 3)}"] if lacks else []) + ([f"has {list_few(has, 3)}"] if has else [])
     what = f"{' and '.join(clauses)}, unlike {other}" if clauses else ""
     for entry in layout.entries if not what else ():
         shape, dtype = model.arrays[entry.name].shape, model.dtypes[entry.name]

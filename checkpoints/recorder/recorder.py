@@ -17,7 +17,7 @@ import numpy as np
 
 from ..io.atomic import WriterLock
 from ..io.background import Background
-from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, listed
+from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, list_few
 from ..io.visible_text import visible
 from ..models.adapters import about_adapters, refuse_other_scale, scale_of_module
 from ..models.expected import ExpectedModel
@@ -512,7 +512,7 @@ def _samples(given: Any, ids: Sequence[int], place: str) -> np.ndarray | None:
     counts = _column(given, ids, place, "samples")
     if counts is not None and not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():
         raise FedscopeError(
-            f"{place}: samples are {listed(counts.tolist(), 4)}; give whole numbers from 0 on, and others as weights="
+            f"{place}: samples are {list_few(counts.tolist(), 4)}; give whole numbers from 0 on, and others as weights="
         )
     return counts
 
@@ -527,7 +527,7 @@ def _weights(given: Any, counts: np.ndarray | None, ids: Sequence[int], place: s
     p = p if p is not None else counts if counts is not None else np.ones(len(ids))
     if not (np.isfinite(p).all() and (p >= 0).all() and p.max() > 0):
         raise FedscopeError(
-            f"{place}: the clients' weights are {listed(p.tolist(), 4)}; give numbers from 0 on, at least one above 0"
+            f"{place}: the clients' weights are {list_few(p.tolist(), 4)}; give numbers from 0 on, at least one above 0"
         )
     p = p / p.max()  # so that no sum is infinite
     shares: np.ndarray = p / p.sum()
@@ -547,12 +547,13 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
         raise FedscopeError(f"{place}: client {lacking[0]} has a model, but no {what}; give {what} of all clients")
     if other := [k for k in by_id if k not in ids]:
         raise FedscopeError(
-            f"{place}: client {other[0]} has {what}, but no model (clients {listed(ids, 6)} have); give both or neither"
+            f"{place}: client {other[0]} has {what}, but no model (clients {list_few(ids, 6)} have); give both or "
+            "neither"
         )
     try:
         return np.array([float(by_id[k]) for k in ids])
     except (TypeError, ValueError):
-        raise FedscopeError(f"{place}: {what} are {listed([by_id[k] for k in ids], 4)}, not numbers") from None
+        raise FedscopeError(f"{place}: {what} are {list_few([by_id[k] for k in ids], 4)}, not numbers") from None
 
 
 def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:

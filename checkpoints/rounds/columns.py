@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from ..io import checksums
-from ..io.errors import FedscopeError, listed, nearest
+from ..io.errors import FedscopeError, list_few, nearest
 from ..io.hdf5_validation import ValidatedDataset
 from .models import open_entry
 from .reader import RoundFile
@@ -139,7 +139,7 @@ def _chunks(round_: Round, columns: int, layers: Collection[str] | None, which: 
         if layer not in layout.slices:
             hint = nearest(layer, list(layout.slices))
             raise FedscopeError(
-                f"{round_.label} has no parameter {layer!r}{hint or '; it has ' + listed(list(layout.slices))}"
+                f"{round_.label} has no parameter {layer!r}{hint or '; it has ' + list_few(list(layout.slices))}"
             )
     rows = {name: where for name, where in layout.slices.items() if layers is None or name in layers}
     found, opened = _places(round_, which, rows)

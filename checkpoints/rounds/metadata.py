@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..io.errors import listed
+from ..io.errors import list_few
 from ..io.hdf5 import attribute
 from ..io.hdf5_validation import ValidatedFile
 from .metrics import from_json
@@ -115,7 +115,7 @@ def _sampled_ids(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
     known = set() if client_ids is None else set(client_ids.tolist())
     if ids.ndim != 1 or not len(ids) or (ids[1:] <= ids[:-1]).any() or not known.issuperset(ids.tolist()):
         raise file.validated.damaged(
-            f"{SAMPLED_IDS} are not ascending numbers of clients that took part ({listed(ids.ravel(), 6)})"
+            f"{SAMPLED_IDS} are not ascending numbers of clients that took part ({list_few(ids.ravel(), 6)})"
         )
     return ids.astype(np.int64)
 
@@ -205,11 +205,11 @@ def refuse_columns(file: ValidatedFile, columns: dict[str, np.ndarray | None], p
     """
     sizes = {name: len(column) for name, column in columns.items() if column is not None}
     if len(set(sizes.values())) > 1:
-        raise file.damaged(f"its columns have different lengths ({listed(f'{k} {n}' for k, n in sizes.items())})")
+        raise file.damaged(f"its columns have different lengths ({list_few(f'{k} {n}' for k, n in sizes.items())})")
     ids, p = columns["client_ids"], columns["weights"]
     if ids is not None and len(ids):
         if (ids[1:] <= ids[:-1]).any():
-            raise file.damaged(f"client_ids are not ascending ({listed(ids)})")
+            raise file.damaged(f"client_ids are not ascending ({list_few(ids)})")
         if ids[0] < 0 or (population is not None and ids[-1] >= population):
             bound = "" if population is None else f", of clients 0 to {population - 1}"
             raise file.damaged(f"client_ids goes from {ids[0]} to {ids[-1]}{bound}")

@@ -109,6 +109,23 @@ def draw_kept_clients(clients: int, count: int, *, seed: int, round: int) -> np.
     return np.sort(np.argsort(draws, kind="stable")[:count])
 
 
+@dataclass(frozen=True)
+class StateSize:
+    """The size of what methods keep between rounds.
+
+    Attributes:
+        client_vectors: how many vectors [P] each client keeps: recorded with the clients, else kept aside for every
+            client that has taken part.
+        bytes, models: of all else, in bytes and in models, recorded with the globals.
+        window: how many rounds' globals an average over rounds needs, kept aside where they are not recorded.
+    """
+
+    client_vectors: int = 0
+    bytes: int = 0
+    models: int = 0
+    window: int = 0
+
+
 def size_on_disk(
     layout: Layout,
     cohort: int,
@@ -117,10 +134,7 @@ def size_on_disk(
     globals_: RetentionPolicy,
     *,
     after: int = 0,
-    client_vectors: int = 0,
-    state_bytes: int = 0,
-    state_models: int = 0,
-    window: int = 0,
+    kept: StateSize = StateSize(),
     population: int = 0,
     sketch: int = 0,
 ) -> int:
@@ -132,12 +146,8 @@ def size_on_disk(
     Args:
         cohort: C, the clients of a round.
         clients, globals_: the recording policies; the last round's globals are always kept.
-        client_vectors: how many vectors [P] each client keeps between rounds: recorded with the clients, else kept
-            aside for every client that has taken part.
         after: the last round that takes no room, because it is there already.
-        state_bytes, state_models: of what is kept between rounds besides, in bytes and in models, recorded with the
-            globals.
-        window: how many rounds' globals an average over rounds needs, kept aside where they are not recorded.
+        kept: by methods between rounds.
         population: N, all clients.
         sketch: numbers of 4 bytes that every client of every round keeps of its update, and of 8 bytes that single
             models keep.
@@ -145,26 +155,26 @@ def size_on_disk(
     model = sum(_bytes(entry) for entry in layout.entries)
     # measured: what HDF5 adds a file, a dataset, a chunked dataset and a chunk
     file, dataset, chunked, chunk = 10_400, 460, 2_700, 55
-    total, state = 0, state_bytes + state_models * model
+    total, state = 0, kept.bytes + kept.models * model
     for round in range(after + 1, rounds + 1):
         whole = clients.keeps(round, rounds) or clients.sampled >= cohort
-        kept = cohort if whole else clients.sampled
+        own = cohort if whole else clients.sampled
         with_globals = globals_.keeps(round, rounds) or round == rounds
-        models = 3 * with_globals + bool(kept and not with_globals)
+        models = 3 * with_globals + bool(own and not with_globals)
         total += cohort * sketch * 4 + 3 * sketch * 8 + (4 * dataset if sketch else 0)
         total += file + models * (model + dataset * len(layout.entries))
         if with_globals:
             total += state
-        if kept:
-            vectors = client_vectors if whole else 0
-            total += (1 + vectors) * (kept * model + (chunked + chunk * kept) * len(layout.entries))
+        if own:
+            vectors = kept.client_vectors if whole else 0
+            total += (1 + vectors) * (own * model + (chunked + chunk * own) * len(layout.entries))
     if not all(globals_.keeps(round, rounds) for round in range(after + 1, rounds)):
-        total += (2 + window) * model + state
-    if client_vectors and not (
+        total += (2 + kept.window) * model + state
+    if kept.client_vectors and not (
         clients.sampled >= cohort or all(clients.keeps(round, rounds) for round in range(after + 1, rounds))
     ):
         # a cohort's states stay together until all of its clients have taken part again
-        total += client_vectors * model * min(3 * population, cohort * rounds)
+        total += kept.client_vectors * model * min(3 * population, cohort * rounds)
     return total
 
 

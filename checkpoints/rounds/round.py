@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from ..models.weights import Layout, Weights
 from .metadata import RoundMetadata, read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import is_packed, read_client_state, read_layer, read_models, read_state
@@ -210,7 +210,7 @@ class Round:
         """Make sure that ``start``, ``global`` or ``averaged`` was recorded; raises as :meth:`read`."""
         if which not in self.models:
             kept = ["clients"] if self.has_clients else ["a sample of the clients"] if self.has_sample else []
-            have = listed([*self.models, *kept]) or "no model"
+            have = list_few([*self.models, *kept]) or "no model"
             raise FedscopeError(f"{self.label}/{which}: round {self.number} recorded {have}")
 
     def clients(self, ids: Sequence[int] | np.ndarray | None = None) -> Weights:
@@ -260,8 +260,8 @@ class Round:
         place = {int(k): i for i, k in enumerate(among)}
         for k in ids:
             if int(k) not in place:
-                whose = f"the models of clients {listed(place)} of its {len(self.client_ids)}"
-                what = f"clients {listed(place)}" if kept is None else whose
+                whose = f"the models of clients {list_few(place)} of its {len(self.client_ids)}"
+                what = f"clients {list_few(place)}" if kept is None else whose
                 raise FedscopeError(f"{self.label}/client-{int(k)}: round {self.number} recorded {what}")
         return [place[int(k)] for k in ids]
 
@@ -303,7 +303,7 @@ class Round:
             FedscopeError: the method keeps none of that name; says which it keeps. A client that did not take part.
         """
         if name not in self.client_states:
-            kept = listed(list(self.client_states)) or "none"
+            kept = list_few(list(self.client_states)) or "none"
             raise FedscopeError(f"{self.label} has no client state {name!r}; it keeps {kept}")
         places = self._places(ids)
         with self.open(stacked=True) as file:
@@ -313,7 +313,7 @@ class Round:
 def few_of(round_: Round) -> str:
     """Return a clause for refusals: whose models a round kept, of how many."""
     ids = round_.sampled_ids
-    which = f"client {ids[0]}" if len(ids) == 1 else f"clients {listed(ids, 6)}"
+    which = f"client {ids[0]}" if len(ids) == 1 else f"clients {list_few(ids, 6)}"
     return (
         f"round {round_.number} kept the models of {len(ids)} of its {len(round_.client_ids)} clients "
         f"({which}; sample:{len(ids)})"

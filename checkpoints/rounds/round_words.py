@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isnan
 from typing import TYPE_CHECKING
 
-from ..io.errors import FedscopeError, listed
+from ..io.errors import FedscopeError, list_few
 from ..io.one_screen import screen
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def describe_round(round_: Round) -> str:
         kept = "all models" if round_.has_clients else f"{len(round_.sampled_ids)} models kept"
         kept = kept if round_.has_clients or round_.has_sample else "no model of theirs kept"
         told = [
-            f"clients: {len(ids)} ({listed(ids)}), {kept}",
+            f"clients: {len(ids)} ({list_few(ids)}), {kept}",
             f"models: {', '.join(round_.models) or 'none'}, each of {round_.layout.size:,} parameters",
             *([words] if (words := metrics_words(round_.metrics)) else []),
         ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..io.errors import FedscopeError, FedscopeWarning, listed, nearest, spans
+from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest, spans
 from ..io.untrusted import real_path
 from ..io.visible_text import visible
 from ..models.expected import ExpectedModel
@@ -116,7 +116,7 @@ def _inside(folder: Path) -> str:
     if not folder.is_dir():
         return ""
     names = model_names(folder, SUFFIXES)
-    return f"; {folder} holds {listed(names, 4)}" if names else f"; {folder} is a folder without one"
+    return f"; {folder} holds {list_few(names, 4)}" if names else f"; {folder} is a folder without one"
 
 
 def file_label(address: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..io.errors import FedscopeError, listed, nearest
+from ..io.errors import FedscopeError, list_few, nearest
 from ..io.hdf5 import check_version
 from ..io.untrusted import read_json, regular
 
@@ -41,9 +41,9 @@ def read_info(path: Path) -> dict[str, Any]:
         lacking = [name for name in ("name", "sha256", "shape") if name not in info["data"]]
         lacking += [name for name in ("classes",) if name not in info]
         if lacking:
-            raise FedscopeError(f"{file} does not say {listed(lacking)} of the run's data; {_RESTORE}")
+            raise FedscopeError(f"{file} does not say {list_few(lacking)} of the run's data; {_RESTORE}")
     if (branch := info.get("branch")) and (lacking := [name for name in ("run", "round") if name not in branch]):
-        raise FedscopeError(f"{file} does not say {listed(lacking)} of what the run branches from; {_RESTORE}")
+        raise FedscopeError(f"{file} does not say {list_few(lacking)} of what the run branches from; {_RESTORE}")
     if info.get("files", {}).get(file.name, "") not in ("", _own(info)):
         raise FedscopeError(
             f"{file} is not as it was written (its own sha256 does not fit what it says); {_RESTORE}, or take "
@@ -249,13 +249,13 @@ def _no_run(path: Path) -> str:
     there = f"{path} is not a run: it has no run.json" if path.is_dir() else f"{path} does not exist"
     if (path / "sweep.json").is_file():
         own = [entry.name for entry in _folders(path / "runs")]
-        return f"{path} is a sweep, not a run" + (f"; {path / 'runs'} holds {listed(own)}" if own else "")
+        return f"{path} is a sweep, not a run" + (f"; {path / 'runs'} holds {list_few(own)}" if own else "")
     if sweeps := [entry.name for entry in _folders(path) if (entry / "sweep.json").is_file()]:
-        return f"{there}; it holds the sweeps {listed(sweeps)}"
+        return f"{there}; it holds the sweeps {list_few(sweeps)}"
     if path.is_dir() and (inside := [entry.name for entry in _folders(path) if (entry / "run.json").is_file()]):
-        return f"{there}; it holds the runs {listed(inside)}"
+        return f"{there}; it holds the runs {list_few(inside)}"
     hint = nearest(path.name, here)
-    runs = f"; the runs in {path.parent} are {listed(here)}" if here and not hint else ""
+    runs = f"; the runs in {path.parent} are {list_few(here)}" if here and not hint else ""
     return there + hint + runs
 
 

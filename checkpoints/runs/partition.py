@@ -71,10 +71,10 @@ class Partition:
             test = _read_ragged(path, file, "test_") if "test_offsets" in file else None
             counts = read_array(path, file, "label_counts", "iu", 2)
         if test is not None and len(test) != len(clients):
-            raise _damaged(path, f"it has {len(clients)} clients, but {len(test)} test parts")
+            raise _damage_error(path, f"it has {len(clients)} clients, but {len(test)} test parts")
         sizes = np.array([len(part) for part in clients], dtype=np.int64)
         if len(counts) != len(clients) or (counts < 0).any() or (counts.sum(axis=1) != sizes).any():
-            raise _damaged(path, "its label_counts are not those of its clients' samples")
+            raise _damage_error(path, "its label_counts are not those of its clients' samples")
         return cls(clients, test, counts.astype(np.int64))
 
     def refuse_other(self, path: Path, clients: int | None, classes: int | None, samples: int | None) -> None:
@@ -112,11 +112,11 @@ def _read_ragged(path: Path, file: Any, prefix: str) -> tuple[np.ndarray, ...]:
     offsets, indices = (read_array(path, file, f"{prefix}{name}", "iu", 1) for name in ("offsets", "indices"))
     offsets, indices = offsets.astype(np.int64), indices.astype(np.int64)
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(indices) or (np.diff(offsets) < 0).any():
-        raise _damaged(path, f"its {prefix}offsets do not divide its {len(indices)} {prefix}indices")
+        raise _damage_error(path, f"its {prefix}offsets do not divide its {len(indices)} {prefix}indices")
     if len(indices) and indices.min() < 0:
-        raise _damaged(path, f"its {prefix}indices hold {indices.min()}, which is not a sample")
+        raise _damage_error(path, f"its {prefix}indices hold {indices.min()}, which is not a sample")
     return tuple(indices[a:b] for a, b in pairwise(offsets))
 
 
-def _damaged(path: Path, what: str) -> FedscopeError:
+def _damage_error(path: Path, what: str) -> FedscopeError:
     return FedscopeError(f"{path} is damaged: {what}; {_RESTORE}")

@@ -46,7 +46,7 @@ def command(out: Path, force: bool) -> None:
         run = out / method
         if force or not (run / "run.json").exists():
             _do(["train", "--method", method, "--out", str(run), *(["--force"] if force else [])])
-        elif _unfinished(run):
+        elif _is_unfinished(run):
             _do(["train", "--resume", str(run)])
         else:
             say(f"{run} is trained already (--force trains it again)")
@@ -54,7 +54,7 @@ def command(out: Path, force: bool) -> None:
         _do([word.format(out=out) for word in step] + (["--force"] if force else []))
 
 
-def _unfinished(path: Path) -> bool:
+def _is_unfinished(path: Path) -> bool:
     from ...checkpoints import Run
     from ...training import config_of
 

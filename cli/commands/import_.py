@@ -137,7 +137,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     from ...checkpoints.rounds.metrics import read_table
     from ...landscape.interchange.import_models import import_models
     from ..progress import progress
-    from ..streams import printing
+    from ..streams import say_if_unprinted
 
     if output.out is None:
         raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
@@ -147,7 +147,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     server = "" if models["global_"] is None else describe_server(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]
     types = sorted({entry.stored or entry.dtype for entry in run.layout.parameters})
-    with printing(f"the run {run.path} is whole"):
+    with say_if_unprinted(f"the run {run.path} is whole"):
         if output.as_json:
             said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
             say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})

@@ -8,12 +8,15 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
+from ...landscape.planes.drawing.color_scales import SurfaceColours
 from ..options import (
     Count,
+    Jobs,
     Output,
     launcher_options,
     normalization_option,
     output_options,
+    pack_into,
     source_options,
     surface_options,
 )
@@ -77,19 +80,16 @@ class _Plane(click.Command):
 )
 @click.option("--block", nargs=4, type=(int, int, int, click.Path(path_type=Path)), hidden=True)
 @surface_options(panels=True)
+@pack_into("colours", SurfaceColours)
 @output_options
 def command(
     models: tuple[str, ...],
     source: EvaluationConfig,
     output: Output,
-    launcher: str,
-    job: tuple[str, ...],
+    jobs: Jobs,
     blocks: int,
     block: tuple[int, int, int, Path] | None,
-    cmap: str,
-    colour_scale: str,
-    loss_limits: tuple[float, float] | None,
-    error_limits: tuple[float, float] | None,
+    colours: SurfaceColours,
     scale: str,
     **settings: Any,
 ) -> None:
@@ -103,10 +103,8 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...landscape.planes.analysis import plane
-    from ...landscape.planes.drawing.color_scales import SurfaceColours
     from ..run_analysis import answer
 
-    colours = SurfaceColours(cmap, loss_limits, error_limits, colour_scale)
     measured = vars(source)
     if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
         measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
@@ -121,16 +119,14 @@ def command(
         drawing = {**drawing, "scale": scale}
     elif scale != "figure":
         raise FedscopeError(f"--scale {scale} needs several planes, and this figure has one; leave it out")
-    answer(question, output, _blocks(launcher, job, blocks, source, adaptive=settings["adaptive"]), **drawing)
+    answer(question, output, _blocks(jobs, blocks, source, adaptive=settings["adaptive"]), **drawing)
 
 
-def _blocks(launcher: str, job: tuple[str, ...], count: int, source: EvaluationConfig, *, adaptive: bool) -> Any:
+def _blocks(jobs: Jobs, count: int, source: EvaluationConfig, *, adaptive: bool) -> Any:
     """Choose the jobs that measure surfaces; None where this process does."""
     from ...checkpoints import FedscopeError
-    from ...training.jobs.job_settings import read_job
-    from ...training.jobs.launchers import chosen_launcher
 
-    by = chosen_launcher(launcher, read_job(job))
+    by = jobs.chosen()
     if by is None:
         if click.get_current_context().get_parameter_source("blocks") is click.core.ParameterSource.COMMANDLINE:
             raise FedscopeError(
@@ -139,13 +135,13 @@ def _blocks(launcher: str, job: tuple[str, ...], count: int, source: EvaluationC
         return None
     if source.engine != "threads":
         raise FedscopeError(
-            f"--launcher {launcher} has jobs measure the points, and --engine {source.engine} the workers of a "
+            f"--launcher {jobs.launcher} has jobs measure the points, and --engine {source.engine} the workers of a "
             "cluster; leave one of the two out"
         )
     if adaptive:
         raise FedscopeError(
-            f"--adaptive chooses each point by those before it, so that --launcher {launcher} cannot cut its surface "
-            "into blocks; leave one of the two out"
+            f"--adaptive chooses each point by those before it, so that --launcher {jobs.launcher} cannot cut its "
+            "surface into blocks; leave one of the two out"
         )
     from ...training.jobs.blocks import Blocks
 

@@ -69,7 +69,7 @@ def command(
     }
     if compute:
         for run in runs:
-            _answered(run, results, limit, asked)
+            _answer_all(run, results, limit, asked)
     elif limit is not None:
         raise FedscopeError(f"--limit {limit} limits what --compute measures; add --compute, or leave --limit out")
     else:
@@ -93,18 +93,18 @@ def command(
         say(f"  {name} is not sound: {why.removeprefix('No: ')}")
 
 
-def _answered(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
+def _answer_all(path: Path, results: Sequence[Path], limit: int | None, given: Mapping[str, Any]) -> None:
     """Compute the results that a report shows into a run's folder; what cannot be asked is said, and the others go
     on."""
     from ...analysis.named_code import NamedCodeError
     from ...analysis.runs import open_run
-    from ...reporting.discover import beside
-    from ...reporting.missing_results import FEWER, LONG, lacking, seconds
+    from ...reporting.discover import find_results
+    from ...reporting.missing_results import FEWER, LONG, find_missing, seconds
     from ..options import Output
     from ..run_analysis import obtain
 
     run = open_run(path, "")
-    asked, refused = lacking(run, beside(run, results), limit, given)
+    asked, refused = find_missing(run, find_results(run, results), limit, given)
     for words, why in refused.items():
         say(f"fedscope: not asked: fedscope {words}: {why}", err=True)
     if not asked:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...checkpoints.io.errors import listed
-from ..options import Share, launcher_options
+from ...checkpoints.io.errors import list_few
+from ..options import Jobs, Share, launcher_options, pack_into
 from ..printing import say, say_json
 from ..progress import progress
 
@@ -19,6 +20,31 @@ if TYPE_CHECKING:
     from ...analysis.execution import Report
     from ...training.jobs.progress import Progress
     from ...training.sweeps.plan import Plan
+
+
+@dataclass(frozen=True)
+class Varied:
+    """The options and arguments that say what is varied, as they were typed."""
+
+    keys: tuple[str, ...]
+    recipe: str | None
+    scale: float | None
+    seeds: str | None
+    assignments: tuple[str, ...]
+    alone: bool
+
+    @property
+    def files(self) -> list[str]:
+        """The configuration, if one was given."""
+        return [word for word in self.keys if "=" not in word]
+
+    @property
+    def name(self) -> str:
+        """``method-participation``: the folder of a sweep that has no name."""
+        if self.recipe:
+            return self.recipe
+        axes = [word.partition("=")[0].rpartition(".")[2] for word in self.keys if "=" in word] or ["seeds"]
+        return re.sub(r"[^\w.-]+", "-", "-".join([*(Path(file).stem for file in self.files), *axes]))
 
 
 class _Sweep(click.Command):
@@ -67,20 +93,8 @@ class _Sweep(click.Command):
 )
 @launcher_options("trains one run")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
-def command(
-    keys: tuple[str, ...],
-    recipe: str | None,
-    scale: float | None,
-    seeds: str | None,
-    assignments: tuple[str, ...],
-    out: Path | None,
-    resume: Path | None,
-    dry_run: bool,
-    alone: bool,
-    launcher: str,
-    job: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@pack_into("varied", Varied)
+def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool, jobs: Jobs, as_json: bool) -> None:
     """Train a run for every combination of settings and seeds.
 
     A key is section.key of a configuration, or method. Put a value with commas in quotes, as in
@@ -92,32 +106,27 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...training import Sweep, train_plan
-    from ...training.jobs.job_settings import read_job
-    from ...training.jobs.launchers import chosen_launcher
 
-    by = chosen_launcher(launcher, read_job(job))
-    files = [word for word in keys if "=" not in word]
+    by, seeds = jobs.chosen(), varied.seeds
     if resume is not None:
-        if keys or recipe or scale or seeds or assignments or out or alone:
+        if out or any(vars(varied).values()):
             raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone")
         plan, out = Sweep.open(resume).plan, resume
     else:
-        plan = _plan_of(keys, recipe or "", scale, seeds, assignments, share=not alone)
-        out = out or Path("sweeps") / (recipe or _name(files, keys))
+        plan, out = _plan_of(varied), out or Path("sweeps") / varied.name
     if seeds and seeds.strip().isdecimal() and int(seeds) > 1:
         say(f"fedscope: --seeds {int(seeds)} is one seed; {int(seeds)} of them are 0..{int(seeds) - 1}", err=True)
     for note in plan.notes:
         say(f"fedscope: {note}", err=True)
     if dry_run:
-        _dry(plan, out, Path(files[0]) if files else None, as_json)
+        _dry(plan, out, Path(varied.files[0]) if varied.files else None, as_json)
         return
-    say(f"{out}: {_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')} in all", err=True)
+    say(f"{out}: {_count_of(len(plan.runs), 'run')}, {_count_of(plan.rounds, 'round')} in all", err=True)
     with progress(str(out)) as report:
         try:
-            done = train_plan(plan, out, _printed(report, len(plan.runs)), by)
+            done = train_plan(plan, out, _progress_printer(report, len(plan.runs)), by)
         except KeyboardInterrupt:
-            more = shlex.join(["--launcher", launcher, *(word for text in job for word in ("--job", text))])
-            where = f"{out} {more}" if by is not None else f"{out}"
+            where = f"{out} {shlex.join(jobs.words)}" if by is not None else f"{out}"
             say(f"fedscope: go on with: fedscope sweep --resume {where}", err=True)
             raise
     complete, failures = done.runs, done.failures
@@ -127,12 +136,12 @@ def command(
     else:
         say(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
     if failures:
-        raise FedscopeError(f"{len(failures)} of {len(plan.runs)} runs failed: {listed(failures)}; see {out / 'logs'}")
+        raise FedscopeError(
+            f"{len(failures)} of {len(plan.runs)} runs failed: {list_few(failures)}; see {out / 'logs'}"
+        )
 
 
-def _plan_of(
-    keys: Sequence[str], recipe: str, scale: float | None, seeds: str | None, assignments: Sequence[str], *, share: bool
-) -> Plan:
+def _plan_of(varied: Varied) -> Plan:
     """Return the plan of what was typed.
 
     Raises:
@@ -145,7 +154,7 @@ def _plan_of(
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import plan_sweep
 
-    files = [word for word in keys if "=" not in word]
+    keys, files = varied.keys, varied.files
     known = ("method", *SECTIONS)
     if bare := [word for word in files if word.partition(".")[0] in known and not Path(word).exists()]:
         raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
@@ -158,16 +167,16 @@ def _plan_of(
         raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
     stored = stored_tables(Path(files[0])) if files else {}
     axes = read_axes(word for word in keys if "=" in word)
-    chosen = read_seeds(seeds) if seeds else ()
-    setup = Setup(recipe, stored, scale)
+    chosen = read_seeds(varied.seeds) if varied.seeds else ()
+    setup = Setup(varied.recipe or "", stored, varied.scale)
     try:
-        return plan_sweep(setup, axes, chosen, read_assignments(assignments), share=share)
+        return plan_sweep(setup, axes, chosen, read_assignments(varied.assignments), share=not varied.alone)
     except FedscopeError as error:
         raise with_place(error, Path(files[0]), stored) if files else error from None
 
 
-def _printed(report: Report, count: int) -> Progress:
-    """Progress that says each run that is complete or has failed, and how many of all rounds are recorded."""
+def _progress_printer(report: Report, count: int) -> Progress:
+    """Make a progress that says each run that is complete or has failed, and how many of all rounds are recorded."""
     from ...training.jobs.progress import Progress
 
     class Printed(Progress):
@@ -190,21 +199,14 @@ def _printed(report: Report, count: int) -> Progress:
     return Printed()
 
 
-def _counted(count: int, what: str) -> str:
+def _count_of(count: int, what: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _name(files: list[str], keys: tuple[str, ...]) -> str:
-    """``method-participation``: the folder of a sweep that has no name."""
-    varied = [word.partition("=")[0].rpartition(".")[2] for word in keys if "=" in word] or ["seeds"]
-    words = [Path(file).stem for file in files] + varied
-    return re.sub(r"[^\w.-]+", "-", "-".join(words))
-
-
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     """Print the commands that are left, in their order, and an estimate."""
-    from ...analysis.execution import spoken
+    from ...analysis.execution import describe_seconds
     from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate
     from ...training.sweeps.schedule import commands_of
@@ -221,7 +223,8 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
         say_json({**said, "seconds": guess.seconds, "bytes": guess.bytes})
         return
+    work = f"{_count_of(len(plan.runs), 'run')}, {_count_of(plan.rounds, 'round')}"
     say(
-        f"{_counted(len(plan.runs), 'run')}, {_counted(plan.rounds, 'round')}: about {spoken(guess.seconds)} on this "
-        f"machine, from a few steps of each kind, and up to {format_size(guess.bytes)} on the disk"
+        f"{work}: about {describe_seconds(guess.seconds)} on this machine, from a few steps of each kind, and up to "
+        f"{format_size(guess.bytes)} on the disk"
     )

@@ -68,7 +68,7 @@ def command(
     form = form.lower()
     refuse_unknown(form)
     found = table(runs, **settings)
-    written = _written(found, out, force) if out is not None else []
+    written = _write_files(found, out, force) if out is not None else []
     if as_json:
         from ...results import plain
 
@@ -85,7 +85,7 @@ def command(
         say(f"  {path}")
 
 
-def _written(found: Any, base: Path, force: bool) -> list[Path]:
+def _write_files(found: Any, base: Path, force: bool) -> list[Path]:
     """Return the table's files, and its figure where there is one to draw."""
     from ...checkpoints import FedscopeError
     from ...plotting.style import save_figure

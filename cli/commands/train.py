@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Share
+from ..options import Share, pack_into
 from ..printing import say, say_json, say_lines
 
 if TYPE_CHECKING:
@@ -57,6 +57,47 @@ def _flags(function: Any) -> Any:
     return function
 
 
+@dataclass(frozen=True)
+class Typed:
+    """The options and arguments of a new run's settings, as they were typed."""
+
+    config: Path | None
+    method: str | None
+    recipe: str | None
+    scale: float | None
+    assignments: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Course:
+    """The options of how a training goes, which are no settings of the run."""
+
+    force: bool
+    until: int | None
+    engine: str | None
+    keep_going: bool
+    profile: Path | None
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that trains; None for this machine.
+
+        Raises:
+            FedscopeError: no such engine.
+        """
+        from ...checkpoints import FedscopeError, nearest
+        from ...distributed.engines import is_cluster
+
+        if self.engine is None or self.engine in ENGINES:
+            return None
+        if not is_cluster(self.engine):
+            raise FedscopeError(
+                f"--engine {self.engine} is unknown{nearest(self.engine, (*ENGINES, 'ray'))}; give "
+                f"{', '.join(ENGINES)}, or for the workers of a cluster ray, ray:2 or ray:HOST:6379"
+            )
+        return self.engine
+
+
 @click.command(
     "train",
     epilog="Example:  fedscope train --method ima --rounds 60 --out runs/ima --set average.window=5",
@@ -94,21 +135,15 @@ def _flags(function: Any) -> Any:
     help="Print where a round's time goes, and write a trace for ui.perfetto.dev to FILE.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
+@pack_into("typed", Typed)
+@pack_into("course", Course)
 def command(
-    config: Path | None,
-    method: str | None,
-    recipe: str | None,
-    scale: float | None,
-    assignments: tuple[str, ...],
+    typed: Typed,
+    course: Course,
     out: Path | None,
-    force: bool,
     resume: Path | None,
     from_: str | None,
-    until: int | None,
     download: bool,
-    engine: str | None,
-    keep_going: bool,
-    profile: Path | None,
     as_json: bool,
     **flags: str | None,
 ) -> None:
@@ -118,66 +153,49 @@ def command(
     CONFIG is a .toml file, for example a run's config.toml. --recipe takes a paper's set-up. Flags and --set override
     both.
     """
-    from ...checkpoints import FedscopeError, nearest
-    from ...distributed.engines import is_cluster
+    from ...checkpoints import FedscopeError
     from ...training import canonical_method, merge, preset, read_assignments
     from ...training.import_string import is_call
     from ...training.loop.options import TrainOptions
 
-    method = canonical_method(method) if method else None
+    typed = replace(typed, method=canonical_method(typed.method) if typed.method else None)
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
-    cluster = engine if engine is not None and is_cluster(engine) else None
-    if engine is not None and cluster is None and engine not in ENGINES:
-        raise FedscopeError(
-            f"--engine {engine} is unknown{nearest(engine, (*ENGINES, 'ray'))}; give {', '.join(ENGINES)}, or for the "
-            "workers of a cluster ray, ray:2 or ray:HOST:6379"
-        )
-    given += [f"run.engine={engine}"] if engine is not None and cluster is None else []
+    cluster = course.cluster
+    given += [f"run.engine={course.engine}"] if course.engine is not None and cluster is None else []
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
-    times = _profile_at(profile)
-    how = TrainOptions(force, keep_going, engine=cluster, task=own, until=until, profile=times)
+    times = _profile_at(course.profile)
+    how = TrainOptions(course.force, course.keep_going, engine=cluster, task=own, until=course.until, profile=times)
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
-        if any((config, method, recipe, scale, given, assignments, out, force, from_, download)):
+        if any((*vars(typed).values(), given, out, course.force, from_, download)):
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
                 "--engine ray, --until or --profile"
             )
-        run = _resumed(resume, how, profile)
+        run = _resume_run(resume, how, course.profile)
     elif from_ is not None:
-        if other := config or (recipe and f"--recipe {recipe}") or (scale and f"--scale {scale:g}"):
+        recipe, scale = typed.recipe, typed.scale
+        if other := typed.config or (recipe and f"--recipe {recipe}") or (scale and f"--scale {scale:g}"):
             raise FedscopeError(
                 f"--from {from_} takes the settings of that run; leave {other} out, and use flags or --set"
             )
         if download:
             raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
-        changes = merge(preset(method) if method else {}, read_assignments(given), read_assignments(assignments))
-        with _profiled(times, profile):
-            run = _branched(from_, method, changes, out, how)
+        changes = merge(
+            preset(typed.method) if typed.method else {}, read_assignments(given), read_assignments(typed.assignments)
+        )
+        with _with_profile(times, course.profile):
+            run = _branch_run(from_, typed.method, changes, out, how)
     else:
-        typed = Typed(config, method, recipe or "", scale, (given, assignments))
-        run = _started(typed, out, how, profile, download=download)
+        run = _start_run(typed, given, out, how, course.profile, download=download)
     _say(run, as_json, times)
 
 
-@dataclass(frozen=True)
-class Typed:
-    """A new run as it was typed.
-
-    Attributes:
-        assignments: ``section.key=value``, of which later ones count more.
-    """
-
-    config: Path | None
-    method: str | None
-    recipe: str
-    scale: float | None
-    assignments: tuple[Sequence[str], Sequence[str]]
-
-
-def _started(typed: Typed, out: Path | None, how: TrainOptions, trace: Path | None, *, download: bool) -> Run:
-    """A new run."""
+def _start_run(
+    typed: Typed, given: Sequence[str], out: Path | None, how: TrainOptions, trace: Path | None, *, download: bool
+) -> Run:
+    """Train a new run; ``given`` are the settings that have flags of their own, which count less than ``typed``."""
     from ...checkpoints import FedscopeError
     from ...training import Setup, read_assignments
     from ...training.config.sources import stored_tables, with_place
@@ -185,8 +203,8 @@ def _started(typed: Typed, out: Path | None, how: TrainOptions, trace: Path | No
     from ..progress import TrainingWatcher, fetch
 
     stored = stored_tables(typed.config) if typed.config else {}
-    setup = Setup(typed.recipe, stored, typed.scale)
-    layers = [read_assignments(texts) for texts in typed.assignments]
+    setup = Setup(typed.recipe or "", stored, typed.scale)
+    layers = [read_assignments(texts) for texts in (given, typed.assignments)]
     try:
         resolved = setup.config(typed.method, *layers)
     except FedscopeError as error:
@@ -195,17 +213,17 @@ def _started(typed: Typed, out: Path | None, how: TrainOptions, trace: Path | No
         say(f"fedscope: {note}", err=True)
     if download:
         fetch(resolved.data.name)
-    out = out or Path("runs") / typed.recipe / (typed.method or resolved.title())
-    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _profiled(how.profile, trace):
+    out = out or Path("runs") / (typed.recipe or "") / (typed.method or resolved.title())
+    with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _with_profile(how.profile, trace):
         return train_with(resolved, out, replace(how, watcher=watcher))
 
 
-def _resumed(path: Path, how: TrainOptions, trace: Path | None) -> Run:
-    """A run that goes on."""
+def _resume_run(path: Path, how: TrainOptions, trace: Path | None) -> Run:
+    """Continue a run."""
     from ...training.loop.train import resume_with
     from ..progress import TrainingWatcher
 
-    with TrainingWatcher(str(path)) as watcher, _resumable(path), _profiled(how.profile, trace):
+    with TrainingWatcher(str(path)) as watcher, _resumable(path), _with_profile(how.profile, trace):
         return resume_with(path, replace(how, watcher=watcher))
 
 
@@ -214,10 +232,10 @@ def _setting(config: Any) -> str:
     return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}, with {config.title()}"
 
 
-def _branched(
+def _branch_run(
     address: str, method: str | None, changes: Mapping[str, Mapping[str, Any]], out: Path | None, how: TrainOptions
 ) -> Run:
-    """A run that goes on from a round of another one."""
+    """Continue from a round of another run, in a run of its own."""
     from ...checkpoints import FedscopeError, Run, parse_address, real_path
     from ...training import branch_notes, branched_config
     from ...training.loop.branch import branch_with
@@ -260,8 +278,8 @@ def _profile_at(path: Path | None) -> Any:
 
 
 @contextmanager
-def _profiled(profile: Any, path: Path | None) -> Iterator[None]:
-    """Writes the trace, of what was stopped or failed too; what was refused has none."""
+def _with_profile(profile: Any, path: Path | None) -> Iterator[None]:
+    """Write the trace, of what was stopped or failed too; what was refused has none."""
     from ...checkpoints import FedscopeError
 
     try:
@@ -282,7 +300,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
 
     from ...results import plain
     from ...training import Curves
-    from ..streams import printing
+    from ..streams import say_if_unprinted
 
     measured = Curves.of([run]).runs[0]
     without = np.isnan(measured.deployed("test_error")).all()  # of a task without an error, its loss
@@ -290,7 +308,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     mean, deviation, count = measured.tail(name)
     last, of = run.rounds[-1], run.config["run"]["rounds"] if run.config else run.rounds[-1]
     final = float(measured.deployed(name)[-1])
-    whole = printing(f"the run {run.path} is whole, with {last} of {of} rounds")
+    whole = say_if_unprinted(f"the run {run.path} is whole, with {last} of {of} rounds")
     if as_json:
         said: dict[str, Any] = {"run": str(run.path), "rounds": last, name: final, "last_rounds_mean": mean}
         said |= {"profile": profile.findings()} if profile is not None else {}

@@ -12,12 +12,14 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from ..checkpoints import FedscopeError, Run, nearest
+from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
+from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
 from ..results.base import versions
+from ..results.labels import labels_of
 from .execution import Execution
 from .named_code import NamedCodeError
 from .settings import EvaluationSettings
@@ -136,6 +138,19 @@ class PreparedAnalysis(Generic[A]):
         """Of all results, in order."""
         return tuple(end for part in self.parts for end in part.ends)
 
+    def with_labels(self, labels: Sequence[str] | Mapping[str, str]) -> PreparedAnalysis[A]:
+        """Return the same, whose answer calls runs and models otherwise: see :meth:`.Result.renamed`.
+
+        Args:
+            labels: by the names that the answer gives them, or one for each in its order.
+        """
+
+        def join(results: list[Any]) -> A:
+            result = self.join(results)
+            return result.renamed(labels if isinstance(labels, Mapping) else labels_of(labels, result.list_names()))
+
+        return replace(self, join=join)
+
     def answer(self, work: Execution | None = None) -> A:
         """Compute it. With ``Execution(keep=PATH)`` the same question goes on from what an interrupted one had
         finished; of several computations each keeps its own, ``PATH.1``, ...
@@ -175,7 +190,7 @@ class Asks(Protocol[P, A]):
     """A public function, and the same as a question that is not answered yet."""
 
     def __call__(self, *args: P.args, **settings: P.kwargs) -> A:
-        """Return the answer."""
+        """Return the answer. Runs and models may be a dict, by the labels that they get; or see ``labels``."""
         ...
 
     def prepare(self, *args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
@@ -194,13 +209,17 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         known |= set(EvaluationSettings.__annotations__)
 
+    first = next(iter(inspect.signature(prepare).parameters), "")
+
     @wraps(prepare)
     def checked(*args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
-        for name in settings:
+        values, given, labels = take_labels(first, args, settings)
+        for name in given:
             if name not in known:
                 hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"
                 raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
-        return prepare(*args, **settings)
+        prepared = prepare(*values, **given)
+        return prepared if labels is None else prepared.with_labels(labels)
 
     @wraps(prepare)
     def ask(*args: P.args, **settings: P.kwargs) -> A:
@@ -214,6 +233,49 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     return cast(Asks[P, A], spoken)
 
 
+def take_labels(
+    first: str, args: Sequence[Any], settings: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str] | Mapping[str, str] | None]:
+    """Take labels out of the arguments of an analysis: ``labels=``, or the keys of a dict of runs or models.
+
+    >>> take_labels("runs", [{"FedAvg": "runs/fma", "IMA": "runs/ima"}], {"rounds": 2})
+    ((['runs/fma', 'runs/ima'],), {'rounds': 2}, ['FedAvg', 'IMA'])
+
+    Args:
+        first: the name of the first argument.
+
+    Raises:
+        FedscopeError: labels given twice; one that is no text.
+    """
+    given = dict(settings)
+    labels = given.pop("labels", None)
+    what = args[0] if args else given.get(first)
+    if isinstance(what, Mapping) and is_labelled(what):
+        if labels is not None:
+            raise FedscopeError("labels are given twice, as keys of a dict and as labels; leave one of them out")
+        labels, values = list(what), list(what.values())
+        args = (values, *args[1:]) if args else args
+        given |= {} if args else {first: values}
+    if labels is not None:
+        labels = [labels] if isinstance(labels, str) else labels
+        for label in labels.values() if isinstance(labels, Mapping) else labels:
+            if not isinstance(label, str):
+                raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each run or model")
+    return tuple(args), given, labels
+
+
+def is_labelled(models: Any) -> bool:
+    """Check whether a dict holds runs or models by their labels, and is no state dict and no checkpoint."""
+    if not isinstance(models, Mapping) or not models or not all(isinstance(key, str) for key in models):
+        return False
+    return all(
+        isinstance(value, str | Path | Run | Model | Weights)
+        or callable(getattr(value, "state_dict", None))
+        or (isinstance(value, Mapping) and bool(value) and all(map(is_tensor, value.values())))
+        for value in models.values()
+    )
+
+
 def slug(text: str) -> str:
     """``runs/ima@40/client-3`` as a part of a file name.
 
@@ -222,10 +284,10 @@ def slug(text: str) -> str:
     """
     path, at, rest = text.rpartition("@")
     name = Path(path).name + at + rest.replace("/", "-") if at else file_label(text)
-    return _cleared(name)
+    return _clear_name(name)
 
 
-def _cleared(name: str) -> str:
+def _clear_name(name: str) -> str:
     return re.sub(r"[^\w@.-]+", "-", name).strip("-")
 
 
@@ -238,14 +300,14 @@ def place_of(command: str, models: Sequence[str]) -> tuple[Path, str]:
     """
     path, at, _ = models[0].rpartition("@")
     files = [model if is_file_name(file := file_and_key(model)[0]) or is_model_folder(file) else "" for model in models]
-    what = fitting("-".join(map(_cleared, distinct_labels([*map(slug, models)], files))))
+    what = fit_file_name("-".join(map(_clear_name, distinct_labels([*map(slug, models)], files))))
     return Path(path) / "figures" if at else Path("figures"), f"{command}-{what}"
 
 
-def fitting(name: str) -> str:
+def fit_file_name(name: str) -> str:
     """A name that file systems take, which end at 255 bytes: a long one is cut, with a sum of what was cut off.
 
-    >>> fitting("ima-1-last"), len(fitting("layer1.0.conv1.weight-" * 9))
+    >>> fit_file_name("ima-1-last"), len(fit_file_name("layer1.0.conv1.weight-" * 9))
     ('ima-1-last', 89)
     """
     return name if len(name) <= 100 else name[:80] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -25,12 +25,12 @@ ROUNDS = ("rounds",)
 T = TypeVar("T", bound=Serializable)
 
 
-def untold(line: str) -> None:
+def no_output(line: str) -> None:
     """A line that nobody reads."""
 
 
 @contextmanager
-def silent(label: str) -> Iterator[Report]:
+def no_progress(label: str) -> Iterator[Report]:
     """Progress that nobody watches."""
     yield lambda done, of: None
 
@@ -51,9 +51,9 @@ class Execution:
     """
 
     keep: Path | None = None
-    progress: Callable[[str], AbstractContextManager[Report]] = silent
+    progress: Callable[[str], AbstractContextManager[Report]] = no_progress
     preview: Path | None = None
-    tell: Callable[[str], None] = untold
+    tell: Callable[[str], None] = no_output
     before: Sequence[Any] = ()
     block: tuple[int, int] | None = None
     elsewhere: Sequence[OtherStore] = ()
@@ -108,10 +108,10 @@ def within(report: Report, before: int, whole: int) -> Report:
     return tell
 
 
-def spoken(seconds: float) -> str:
+def describe_seconds(seconds: float) -> str:
     """``42 s``, ``7 min``, ``3 h 05 min``.
 
-    >>> spoken(42), spoken(431), spoken(11_112)
+    >>> describe_seconds(42), describe_seconds(431), describe_seconds(11_112)
     ('42 s', '7 min', '3 h 05 min')
     """
     if seconds < 90:

@@ -49,8 +49,9 @@ class NamedCodeError(FedscopeError):
         run names model nets:net; if you know it, give model='nets:net': fedscope.cka('run', model='nets:net')
         """
         own = ", ".join(f"{key}={value!r}" for key, value in self.given.items())
-        named = [f"{key}={_shown(value)}" for key, value in {**settings, **self.given}.items()]
-        return f"{self.seen}; if you know it, give {own}: fedscope.{name}({', '.join([*map(_shown, args), *named])})"
+        named = [f"{key}={_format_value(value)}" for key, value in {**settings, **self.given}.items()]
+        call = f"fedscope.{name}({', '.join([*map(_format_value, args), *named])})"
+        return f"{self.seen}; if you know it, give {own}: {call}"
 
 
 def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
@@ -70,11 +71,11 @@ def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
         raise NamedCodeError(f"{run.path} names {what}, and no code is called as a run's file says it", named)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """As Python writes it; of what it does not, what kind of thing it is."""
     if value is None or isinstance(value, str | int | float):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_format_value, value))}]"
     path = getattr(value, "path", None)  # of an opened run
     return repr(str(value if path is None else path)) if hasattr(value, "__fspath__") or path is not None else "..."

@@ -60,7 +60,7 @@ class Analysis(NamedTuple):
     @property
     def package(self) -> str:
         """The dotted path of its folder."""
-        return next(path for path, one in _found().items() if one is self)
+        return next(path for path, one in _find_analyses().items() if one is self)
 
     def result(self, report: ReportSection) -> type[Result]:
         """Return the class of a result, imported now."""
@@ -75,7 +75,7 @@ def analyses() -> tuple[Analysis, ...]:
     >>> [one.name for one in analyses() if one.section == "See losses in weight space"]
     ['line', 'plane', 'sharpness']
     """
-    return tuple(sorted(_found().values(), key=lambda one: (SECTIONS.index(one.section), one.place, one.name)))
+    return tuple(sorted(_find_analyses().values(), key=lambda one: (SECTIONS.index(one.section), one.place, one.name)))
 
 
 def result_classes() -> tuple[type[Result], ...]:
@@ -100,7 +100,7 @@ SECTIONS = (
 
 
 @cache
-def _found() -> dict[str, Analysis]:
+def _find_analyses() -> dict[str, Analysis]:
     """By the dotted path of their folders."""
     root = __package__.partition(".")[0]
     paths = [f"{root}.{other}" for other in OTHERS]

@@ -28,10 +28,10 @@ RunLike = Run | str | Path
 Rounds = str | int | Sequence[int | str] | None
 
 
-def said(rounds: Rounds) -> str | None:
+def rounds_text(rounds: Rounds) -> str | None:
     """Rounds as a command line has them.
 
-    >>> said([1, 20, "last"]), said(7), said(None)
+    >>> rounds_text([1, 20, "last"]), rounds_text(7), rounds_text(None)
     ('1,20,last', '7', None)
     """
     if rounds is None or isinstance(rounds, str):
@@ -45,12 +45,12 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
     Raises:
         FedscopeError: no run; an address of one of its models.
     """
-    opened = _opened(run, option)
+    opened = _open(run, option)
     warn_of_gaps(opened)
     return opened
 
 
-def _opened(run: RunLike, option: str) -> Run:
+def _open(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
     folder, at, rest = str(run).rpartition("@")
@@ -79,12 +79,14 @@ def resolve_runs(
         folder, at, rest = ("", "", "") if isinstance(run, Run) else str(run).rpartition("@")
         if at and "/" not in rest and not Path(str(run)).exists() and Path(folder, "run.json").is_file():
             if rounds is not None:
-                raise FedscopeError(f"{run} names its rounds, and so does {option} {said(rounds)}; leave one out")
+                raise FedscopeError(
+                    f"{run} names its rounds, and so does {option} {rounds_text(rounds)}; leave one out"
+                )
             opened.append(Run.open(folder))
             asked.append(rest)
         else:
-            opened.append(_opened(run, option))
-            asked.append(said(rounds))
+            opened.append(_open(run, option))
+            asked.append(rounds_text(rounds))
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 warn_of_gaps(opened[-1])
     refuse_one_name(opened)

@@ -85,8 +85,8 @@ class EvaluationConfig:
             FedscopeError: a value that there is not.
         """
         source = cls(**{"split": split, **given})
-        chosen("split", source.split, (*SPLITS, "both") if both else SPLITS)
-        chosen("precision", source.precision, PRECISIONS)
+        refuse_unknown_choice("split", source.split, (*SPLITS, "both") if both else SPLITS)
+        refuse_unknown_choice("precision", source.precision, PRECISIONS)
         at_least("seed", source.seed, 0)
         if source.limit is not None:
             at_least("limit", source.limit, 1)
@@ -106,7 +106,7 @@ class EvaluationConfig:
         return Compute(self.device, self.precision, cluster=open_cluster(self.engine))
 
 
-def chosen(name: str, value: Any, options: Sequence[str]) -> None:
+def refuse_unknown_choice(name: str, value: Any, options: Sequence[str]) -> None:
     """Refuse what is none of the options.
 
     Raises:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import FedscopeError, nearest
-from ..checkpoints.io.errors import listed
+from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.hdf5 import attribute, open_hdf5
 from ..checkpoints.models.files import is_file_name, is_model_folder
 from ..results import ArrayResult, Result
@@ -189,7 +189,7 @@ def _named(path: Path) -> Answer:
         found = [one for one in _at(base) if end in ("", *_files_of(one.kind))]
         if len(found) > 1:
             raise FedscopeError(
-                f"{base} is the base of several results; give the file of one: {listed(one.main for one in found)}"
+                f"{base} is the base of several results; give the file of one: {list_few(one.main for one in found)}"
             )
         if parts := {"": found[0]} if found else _parts_of(base):
             return Answer(base, parts)
@@ -235,7 +235,7 @@ def _parts_of(base: Path) -> dict[str, Stored]:
     there = [one for one in results_in(base.parent) if one.base.name.startswith(f"{base.name}.") and one.kind.collected]
     if len({one.kind for one in there}) > 1:
         raise FedscopeError(
-            f"{base} is the base of results of several kinds; give the file of one: {listed(one.main for one in there)}"
+            f"{base} is the base of results of several kinds; give one's file: {list_few(one.main for one in there)}"
         )
     return {one.base.name.removeprefix(base.name): one for one in there}
 
@@ -259,7 +259,7 @@ def _only(folder: Path, answers: Sequence[Answer]) -> Answer:
     if not answers:
         raise FedscopeError(f"{folder} is a folder without a result of fedscope in it; {GIVE}")
     if len(answers) > 1:
-        names = listed([answer.base.name for answer in answers], 8)
+        names = list_few([answer.base.name for answer in answers], 8)
         raise FedscopeError(f"{folder} holds {len(answers)} results; give one of them: {names}")
     return answers[0]
 
@@ -282,7 +282,7 @@ def _read(answer: Answer) -> Any:
         if len(several) > 1:
             raise FedscopeError(
                 f"{answer.base} is the base of several answers; give the file of one of their parts: "
-                f"{listed(one.main for one in answer.parts.values())}"
+                f"{list_few(one.main for one in answer.parts.values())}"
             )
         return collection.of_parts(next(iter(several.values())))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -328,5 +328,5 @@ def _missing(path: Path) -> str:
     there = list(dict.fromkeys(answer.base.name for answer in _whole(results_in(path.parent))))
     near = nearest(path.name, there, {name: str(path.with_name(name)) for name in there})
     if not near and there:
-        near = f"; {path.parent} has {listed(there, 6)}"
+        near = f"; {path.parent} has {list_few(there, 6)}"
     return f"{path} does not exist, and is not the base of a result{near or f'; {GIVE}'}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +18,8 @@ from ..results.pictures import picture_of, quiet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Width of a column of the usual two-column paper, in inches, and of its page.
+#: Width of a column of the usual two-column paper, in inches.
 COLUMN = 3.5
-PAGE = 7.0
 
 #: Okabe and Ito's colours, told apart by people with any colour vision; the darkest and clearest first.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -33,6 +34,26 @@ SIZE = 8.0
 SMALL = 7.0
 CHARACTER = 0.058  # the mean width of a small one, in inches
 DPI = 300
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a user has changed of the look of figures; nothing by default.
+
+    Attributes:
+        colors: of methods, by their names or those of runs.
+    """
+
+    colors: Mapping[str, str] = field(default_factory=dict)
+
+
+_PLAIN = Style()
+_STYLE: ContextVar[Style] = ContextVar("style", default=_PLAIN)
+
+
+def current() -> Style:
+    """Return the style that figures are drawn in now."""
+    return _STYLE.get()
 
 
 @contextmanager
@@ -162,10 +183,10 @@ def _white_paper() -> dict[str, Any]:
     return white
 
 
-def clipped(label: str, length: int) -> str:
+def clip_label(label: str, length: int) -> str:
     """``label``, or its start and end where it is longer than ``length`` characters.
 
-    >>> clipped("runs/cifar/ima-long-name@40/client-17", 21)
+    >>> clip_label("runs/cifar/ima-long-name@40/client-17", 21)
     'runs/cifa…0/client-17'
     """
     label = visible(label)
@@ -175,9 +196,9 @@ def clipped(label: str, length: int) -> str:
     return label
 
 
-def shortened(label: str, length: int) -> str:
+def shorten_label(label: str, length: int) -> str:
     """Clip a label for matplotlib: see :func:`literal`."""
-    return literal(clipped(label, length))
+    return literal(clip_label(label, length))
 
 
 def literal(label: str) -> str:
@@ -197,7 +218,7 @@ def word_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
     >>> word_of({"split": "test"}, "split"), word_of({}, "split")
     ('test', '')
     """
-    return shortened(str(attrs.get(name, default)).strip(), 60)
+    return shorten_label(str(attrs.get(name, default)).strip(), 60)
 
 
 def describe_data(attrs: Mapping[str, Any]) -> str:
@@ -209,7 +230,7 @@ def describe_data(attrs: Mapping[str, Any]) -> str:
     "digits train, client 3's 29 samples"
     """
     kind, colon, place = str(attrs["data"]).partition(":")
-    name = shortened(Path(place).stem if colon else kind, 60)
+    name = shorten_label(Path(place).stem if colon else kind, 60)
     whose = f"client {attrs['client']}'s " if "client" in attrs else ""
     return f"{name} {word_of(attrs, 'split')}, {whose}{attrs.get('samples', 0):,} samples{describe_accepted(attrs)}"
 
@@ -237,5 +258,5 @@ def describe_statistics(attrs: Mapping[str, Any], policy: str) -> str:
         split = f"{word_of(attrs, 'calibration_split')} " if "calibration_split" in attrs else ""
         return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
     if policy == "keep":
-        return f"normalization statistics of {shortened(str(attrs.get('statistics_of', 'one model')), 40)}"
+        return f"normalization statistics of {shorten_label(str(attrs.get('statistics_of', 'one model')), 40)}"
     return "normalization statistics interpolated" if policy == "interpolate" else ""

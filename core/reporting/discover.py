@@ -11,7 +11,7 @@ from typing import Any
 from ..analysis.register import Analysis, ReportSection, analyses
 from ..analysis.stored_results import Stored, results_in
 from ..checkpoints import FedscopeError, Run, real_path
-from ..results import Result, shown
+from ..results import Result, make_visible
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Beside:
     closures: Mapping[str, float] = field(default_factory=dict)
 
 
-def beside(run: Run, folders: Sequence[Path] = ()) -> Beside:
+def find_results(run: Run, folders: Sequence[Path] = ()) -> Beside:
     """Return the results in ``RUN/figures``, and in further ``folders``, that were made of this run as it is.
 
     One that is damaged, of a newer fedscope, or of a run that has stood in the same folder before is left out, and said
@@ -132,7 +132,7 @@ def _of_kind(
                 left_out[one.main.name] = "it is of another run, or of one that has stood in this folder before"
             continue
         within = one.base.is_relative_to(run.path)
-        yield Found(kind, one.base, str(one.base.relative_to(run.path) if within else one.base), shown(result))
+        yield Found(kind, one.base, str(one.base.relative_to(run.path) if within else one.base), make_visible(result))
 
 
 def _closure(decomposition: Result) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-from ..plotting.web_page import escaped, unbroken, web_page
+from ..plotting.web_page import escape_html, keep_together, web_page
 
 #: says whose a page is, so that it may be written anew
 MARK = '<meta name="generator" content="fedscope report">'
@@ -33,7 +33,8 @@ a { color: inherit; }
 .runs { display: grid; gap: 0 1.2rem; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); }
 figure { margin: .5rem 0; }
 figure img { width: min(100%, 34rem); background: #fff; padding: .3rem; border-radius: .3rem; }
-.live { height: 26rem; background: #fff; border-radius: .3rem; margin: .5rem 0; overflow: hidden; }
+.live { display: none; height: 29rem; background: #fff; border-radius: .3rem; margin: .5rem 0; overflow: hidden; }
+.drawn .live { display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85em; font-variant-numeric: tabular-nums; margin: .4rem 0; }
 caption { text-align: left; }
@@ -50,7 +51,7 @@ summary { cursor: pointer; }
   @page { margin: 14mm; }
   :root { --ink: #000; --soft: #333; --line: #bbb; --page: #fff; --card: #fff; }
   body { font-size: 9pt; max-width: none; margin: 0; padding: 0; }
-  .live, nav { display: none; }
+  .drawn .live, nav { display: none; }
   figure, p, .verdict li, tr { break-inside: avoid; }
   h2, h3, section > p { break-after: avoid; }
   figure img { width: 9cm; max-height: 22cm; object-fit: contain; object-position: left; padding: 0; }
@@ -83,14 +84,17 @@ document.querySelectorAll("table.sorts").forEach(table => {
 
 # A surface is drawn when it comes into view: a browser has few pictures in three dimensions at a time.
 LIVE = """
+document.documentElement.className = "drawn";  // without scripts there is no place left empty for them
 const draw = entries => entries.filter(entry => entry.isIntersecting).forEach(entry => {
   watching.unobserve(entry.target);
   const figure = JSON.parse(document.getElementById(entry.target.dataset.figure).textContent);
   if (entry.target.clientWidth < 600) {  // the surface alone: its contours stand in the picture below
     figure.data = figure.data.filter(trace => trace.scene);
     const scene = figure.layout.scene, eye = scene.camera.eye;
+    // so far that the names of the axes lie inside, for what is seen is as high as the place
+    const away = Math.max(1.07, 1.25 * entry.target.clientHeight / entry.target.clientWidth);
     scene.domain = {x: [0, 1], y: [0, 1]};
-    scene.camera = {eye: {x: 1.2 * eye.x, y: 1.2 * eye.y, z: 1.2 * eye.z}};
+    scene.camera = {eye: {x: away * eye.x, y: away * eye.y, z: away * eye.z}};
     delete figure.layout.xaxis;
     delete figure.layout.yaxis;
     figure.data.forEach(trace => { trace.showscale = false; });
@@ -130,16 +134,16 @@ def table(
     def cell(i: int, value: object) -> str:
         if isinstance(value, tuple):
             shown, by = value
-            return f'<td{kind(i)} data-value="{"" if by is None else escaped(by)}">{escaped(str(shown))}</td>'
-        return f"<td{kind(i)}>{escaped(str(value))}</td>"
+            return f'<td{kind(i)} data-value="{"" if by is None else escape_html(by)}">{escape_html(str(shown))}</td>'
+        return f"<td{kind(i)}>{escape_html(str(value))}</td>"
 
     def head(i: int, name: str) -> str:
-        inside = f'<button type="button">{escaped(name)}</button>' if sorts else escaped(name)
+        inside = f'<button type="button">{escape_html(name)}</button>' if sorts else escape_html(name)
         return f'<th scope="col"{kind(i)}>{inside}</th>'
 
     heads = "".join(head(i, name) for i, name in enumerate(columns))
     body = "\n".join(f"<tr>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>" for row in rows)
-    said = f"<caption>{escaped(caption)}</caption>" if caption else ""
+    said = f"<caption>{escape_html(caption)}</caption>" if caption else ""
     whose = ' class="sorts"' if sorts else ""
     inside = f"{said}<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>"
     return f'<div class="scroll"><table{whose}>{inside}</table></div>'
@@ -148,9 +152,9 @@ def table(
 def picture(png: bytes, alt: str) -> str:
     """A figure inside the page, with its numbers in words for those who do not see it."""
     data = b64encode(png).decode("ascii")
-    return f'<figure><img alt="{escaped(alt)}" src="data:image/png;base64,{data}"></figure>'
+    return f'<figure><img alt="{escape_html(alt)}" src="data:image/png;base64,{data}"></figure>'
 
 
 def paragraphs(text: str) -> str:
     """Lines as paragraphs."""
-    return "\n".join(f"<p>{unbroken(line)}</p>" for line in text.splitlines() if line.strip())
+    return "\n".join(f"<p>{keep_together(line)}</p>" for line in text.splitlines() if line.strip())

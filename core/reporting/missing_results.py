@@ -41,7 +41,7 @@ class Lacking:
     replays: int = 0
 
 
-def lacking(
+def find_missing(
     run: Run, results: Beside, limit: int | None = None, given: Mapping[str, Any] | None = None
 ) -> tuple[list[Lacking], dict[str, str]]:
     """List what to ask of a run, on ``limit`` samples, and by the words of the others why they cannot be asked.

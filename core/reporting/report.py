@@ -13,7 +13,7 @@ from ..checkpoints.io.one_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
-from .discover import beside
+from .discover import find_results
 from .html import MARK, SORTING, page
 from .sections import (
     Live,
@@ -130,7 +130,7 @@ def report(
     tell = progress or (lambda what, done, of: None)
     checks = [check_run(run.path, lambda done, of, run=run: tell(f"checking {run.name}", done, of)) for run in opened]  # type: ignore[misc]
     folders = [Path(results)] if isinstance(results, Path | str) else [Path(folder) for folder in results]
-    found = [beside(run, folders) for run in opened]
+    found = [find_results(run, folders) for run in opened]
     live = Live(colours)
     parts = [
         head_html(opened, title),

@@ -6,7 +6,6 @@ import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,8 @@ from ..checkpoints import FedscopeError, Run, format_size, regular
 from ..decomposition.explanation.result import Explanation
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..landscape.planes.result import Plane
-from ..plotting.web_page import escaped, unbroken
-from ..results.pictures import picture_of
+from ..plotting.still import draw_small
+from ..plotting.web_page import escape_html, keep_together
 from ..training.curves.result import Curves
 from ..training.curves.run_names import title_of
 from ..training.loop.verify_run import Soundness
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 #: surfaces that can be turned, at most: browsers hold about sixteen pictures in three dimensions
 LIVE_SURFACES = 8
-#: dots an inch of a figure in the page
-DPI = 220
 #: clients in the table, at most; the files of a run's rounds that are named
 MOST_CLIENTS, MOST_FILES = 2000, 2000
 
@@ -57,8 +54,8 @@ class Live:
         from ..landscape.planes.page import page_figure
 
         figure = page_figure(plane, colours=self.colours)
-        # the page's own heading stands above it
-        figure["layout"] = {**figure["layout"], "title": None, "margin": {"l": 10, "r": 10, "t": 20, "b": 10}}
+        # the page's own heading stands above it; at the top is room for plotly's buttons
+        figure["layout"] = {**figure["layout"], "title": None, "margin": {"l": 10, "r": 10, "t": 36, "b": 10}}
         # seven digits are shown as four
         figure["data"] = [{key: _single(value) for key, value in trace.items()} for trace in figure["data"]]
         self._figures.append(str(to_json(figure, validate=False)).replace("<", "\\u003c"))
@@ -105,7 +102,7 @@ def head_html(runs: Sequence[Run], title: str | None) -> str:
         )
     )
     name = title or f"Report on {' and '.join(run.name for run in runs)}"
-    said = f"<h1>{escaped(name)}</h1>\n<p class=soft>{escaped(about)}</p>"
+    said = f"<h1>{escape_html(name)}</h1>\n<p class=soft>{escape_html(about)}</p>"
     return f"<header>{said}\n<nav aria-label=Contents>{links}</nav></header>"
 
 
@@ -128,10 +125,10 @@ def verdicts_html(runs: Sequence[Run], checks: Sequence[Soundness], results: Seq
     columns = []
     for run, sound, own in zip(runs, checks, results, strict=True):
         lines = "\n".join(
-            f'<li class="{one.tone}"><b>{escaped(one.question)}</b>{unbroken(one.answer)}</li>'
+            f'<li class="{one.tone}"><b>{escape_html(one.question)}</b>{keep_together(one.answer)}</li>'
             for one in verdict(run, sound, own)
         )
-        name = f"<h3>{escaped(run.name)}</h3>" if len(runs) > 1 else ""
+        name = f"<h3>{escape_html(run.name)}</h3>" if len(runs) > 1 else ""
         columns.append(f'<section>{name}<ul class="verdict">\n{lines}\n</ul></section>')
     return f'<div class="runs">{"".join(columns)}</div>'
 
@@ -142,9 +139,9 @@ def curves_html(runs: Sequence[Run]) -> str:
     try:
         drawn = curves.figure()
     except FedscopeError as error:
-        return f"<p>{escaped(str(error))}</p>"
+        return f"<p>{escape_html(str(error))}</p>"
     said = curves.summary()
-    return paragraphs(said) + picture(_png(drawn), f"Curves over rounds. {said}")
+    return paragraphs(said) + picture(draw_small(drawn), f"Curves over rounds. {said}")
 
 
 def sections_html(
@@ -183,7 +180,7 @@ _ASKS = {
 def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
     result, whose = found.result, f"{run.name}: " if several else ""
     said = "" if isinstance(result, Explanation) else paragraphs(result.summary())
-    parts = [f"<section><h3>{escaped(whose + found.kind.asks)}</h3>", said]
+    parts = [f"<section><h3>{escape_html(whose + found.kind.asks)}</h3>", said]
     if isinstance(result, Explanation):
         parts.append(_statements(result))
     if isinstance(result, Plane):
@@ -193,35 +190,22 @@ def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
         drawing = vars(live.colours) if isinstance(result, Plane) else {}
         figures: dict[str, Figure] = result.figures(**drawing)
     except FedscopeError as error:
-        parts.append(f"<p class=soft>No figure: {escaped(str(error))}</p>")
+        parts.append(f"<p class=soft>No figure: {escape_html(str(error))}</p>")
         figures = {}
-    parts += [picture(_png(figure), alt) for figure in figures.values()]
-    parts.append(f"<p class=soft>{escaped(found.name)}</p></section>")
+    parts += [picture(draw_small(figure), alt) for figure in figures.values()]
+    parts.append(f"<p class=soft>{escape_html(found.name)}</p></section>")
     return "\n".join(part for part in parts if part)
 
 
 def _statements(page_: Explanation) -> str:
     lines = "\n".join(
-        f'<li><b>{escaped(one.title)} <span class="chip">{escaped(one.verdict)}</span></b>{unbroken(one.sentence)}</li>'
+        f'<li><b>{escape_html(one.title)} <span class="chip">{escape_html(one.verdict)}</span></b>'
+        f"{keep_together(one.sentence)}</li>"
         for one in page_.statements
     )
-    notes = "\n".join(f"<li>{unbroken(note)}</li>" for note in page_.notes)
+    notes = "\n".join(f"<li>{keep_together(note)}</li>" for note in page_.notes)
     read = f"<details><summary>How to read this</summary><ul class=soft>{notes}</ul></details>"
     return f'<ul class="verdict">{lines}</ul>\n{read}'
-
-
-def _png(figure: Figure) -> bytes:
-    """A picture of 256 colours, a third as large: these figures have few more."""
-    from PIL import Image
-
-    from ..plotting.style import paper_style
-
-    room = BytesIO()
-    with paper_style(figure.get_figwidth()):
-        drawn = picture_of(figure, dpi=DPI)
-    whole = Image.open(BytesIO(drawn)).convert("RGB")
-    whole.quantize(256, dither=Image.Dither.NONE).save(room, "png")
-    return room.getvalue()
 
 
 def clients_html(run: Run, *, several: bool) -> str:
@@ -243,7 +227,7 @@ def clients_html(run: Run, *, several: bool) -> str:
     said = f"{len(found):,} clients took part"
     if len(found) > MOST_CLIENTS:
         said += f"; the first {MOST_CLIENTS:,} of them"
-    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
+    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
     columns = ("client", "rounds", "last round", "samples", "mean p", "training loss then", "most frequent classes")
     return name + table(
         columns, map(row, found[:MOST_CLIENTS]), caption=f"{said}. A heading sorts.", text=[6], sorts=True
@@ -264,7 +248,7 @@ def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> s
         (f"closure of {base}", f"the factors add up to the loss, but for {worst:.0e} of it at most")
         for base, worst in own.closures.items()
     ]
-    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
+    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
     return name + table(("check", "found"), [*rows, *closures], text=[0, 1])
 
 
@@ -277,8 +261,8 @@ def configuration_html(run: Run, *, several: bool) -> str:
         for key in ("created", "versions", "device", "engine", "precision", "capability", "cluster")
         if key in run.info
     }
-    name = f"<h3>{escaped(run.name)}</h3>" if several else ""
-    return f"{name}<pre>{escaped(text)}</pre>\n<pre>{escaped(json.dumps(made, indent=1))}</pre>"
+    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
+    return f"{name}<pre>{escape_html(text)}</pre>\n<pre>{escape_html(json.dumps(made, indent=1))}</pre>"
 
 
 def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
@@ -303,7 +287,7 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     more = f", the first {MOST_FILES:,} of them" if len(files) > MOST_FILES else ""
     said = f"{len(files):,} files{more}, {format_size(size)}"
     inside = table(("file", "bytes", "sha256"), rows, text=[0, 2])
-    return f"<details><summary>{escaped(run.name)}: {said}</summary>{inside}</details>"
+    return f"<details><summary>{escape_html(run.name)}: {said}</summary>{inside}</details>"
 
 
 def foot_html(runs: Sequence[Run]) -> str:
@@ -312,8 +296,8 @@ def foot_html(runs: Sequence[Run]) -> str:
     from .. import __version__
 
     return (
-        f"<footer><p>Written by fedscope {escaped(__version__)} from the files of the runs"
-        f"{', which fedscope ' + escaped(str(made['fedscope'])) + ' recorded' if 'fedscope' in made else ''}. Cite "
+        f"<footer><p>Written by fedscope {escape_html(__version__)} from the files of the runs"
+        f"{', which fedscope ' + escape_html(str(made['fedscope'])) + ' recorded' if 'fedscope' in made else ''}. Cite "
         "Zhou et al. for the five factors and Rame et al., DiWA (arXiv 2205.09739), for the decomposition of weight "
         "averaging that they extend.</p></footer>"
     )

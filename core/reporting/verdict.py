@@ -41,9 +41,9 @@ def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
     return [
         soundness(run, sound),
         *outcome(run),
-        *averaging(run),
+        *judge_average(run),
         *composition(results),
-        recorded(run),
+        describe_recorded(run),
     ]
 
 
@@ -54,7 +54,7 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
         name, what = sound.faults[0]
         more = f" and {len(sound.faults) - 1} more" if len(sound.faults) > 1 else ""
         return Sentence(asks, f"No: {name}: {what}{more}.", "bad")
-    lost = diverged(run)
+    lost = diverged_clients(run)
     if lost:
         rounds = _rounds(sorted(lost))
         clients = sorted({k for own in lost.values() for k in own})
@@ -69,7 +69,7 @@ def soundness(run: Run, sound: Soundness) -> Sentence:
     )
 
 
-def diverged(run: Run) -> dict[int, list[int]]:
+def diverged_clients(run: Run) -> dict[int, list[int]]:
     """By round the clients whose training loss is not finite."""
     found: dict[int, list[int]] = {}
     for round_ in readable(run):
@@ -97,7 +97,7 @@ def outcome(run: Run) -> list[Sentence]:
     return [Sentence("How good is it?", "Nothing was measured on test data while it was trained.")]
 
 
-def averaging(run: Run) -> list[Sentence]:
+def judge_average(run: Run) -> list[Sentence]:
     """Compare the error of the average with that of what was averaged."""
     curve = Curves.of([run]).runs[0]
     own, clients, spread = (curve.column(name) for name in ("test_error", "client_error_mean", "client_error_std"))
@@ -140,7 +140,7 @@ def composition(results: Beside) -> list[Sentence]:
     return [Sentence(asks, "Not measured: fedscope explain RUN says it.")]
 
 
-def recorded(run: Run) -> Sentence:
+def describe_recorded(run: Run) -> Sentence:
     """Of which rounds the clients were kept, because that bounds what can be asked."""
     rounds = readable(run)
     whole = [one.number for one in rounds if one.has_clients]
@@ -149,7 +149,7 @@ def recorded(run: Run) -> Sentence:
     parts = [f"all clients' models of {_rounds(whole)}"] if whole else []
     parts += [f"some clients' models of {_rounds(some)}"] if some else []
     parts += [f"sketches of {_rounds(sketched)}"] if sketched else []
-    text = f"{_listed(parts)}." if parts else "no clients' models; what needs them cannot be asked."
+    text = f"{_join_words(parts)}." if parts else "no clients' models; what needs them cannot be asked."
     return Sentence("What was kept?", text[0].upper() + text[1:])
 
 
@@ -157,5 +157,5 @@ def _rounds(numbers: list[int]) -> str:
     return f"round{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
 
 
-def _listed(parts: list[str]) -> str:
+def _join_words(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]

@@ -2,7 +2,7 @@
 
 from .arrays import ArrayResult as ArrayResult
 from .arrays import along as along
-from .arrays import padded as padded
+from .arrays import pad_cohorts as pad_cohorts
 from .base import Collection as Collection
 from .base import Result as Result
 from .base import plain as plain
@@ -10,7 +10,7 @@ from .resume import ResultLock as ResultLock
 from .resume import ResumeStore as ResumeStore
 from .resume import Serializable as Serializable
 from .resume import lock_result as lock_result
-from .shown import shown as shown
+from .shown import make_visible as make_visible
 from .tables import Table as Table
 from .tables import TableResult as TableResult
 from .tables import columns_of as columns_of

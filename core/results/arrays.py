@@ -188,7 +188,7 @@ def _rows_along(variables: Mapping[str, Variable], of: str | None, command: str)
     )
 
 
-def padded(cohorts: list[np.ndarray], most: int, fill: Any = np.nan) -> np.ndarray:
+def pad_cohorts(cohorts: list[np.ndarray], most: int, fill: Any = np.nan) -> np.ndarray:
     """Arrays [C] or [C, C] of rounds with different cohorts as one, [rounds, most] or [rounds, most, most]."""
     first = cohorts[0]
     whole = np.full((len(cohorts), *(most,) * first.ndim), fill, first.dtype if fill is not np.nan else np.float64)
@@ -259,7 +259,7 @@ def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
     for name, (dims, values, _) in variables.items():
         for dim, size in zip(dims, values.shape, strict=True):
             if sizes.get(dim) != size:
-                raise _damaged(path, f"{name} has {size} along {dim}, but {dim} has {sizes.get(dim, 'no')} values")
+                raise _damage_error(path, f"{name} has {size} along {dim}, but {dim} has {sizes.get(dim, 'no')} values")
     return variables, attrs
 
 
@@ -270,21 +270,21 @@ def _are_texts(values: Any) -> bool:
 def _read(path: Path, name: str, dataset: Any) -> Variable:
     """A variable that is numbers or text, all of which the file holds."""
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
-        raise _damaged(path, f"{name} holds no values")
+        raise _damage_error(path, f"{name} holds no values")
     text = h5py.check_string_dtype(dataset.dtype) is not None
     if not text and dataset.dtype.kind not in "fiu":
-        raise _damaged(path, f"{name} is {dataset.dtype}, neither numbers nor text")
+        raise _damage_error(path, f"{name} is {dataset.dtype}, neither numbers nor text")
     refuse_unstored(path, dataset)
     try:
         dims = tuple(dimension[0].name.lstrip("/") if len(dimension) else name for dimension in dataset.dims)
-        values = _shown(dataset.asstr()[()]) if text else dataset[()]
+        values = _make_visible(dataset.asstr()[()]) if text else dataset[()]
     except (AttributeError, TypeError, UnicodeDecodeError) as error:
-        raise _damaged(path, f"{name} cannot be read ({error})") from None
+        raise _damage_error(path, f"{name} cannot be read ({error})") from None
     about = {key: str(attribute(dataset, key)) for key in dataset.attrs if key not in _RESERVED}
     return dims, np.asarray(values), about
 
 
-def _shown(texts: Any) -> np.ndarray:
+def _make_visible(texts: Any) -> np.ndarray:
     """Texts of a file, which end in sentences, pages and figures."""
     return np.array([visible(text) for text in np.ravel(texts)], dtype=object).reshape(np.shape(texts))
 
@@ -292,11 +292,11 @@ def _shown(texts: Any) -> np.ndarray:
 def _attribute(path: Path, file: Any, key: str) -> Any:
     value = attribute(file, key)
     if isinstance(value, UnreadableAttribute):
-        raise _damaged(path, f"its attribute {key} is {value}")
+        raise _damage_error(path, f"its attribute {key} is {value}")
     return _undone(value)
 
 
-def _damaged(path: Path, what: str) -> FedscopeError:
+def _damage_error(path: Path, what: str) -> FedscopeError:
     return FedscopeError(f"{path} is damaged: {what}; {RESULT_AGAIN}")
 
 

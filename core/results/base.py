@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from ..checkpoints.io.errors import FedscopeError
 from ..checkpoints.io.keywords import speaking
 from ..checkpoints.io.visible_text import visible
+from .labels import names_in, rename
 from .one_screen import describe
 from .pictures import picture_of
 
@@ -145,6 +146,21 @@ class Result(ABC):
     @abstractmethod
     def findings(self) -> dict[str, Any]:
         """Return the same with NaN, tuples and arrays as they are."""
+
+    def list_names(self) -> tuple[str, ...]:
+        """List the runs and models that it is about, each once, in its order."""
+        return names_in(self)
+
+    def renamed(self, labels: Mapping[str, str]) -> Self:
+        """Return the same result with other names for its runs and models, in figures, pages, tables and sentences.
+
+        Args:
+            labels: by the names of :meth:`list_names`, or by a run: ``ima`` for all of ``ima@40/client-3`` and others.
+
+        Raises:
+            FedscopeError: a name that is not in it; an empty label, or one for two.
+        """
+        return rename(self, labels)
 
     @abstractmethod
     def to_pandas(self) -> Any:

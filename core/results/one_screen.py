@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints.io.errors import FedscopeError, listed
+from ..checkpoints.io.errors import FedscopeError, list_few
 from ..checkpoints.io.one_screen import INDENT, WIDTH, screen
 
 if TYPE_CHECKING:
@@ -46,4 +46,4 @@ def about(provenances: Iterable[Mapping[str, Any]]) -> str:
         known["data"] |= {data: None} if data else {}
         if isinstance(samples := attrs.get("samples"), int):
             known["samples"] |= {f"{samples:,} samples": None}
-    return ", ".join(listed(words, 4) for words in known.values() if words)
+    return ", ".join(list_few(words, 4) for words in known.values() if words)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 import numpy as np
 
 from ..checkpoints.io.atomic import write_durably
-from ..checkpoints.io.errors import FedscopeError, listed
+from ..checkpoints.io.errors import FedscopeError, list_few
 from ..checkpoints.io.untrusted import RESULT, read_json, read_text
 from .base import Result, of_installed
 from .csv_cells import cell, text_of
@@ -181,7 +181,7 @@ class TableResult(Result):
         """
         paths = cls.paths(base)
         absent = {path for table, path in zip(cls.tables, paths, strict=False) if table.optional and not path.exists()}
-        names = listed([path.name for path in paths if path not in absent])
+        names = list_few([path.name for path in paths if path not in absent])
         for path in reversed(paths):
             if path not in absent and not path.exists():
                 raise FedscopeError(
@@ -259,10 +259,10 @@ def _column(values: Sequence[Any]) -> np.ndarray:
     return np.array(values) if kinds == {bool} and None not in values else np.array(values, dtype=object)
 
 
-def beside(base: Path, suffix: str) -> Path:
+def add_suffix(base: Path, suffix: str) -> Path:
     """Return ``BASE.factors.csv``; not by ``with_suffix``, because a base like ``run.v2`` has a dot that is no suffix.
 
-    >>> beside(Path("figures/run.v2"), ".factors.csv").name
+    >>> add_suffix(Path("figures/run.v2"), ".factors.csv").name
     'run.v2.factors.csv'
     """
     return base.with_name(base.name + suffix)
@@ -298,7 +298,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
     try:
         if tuple(reader.fieldnames or ()) != tuple(columns):
             raise FedscopeError(
-                f"{path} is not a table of `fedscope {command}`: its columns must be {listed(columns)}; {AGAIN}"
+                f"{path} is not a table of `fedscope {command}`: its columns must be {list_few(columns)}; {AGAIN}"
             )
         rows = list(reader)
     except csv.Error as error:

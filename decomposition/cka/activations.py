@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...evaluation.device import Compute
 from ...evaluation.model_replica import Replica
 from ...evaluation.standard_tasks import Sequences
@@ -30,7 +30,7 @@ def refuse_unknown(module: nn.Module, layers: Sequence[str]) -> None:
     for layer in layers:
         if layer not in have:
             raise FedscopeError(
-                f"the module has no layer {layer!r}, but {listed(have)}{nearest(layer, have) or '; give one of them'}"
+                f"the module has no layer {layer!r}, but {list_few(have)}{nearest(layer, have) or '; give one of them'}"
             )
         if layers.count(layer) > 1:
             raise FedscopeError(f"layer {layer} is given {layers.count(layer)} times; name each layer once")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of, slug
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, said
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
+from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, rounds_text
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.models.files import is_model_folder
 from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand_all, names_of, resolve_models
@@ -67,7 +67,7 @@ def cka(
     Source: Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019.
     """
     source = EvaluationConfig.of("test", measured)
-    chosen("estimator", estimator, ("unbiased", "biased"))
+    refuse_unknown_choice("estimator", estimator, ("unbiased", "biased"))
     if batch is not None:
         at_least("batch", batch, 4)
     asked = SimilaritySettings((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
@@ -80,9 +80,9 @@ def cka(
         )
     if others and rounds is not None:
         raise FedscopeError(
-            f"--rounds {said(rounds)} is for whole runs, but {others[0]} names a model; give its run instead"
+            f"--rounds {rounds_text(rounds)} is for whole runs, but {others[0]} names a model; give its run instead"
         )
-    return _of_runs(whole, said(rounds), asked) if whole else _of_models(given, asked)
+    return _of_runs(whole, rounds_text(rounds), asked) if whole else _of_models(given, asked)
 
 
 @dataclass(frozen=True)

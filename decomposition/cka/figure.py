@@ -13,6 +13,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
 from ...plotting.style import (
     CHARACTER,
@@ -22,8 +23,7 @@ from ...plotting.style import (
     SURFACE,
     describe_data,
     paper_style,
-    run_look,
-    shortened,
+    shorten_label,
     word_of,
 )
 from ...plotting.ticks import crosses, even, label_ends, label_points
@@ -95,7 +95,7 @@ def draw_clients(
         raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
     drawn = _choose_panels(results, panels)
     most = 3 if _side(width, 3) >= NARROWEST else 2
-    shown = [chosen(result.rounds, most) for result in results]
+    shown = [pick_rounds(result.rounds, most) for result in results]
     columns = max(map(len, shown))
     curves, high = len(drawn - {"maps"}), CURVES if "maps" in drawn else ALONE
     scale = scale_of([similarity.cka for rounds in shown for similarity in rounds])
@@ -118,7 +118,7 @@ def draw_clients(
                 axes.set_title(f"round {similarity.round}", fontsize=SMALL, pad=3)
                 name_cells(axes, named[r][c], side)
                 sheet.text(left + side / 2, down + side + ids + 0.03, "client", ha="center", va="top", size=SMALL)
-            name = shortened(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
+            name = shorten_label(result.run, int(side / CHARACTER)) if len(results) > 1 else "client"
             sheet.text(0.13, down + side / 2, name, ha="center", rotation=90, size=SMALL)
             _bar(sheet, image, LEFT + len(rounds) * (side + BETWEEN + beside) - BETWEEN + GAP, down, side)
         lowest = below - BELOW
@@ -138,7 +138,7 @@ def draw_clients(
 
 def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) -> Figure:
     """Draw the matrix as a heat map, a row and a column a model, of many only some named; ``width`` in inches."""
-    names = [shortened(label, int(LABELS * width / CHARACTER)) for label in result.labels]
+    names = [shorten_label(label, int(LABELS * width / CHARACTER)) for label in result.labels]
     with paper_style(width):
         margin = max(map(len, names)) * CHARACTER + 0.13
         side = width - margin - GAP - BAR - NUMBERS
@@ -154,10 +154,10 @@ def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) 
         return sheet.finished(remark, 0.08)
 
 
-def chosen(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
+def pick_rounds(rounds: Sequence[RoundCKA], most: int = 3) -> list[RoundCKA]:
     """Return the first, the middle and the last of some rounds, each once; of two only the first and the last.
 
-    >>> chosen("abcd"), chosen("abcd", 2)
+    >>> pick_rounds("abcd"), pick_rounds("abcd", 2)
     (['a', 'b', 'd'], ['a', 'd'])
     """
     middle = {(len(rounds) - 1) // 2} if most > 2 else set()
@@ -205,11 +205,14 @@ def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
     """Mean CKA over rounds, a colour a run or, of one run, a colour a mean; with ``global`` dashed."""
-    for i, result in enumerate(results):
+    looks = looks_of([result.run for result in results])
+    for own_look, result in zip(looks, results, strict=True):
         rounds = np.array([one.round for one in result.rounds], float)
-        name = shortened(result.run, 10) if len(results) > 1 else "between\nclients"
+        name = shorten_label(result.run, 10) if len(results) > 1 else "between\nclients"
         other = "_" if len(results) > 1 else "with\nglobal"
-        colours = COLOURS[i % len(COLOURS)], COLOURS[(i if len(results) > 1 else 1) % len(COLOURS)]
+        own = own_look["color"]
+        # of one run a colour a mean
+        colours = own, own if len(results) > 1 else next(one for one in COLOURS[1::-1] if one != own)
         for kind, label, dash, marker, colour in (
             ("mean", name, "-", "o", colours[0]),
             ("mean_global", other, (0, (4, 1.5)), "s", colours[1]),
@@ -235,11 +238,11 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
 def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: float) -> None:
     """Draw the test error of every round's global model against the mean CKA of its clients, in the order of rounds; a
     colour and a marker a run."""
-    for i, result in enumerate(results):
+    for look, result in zip(looks_of([result.run for result in results]), results, strict=True):
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
-        name = shortened(result.run, 10) if len(results) > 1 else "_run"
-        axes.plot(across, up, **run_look(i, linestyle="-", markersize=2.6, linewidth=0.5, label=name))
+        name = shorten_label(result.run, 10) if len(results) > 1 else "_run"
+        axes.plot(across, up, **{**look, "linestyle": "-"}, markersize=2.6, linewidth=0.5, label=name)
     even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.1, y=0.12)
@@ -254,8 +257,8 @@ def _number_rounds(axes: Axes, results: Sequence[ClientCKA], width: float, heigh
     the first and the last alone."""
     ends: list[tuple[float, float, str, str]] = []
     others: list[tuple[float, float, str, str]] = []
-    for i, result in enumerate(results):
-        colour = COLOURS[i % len(COLOURS)]
+    for look, result in zip(looks_of([result.run for result in results]), results, strict=True):
+        colour = look["color"]
         named = [(one.mean, 100 * one.test_error, str(one.round), colour) for one in _comparable(result)]
         ends += named[:1] + named[1:][-1:]
         others += named[1:-1]

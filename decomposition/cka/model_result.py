@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...results import ArrayResult, Collection, along
 from ...results.arrays import Variable
 from .result import Array, extremes, undefined_words
@@ -76,7 +76,7 @@ class ModelCKA(ArrayResult):
     def summary(self) -> str:
         """Describe the least and the most alike, and for which CKA does not exist."""
         sentence = f"{self.layer}: CKA {extremes(self.cka, self.labels) or 'of no pair'}"
-        return sentence + (f"; {undefined_words(listed(self.undefined))}" if self.undefined else "")
+        return sentence + (f"; {undefined_words(list_few(self.undefined))}" if self.undefined else "")
 
     def findings(self) -> dict[str, Any]:
         """Return the models, and their matrix by its layer."""

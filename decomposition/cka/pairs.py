@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from threading import Event
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -27,6 +28,25 @@ from .result import OUTPUT, RoundCKA
 Progress = Callable[[int, int], None]
 
 
+class PairSettings(TypedDict, total=False):
+    """Settings of the similarity of pairs.
+
+    Attributes:
+        layers: submodules by name, or ``output``, what the module returns (logits), the default.
+        estimator: of HSIC, ``unbiased`` by default.
+        batch: samples of a minibatch, at most, 256 by default; the biased estimate depends on it. Of sequences a
+            minibatch has so many, and of their positions that count, which are the samples of HSIC, so many are drawn.
+        seed: of the one shuffle of the samples before they are cut into minibatches.
+        progress: told (forward passes of a minibatch done, in all).
+    """
+
+    layers: Sequence[str]
+    estimator: Estimator
+    batch: int
+    seed: int
+    progress: Progress | None
+
+
 def round_similarity(
     module: nn.Module,
     samples: Samples,
@@ -35,12 +55,8 @@ def round_similarity(
     number: int,
     client_ids: np.ndarray,
     globals_: Weights | None = None,
-    layers: Sequence[str] = (OUTPUT,),
-    estimator: Estimator = "unbiased",
-    batch: int = 256,
-    seed: int = 0,
     compute: Compute = CPU,
-    progress: Progress | None = None,
+    **settings: Unpack[PairSettings],
 ) -> tuple[RoundCKA, ...]:
     """Linear CKA between all pairs of a round's clients, and of each with the round's global model; one a layer.
 
@@ -56,11 +72,7 @@ def round_similarity(
         clients: [C, P], C >= 2.
         number: of the round; goes into the result, as ``client_ids`` [C] do.
         globals_: the round's global model [P]; None where it was not recorded.
-        layers: submodules of ``module`` by name, or ``output``, what it returns (logits).
-        batch: samples of a minibatch, at most; the biased estimate depends on it. Of sequences a minibatch has so many,
-            and of their positions that count, which are the samples of HSIC, so many are drawn.
-        seed: of the one shuffle of the samples before they are cut into minibatches.
-        progress: told (forward passes of a minibatch done, in all).
+        settings: see :class:`~fedscope.decomposition.cka.pairs.PairSettings`.
 
     Raises:
         FedscopeError: fewer than two clients, or as many ids; models that do not fit; layers that do not exist or
@@ -76,7 +88,7 @@ def round_similarity(
     for model in (clients, *models[len(clients) :]):
         if difference := evaluator.layout.difference(model.layout):
             raise FedscopeError(f"the models of round {number} do not fit the module: {difference}")
-    every = batch_hsics(evaluator, module, models, layers, estimator, batch, seed, progress)
+    every = batch_hsics(evaluator, module, models, **settings)
     return tuple(_round(values, number, np.asarray(client_ids, np.int64)) for values in every)
 
 
@@ -128,10 +140,10 @@ def batch_hsics(
     evaluator: Evaluator,
     module: nn.Module,
     models: Sequence[Weights],
-    layers: Sequence[str],
-    estimator: Estimator,
-    batch: int,
-    seed: int,
+    layers: Sequence[str] = (OUTPUT,),
+    estimator: Estimator = "unbiased",
+    batch: int = 256,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Array]:
     """HSIC of all pairs of models on every minibatch of the evaluator's samples, [B, M, M] a layer.

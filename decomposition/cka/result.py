@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
-from ...results import ArrayResult, Collection, Serializable, along, padded
+from ...checkpoints.io.errors import list_few
+from ...results import ArrayResult, Collection, Serializable, along, pad_cohorts
 from ...results.arrays import Variable
 
 if TYPE_CHECKING:
@@ -117,8 +117,9 @@ class ClientCKA(ArrayResult):
         NaN."""
         rounds = self.rounds
         most = max(len(round_.client_ids) for round_ in rounds)
-        ids = padded([round_.client_ids for round_ in rounds], most, -1)
-        cka, cka_global = (padded([getattr(round_, name) for round_ in rounds], most) for name in ("cka", "cka_global"))
+        ids = pad_cohorts([round_.client_ids for round_ in rounds], most, -1)
+        cka = pad_cohorts([round_.cka for round_ in rounds], most)
+        cka_global = pad_cohorts([round_.cka_global for round_ in rounds], most)
         variables = {
             "client_ids": along("round client", ids, "client, -1 for none"),
             "cka": along("round client client2", cka, "linear CKA between clients", "1"),
@@ -152,7 +153,7 @@ class ClientCKA(ArrayResult):
             sentence += f"; with global {cka_text(last.mean_global, last.mean_global_stderr)}"
         for round_ in self.rounds:
             if round_.undefined:
-                who = f"client{'s' if len(round_.undefined) > 1 else ''} {listed(round_.undefined)}"
+                who = f"client{'s' if len(round_.undefined) > 1 else ''} {list_few(round_.undefined)}"
                 sentence += f"; {undefined_words(who)} in round {round_.round}"
         return sentence
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.visible_text import visible
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
-from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, paper_style, shorten_label
 from ...plotting.ticks import even
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _separate(panels: Sequence[Axes], result: ClientData, rows: np.ndarray, colu
     for start, end in zip(starts, ends, strict=True):
         fits = int((end - start) * column / CHARACTER) - 1  # and a space
         if of[start] >= 0 and fits >= LEGIBLE:
-            name = shortened(result.domains[of[start]], min(fits, 14))
+            name = shorten_label(result.domains[of[start]], min(fits, 14))
             place = ((start + end - 1) / 2, 1.04)
             above = panels[0].get_xaxis_transform()
             panels[0].text(*place, name, fontsize=SMALL, ha="center", va="bottom", transform=above)
@@ -111,7 +111,7 @@ def _remark(result: ClientData, shown: int) -> str:
         parts.append(f"{shown} of {clients:,} clients, evenly over their ids")
     if result.test.any():
         parts.append("without the clients' own test parts")
-    parts.append(shortened(result.title, 60))
+    parts.append(shorten_label(result.title, 60))
     return "; ".join(parts)
 
 

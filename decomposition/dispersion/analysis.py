@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fitting, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, slug
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...evaluation.device import Compute
 from .dispersion import refuse_rate
 from .layer_maps import LayerMap, count_clients
@@ -80,7 +80,7 @@ def disperse(
 
     rate = [] if fdr == 0.05 else [f"fdr{fdr:g}"]
     words = [*(run.name for run in opened[1:]), slug(asked_rounds[0] or "1,last"), *names, *rate]
-    return one(Dispersion, opened[0].path / "figures", f"disperse-{fitting('-'.join(words))}", prepare)
+    return one(Dispersion, opened[0].path / "figures", f"disperse-{fit_file_name('-'.join(words))}", prepare)
 
 
 def refuse_unequal(runs: Sequence[Run], layers: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ def refuse_unequal(runs: Sequence[Run], layers: Sequence[str]) -> None:
     known = list(runs[0].layout.slices)
     for layer in layers:
         if layer not in known:
-            hint = nearest(layer, known) or f"; it has {listed(known)}"
+            hint = nearest(layer, known) or f"; it has {list_few(known)}"
             raise FedscopeError(f"--layer {layer}: {runs[0].path} has no such parameter{hint}")
 
 

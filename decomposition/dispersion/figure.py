@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import DIVERGING, NO_VALUE, heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
-from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .result import WHOLE
 from .statistics import FEWEST, Array
@@ -59,13 +59,13 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
             for column, run in enumerate(result.runs):
                 across = left + column * (wide + COLUMN_GAP)
                 if row == 0 and len(result.runs) > 1:
-                    words = shortened(run, int(wide / (1.2 * CHARACTER)))
+                    words = shorten_label(run, int(wide / (1.2 * CHARACTER)))
                     sheet.text(across + wide / 2, top - LINE / 2, words, ha="center", weight="bold", fontsize=SMALL)
                 axes = sheet.axes(across, panel, wide, high)
                 image = heat_map(axes, values[run], SURFACE, norm=_norm(values, name))
                 axes.axhline(len(layers) - 1.5, color="white", linewidth=1.5)
                 rounds = [found.round for found in result.rounds if found.run == run]
-                _tick(axes, rounds, [shortened(layer, names) for layer in layers], (wide, high))
+                _tick(axes, rounds, [shorten_label(layer, names) for layer in layers], (wide, high))
                 axes.tick_params(labelleft=column == 0, labelbottom=row == len(quantities) - 1)
             _draw_bar(sheet.axes(width - BAR_LABELS - BAR, panel, BAR, high), image, name)
         sheet.text((left + width - BAR_LABELS - BAR - GAP) / 2, below - 0.12, "round", ha="center")
@@ -170,7 +170,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             heading = top + i * each
             words, letters = f"{layer.run}, round {layer.round}: {layer.layer}", int((width - 0.2) / (1.2 * CHARACTER))
             if len(words) > letters:
-                words = shortened(f"{layer.run}@{layer.round}: {layer.layer}", letters)
+                words = shorten_label(f"{layer.run}@{layer.round}: {layer.layer}", letters)
             sheet.text(EDGE + 0.04, heading + LINE / 2, literal(words), weight="bold", fontsize=SMALL)
             panel = heading + LINE + 0.05
             _draw_histogram(sheet.axes(LEFT, panel, first, high), layer.histogram)

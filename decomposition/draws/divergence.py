@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Weights
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 
 if TYPE_CHECKING:
     from .cohort_draws import CohortDraws
@@ -54,4 +54,4 @@ def diverged_words(ids: Sequence[int], round_: int) -> str:
     if not ids:
         return ""
     models, clients, are = ("models", "clients", "are") if len(ids) > 1 else ("model", "client", "is")
-    return f"the {models} of {clients} {listed(ids)} in round {round_} {are} not finite"
+    return f"the {models} of {clients} {list_few(ids)} in round {round_} {are} not finite"

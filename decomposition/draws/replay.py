@@ -12,7 +12,7 @@ from ...training.build import config_of, data_of, learnt_by, model_info, module_
 from ...training.data.dataset import Dataset
 from ...training.local.engine import Engine
 from ...training.loop.federation import Federation
-from ...training.loop.run_history import began, config_at
+from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
 from .. import CohortDraws
 
@@ -71,14 +71,14 @@ class Replayer:
         config, start = federation.config, round_.read("start")
         first = config.client.begin(start, federation.facts)
         # What is sent in a method's first round is not in the round before.
-        sent = first if t == began(self.run, "client", t) + 1 else memory.kept(t - 1).sent
+        sent = first if t == method_start(self.run, "client", t) + 1 else memory.kept(t - 1).sent
         if first and not sent:
             raise FedscopeError(
                 f"{self.run.path}@{t}: what was sent with the model in round {t} is not recorded, because "
                 f"record.globals leaves round {t - 1} out; train with record.globals = 'all' to replay it"
             )
         last = last_participations(self.run, t - 1, config, self.known)
-        if t == began(self.run, "client", t) + 1:
+        if t == method_start(self.run, "client", t) + 1:
             last = {}
         tasks = federation.tasks(t, ids, start, sent, last, memory, draw=draw)
         return federation.engine.train(config.client, tasks, federation.weights(ids), progress).clients

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from ...analysis.execution import Report, spoken
+from ...analysis.execution import Report, describe_seconds
 from ...checkpoints import FedscopeError, Run
 from ...evaluation.device import Compute
 
@@ -212,8 +212,8 @@ class Replays:
             if seconds >= _WORTH:
                 side = f" with {self.at_once} at once" if self.at_once > 1 else ""
                 self.tell(
-                    f"{self.where}: the first replay took {spoken(first)}; the other {left}{side} take about "
-                    f"{spoken(seconds)}"
+                    f"{self.where}: the first replay took {describe_seconds(first)}; the other {left}{side} take about "
+                    f"{describe_seconds(seconds)}"
                 )
 
         return tell

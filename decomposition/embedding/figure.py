@@ -9,7 +9,7 @@ import numpy as np
 
 from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
-from ...plotting.style import CHARACTER, COLOURS, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, paper_style, shorten_label
 from ...plotting.ticks import even
 from .result import axis_words, remark
 
@@ -65,7 +65,7 @@ def draw(result: Embedding, width: float = 3.5, title: str | None = None) -> Fig
             across, down = left + (i % columns) * (wide + BETWEEN), top + (i // columns) * row
             axes = sheet.axes(across, down + TITLE, wide, high)
             _panel(axes, result, run, colours, limits)
-            sheet.text(across + wide / 2, down + TITLE / 2, shortened(run, int(wide / CHARACTER)), ha="center")
+            sheet.text(across + wide / 2, down + TITLE / 2, shorten_label(run, int(wide / CHARACTER)), ha="center")
             last = i + columns >= len(result.runs)
             _label_axes(axes, result, wide, high, first=i % columns == 0, last=last)
         if len(result.rounds) > 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...checkpoints import ColumnChunk, FedscopeError, Layout, Round, Run, nearest, read_chunks, recorded_clients
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.rounds.columns import AHEAD
 
 #: what the server has of a round, where it was recorded
@@ -133,12 +133,12 @@ def known_layers(models: Models, layers: Collection[str] | None) -> list[str]:
         if layer in buffers:
             raise FedscopeError(
                 f"{layer} is a buffer of the models of {models.rounds[0].run_label}, and distances are between "
-                f"parameters; give one of {listed(have)}"
+                f"parameters; give one of {list_few(have)}"
             )
         if layer not in have:
             raise FedscopeError(
                 f"the models of {models.rounds[0].run_label} have no parameter {layer!r}"
-                f"{nearest(layer, have) or '; they have ' + listed(have)}"
+                f"{nearest(layer, have) or '; they have ' + list_few(have)}"
             )
     if not layers:
         raise FedscopeError("there is no layer to take distances in; give at least one, or leave it out for all")

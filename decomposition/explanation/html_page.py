@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
-from ...plotting.web_page import escaped, unbroken, web_page
+from ...plotting.web_page import escape_html, keep_together, web_page
 from .statements import Statement
 from .text_page import SOURCE, cells, sections, title
 
@@ -53,20 +53,20 @@ def as_html(explanation: Explanation, png: bytes | None) -> str:
     own."""
     said = []
     for heading, statements in sections(explanation):
-        said += [f"<h2>{escaped(heading)}</h2>"] if heading else []
+        said += [f"<h2>{escape_html(heading)}</h2>"] if heading else []
         said += [_statement(number, one) for number, one in statements]
-    notes = "\n".join(f"<li>{unbroken(note)}</li>" for note in (*explanation.notes, SOURCE))
+    notes = "\n".join(f"<li>{keep_together(note)}</li>" for note in (*explanation.notes, SOURCE))
     picture = ""
     if png is not None:
         data = b64encode(png).decode("ascii")
         picture = f'<figure><img alt="The factors over rounds" src="data:image/png;base64,{data}"></figure>'
     rows = "\n".join(
-        f"<tr><td>{number}</td>{''.join(f'<td>{escaped(cell)}</td>' for cell in cells(reading))}</tr>"
+        f"<tr><td>{number}</td>{''.join(f'<td>{escape_html(cell)}</td>' for cell in cells(reading))}</tr>"
         for number, one in enumerate(explanation.statements, start=1)
         for reading in one.readings
     )
     columns = "".join(f"<th>{name}</th>" for name in ("statement", "number", "round", "value", "low", "high"))
-    body = f"""<h1>{unbroken(title(explanation))}</h1>
+    body = f"""<h1>{keep_together(title(explanation))}</h1>
 <main>
 <div>
 {chr(10).join(said)}
@@ -94,11 +94,12 @@ def as_html(explanation: Explanation, png: bytes | None) -> str:
 
 
 def _statement(number: int, one: Statement) -> str:
-    decide = f' <span class="decide">{unbroken(one.decide)}</span>' if one.decide else ""
-    sentence = unbroken(one.sentence).replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
+    decide = f' <span class="decide">{keep_together(one.decide)}</span>' if one.decide else ""
+    sentence = keep_together(one.sentence).replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
     sentence = sentence.replace(" = ", "&nbsp;=&nbsp;")
+    verdict = escape_html(one.verdict)
     return f"""<div class="statement">
-<h3>{number}. {unbroken(one.title)}</h3> <span class="verdict {escaped(one.verdict)}">{escaped(one.verdict)}</span>
+<h3>{number}. {keep_together(one.title)}</h3> <span class="verdict {verdict}">{verdict}</span>
 <p>{sentence}{decide}</p>
-<p class="paper">Paper: {unbroken(one.paper)}</p>
+<p class="paper">Paper: {keep_together(one.paper)}</p>
 </div>"""

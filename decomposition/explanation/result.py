@@ -133,6 +133,17 @@ class Explanation(Result):
             temporary.write_text(self.as_markdown(f"{name}.png"), encoding="utf-8")
         return [page]
 
+    def renamed(self, labels: Mapping[str, str]) -> Self:
+        """Rename runs in the statements, the notes and the decomposition; see :meth:`.Result.renamed`."""
+        made = super().renamed(labels)
+
+        def rename_note(note: str) -> str:
+            run, colon, rest = note.partition(": ")
+            return f"{labels.get(run, run)}{colon}{rest}"
+
+        early = {labels.get(run, run): number for run, number in made.early.items()}
+        return replace(made, notes=tuple(map(rename_note, made.notes)), early=early)
+
     def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """Return the decomposition's."""
         return self.decomposition.figure(width, title, **drawing)

@@ -7,7 +7,7 @@ from typing import Any, Unpack, cast
 
 from ...analysis.analysis import PreparedAnalysis, analysis, one, slug
 from ...analysis.runs import Rounds, RunLike, client_rounds
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, chosen
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError
 from .. import Decomposition
 from ..draws.sources import parse_draws
@@ -57,10 +57,10 @@ def decompose(
     """
     source, drawn = EvaluationConfig.of("train", measured), parse_draws(draws)
     which = of if isinstance(of, str) else "both" if set(of) == set(MODELS["both"]) else ", ".join(of)
-    chosen("of", which, tuple(MODELS))
-    chosen("loss", loss, ("squared", "cross-entropy", "zero-one"))
-    chosen("outputs", outputs, ("probabilities", "logits"))
-    chosen("on", on, ("all", "cohort"))
+    refuse_unknown_choice("of", which, tuple(MODELS))
+    refuse_unknown_choice("loss", loss, ("squared", "cross-entropy", "zero-one"))
+    refuse_unknown_choice("outputs", outputs, ("probabilities", "logits"))
+    refuse_unknown_choice("on", on, ("all", "cohort"))
     if loss != "squared" and outputs != "probabilities":
         raise FedscopeError(f"--outputs {outputs} is for the squared loss; leave it out with --loss {loss}")
     if on == "cohort" and source.split != "train":

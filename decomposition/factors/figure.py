@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.layout import FigureLayout
-from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shortened
+from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shorten_label
 from ...plotting.ticks import label_ends
 from .figure_panels import (
     draw_clients,
@@ -152,7 +152,7 @@ def _across(width: float, columns: int, left: float) -> tuple[float, float, floa
 
 def heading(run: RunFactors) -> str:
     """Return the heading of a column: the run, and whether it is about its average over rounds."""
-    return shortened(f"{run.run}, averaged" if run.model == "averaged" else run.run, NAME)
+    return shorten_label(f"{run.run}, averaged" if run.model == "averaged" else run.run, NAME)
 
 
 def _words_above(
@@ -164,7 +164,7 @@ def _words_above(
         return _wrap(title or heading(runs[0]), width - 2 * EDGE, BOLD), [], []
     names = [heading(run) for run in runs]
     if len({run.run for run in runs}) == 1:  # its name once, above all columns
-        title, names = title or shortened(runs[0].run, NAME), [run.model for run in runs]
+        title, names = title or shorten_label(runs[0].run, NAME), [run.model for run in runs]
     over = _wrap(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights, weighted_mean
-from ...evaluation.device import Compute
+from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.samples import Samples
 from ..draws.cohort_draws import CohortDraws
@@ -24,6 +24,20 @@ CHUNK = 500
 # Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory
 # does not grow.
 CHUNK_NUMBERS = 8 * 2**20
+
+
+class PassSettings(TypedDict, total=False):
+    """Settings of one pass over the samples.
+
+    Attributes:
+        compute: the device, precision and workers.
+        progress: called with (samples done, n) after every chunk.
+        chunk: samples at a time, at most.
+    """
+
+    compute: Compute
+    progress: Callable[[int, int], None] | None
+    chunk: int
 
 
 class SampleSums(Protocol):
@@ -54,16 +68,14 @@ def add_up(
     cohort: CohortDraws,
     recorded: Mapping[str, Weights | None],
     sums: Callable[[Chunk, Tensor], S],
-    *,
-    compute: Compute,
-    progress: Callable[[int, int], None] | None,
-    chunk: int,
+    **how: Unpack[PassSettings],
 ) -> tuple[S, npt.NDArray[np.float64]]:
     """(the sums of all chunks, ||w_k^r - w_FMA^r|| [K, R]).
 
     Args:
         recorded: models besides the cohort's, where there are such.
         sums: of a chunk, with p [K] where its outputs are.
+        how: see :class:`PassSettings`.
 
     Raises:
         FedscopeError: models that do not fit the module.
@@ -71,7 +83,7 @@ def add_up(
     there = {name: model for name, model in recorded.items() if model is not None}
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
     p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
-    parts = stream_outputs(module, samples, cohort, fma, there, compute=compute, progress=progress, chunk=chunk)
+    parts = stream_outputs(module, samples, cohort, fma, there, **how)
     total = reduce(lambda a, b: a.merge(b), (sums(part, p.to(part.clients.device)) for part in parts))
     return total, distances(cohort, fma)
 
@@ -82,10 +94,7 @@ def stream_outputs(
     cohort: CohortDraws,
     fma: Sequence[Weights],
     recorded: Mapping[str, Weights],
-    *,
-    compute: Compute,
-    progress: Callable[[int, int], None] | None = None,
-    chunk: int = CHUNK,
+    **how: Unpack[PassSettings],
 ) -> Iterator[Chunk]:
     """Yield the outputs of all models chunk by chunk: O(K R chunk C) numbers are held, whatever n.
 
@@ -96,8 +105,7 @@ def stream_outputs(
     # Client-major, so that the outputs are [K, R, ...] without a copy.
     clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
     models, draws = [*clients, *fma, *recorded.values()], cohort.count
-    how: dict[str, Any] = {"number": cohort.round, "compute": compute, "progress": progress, "chunk": chunk}
-    for rows, logits in model_outputs(module, samples, models, named, **how):
+    for rows, logits in model_outputs(module, samples, models, named, number=cohort.round, **how):
         f, y, of = samples.task.positions(logits, samples.y[rows])
         yield Chunk(
             of=rows.start + of.cpu().numpy(),
@@ -115,8 +123,8 @@ def model_outputs(
     named: Mapping[str, Weights],
     *,
     number: int,
-    compute: Compute,
-    progress: Callable[[int, int], None] | None,
+    compute: Compute = CPU,
+    progress: Callable[[int, int], None] | None = None,
     chunk: int = CHUNK,
 ) -> Iterator[tuple[slice, Tensor]]:
     """Yield rows of the samples and the outputs of all models on them, chunk by chunk.

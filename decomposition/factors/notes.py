@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_accepted, describe_statistics, literal
 from .fixed import fixed_factors, has_full_batches, is_replayed
 from .rows import is_recorded
@@ -103,7 +103,7 @@ def _full_batches(rounds: Sequence[RoundFactors]) -> str:
     alike = [str(one.round) for one in rounds if has_full_batches(one)]
     if not alike:
         return ""
-    where = "" if len(alike) == len(rounds) else f" in round{'s' if len(alike) > 1 else ''} {listed(alike, 6)}"
+    where = "" if len(alike) == len(rounds) else f" in round{'s' if len(alike) > 1 else ''} {list_few(alike, 6)}"
     return f"; clients take full batches{where}, so replays are alike, the variance is 0 (not drawn) and has no bars"
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
-from ...evaluation.device import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...evaluation.validation import with_outputs
 from ...training.data.membership import Members, members_of, of_classes
 from ..draws.divergence import diverged_rows
-from ..factors.model_outputs import model_outputs
+from ..factors.model_outputs import PassSettings, model_outputs
 from .result import ACCURACIES, Answers, Counts
 
 # A multiple of the batches that suit convolutions (50) and linear layers (1000) on a CPU, so that none is a remainder.
@@ -33,9 +31,7 @@ def count_answers(
     number: int,
     client_ids: Counts,
     labels: Counts,
-    compute: Compute = CPU,
-    progress: Callable[[int, int], None] | None = None,
-    chunk: int = CHUNK,
+    **how: Unpack[PassSettings],
 ) -> Answers:
     """Count the samples of every class that the start and every client classify rightly, among the client's own and
     others'.
@@ -62,8 +58,8 @@ def count_answers(
         :func:`~fedscope.training.data.membership.membership_labels`); None where every sample counts as everyone's own.
         number: of the round. client_ids: [K].
         labels: training samples of the clients by class, [K, classes].
-        progress: called with (samples done, n) after every chunk.
-        chunk: samples at a time, at most.
+        how: ``compute``, ``progress`` and ``chunk``, of the pass over the samples
+            (:class:`~fedscope.decomposition.factors.model_outputs.PassSettings`).
 
     Raises:
         FedscopeError: models, members or labels that do not fit.
@@ -92,9 +88,9 @@ def count_answers(
                 f"{classes} classes need {list(wanted[name])}"
             )
     models, named = [start, *map(clients.row, range(count))], {"the start model": start, "the client model": clients}
-    how: dict[str, Any] = {"number": number, "compute": compute, "progress": progress, "chunk": chunk}
+    settings: PassSettings = {"chunk": CHUNK, **how}
     totals = np.zeros((6, count, classes))
-    for rows, outputs in model_outputs(module, samples, models, named, **how):
+    for rows, outputs in model_outputs(module, samples, models, named, number=number, **settings):
         y = samples.y[rows].cpu()
         right = _right(outputs, y)
         mine = np.ones((count, len(y)), np.bool_) if members is None else np.asarray(members)[:, rows]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...results import ArrayResult, Serializable, along
 from ...results.arrays import Variable
 from ..draws.divergence import diverged_words
@@ -189,7 +189,9 @@ class Forgetting(ArrayResult):
         )
         without = self.client_ids[i][self.own[i].sum(axis=1) == 0]
         if len(without):
-            sentence += f"; client{'s' if len(without) > 1 else ''} {listed(without.tolist())} without own samples here"
+            sentence += (
+                f"; client{'s' if len(without) > 1 else ''} {list_few(without.tolist())} without own samples here"
+            )
         return sentence + broken
 
     def findings(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
-from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shorten_label
 from .density import density_of
 from .parameter_names import Array, RunValues
 from .result import differ, not_finite
@@ -51,9 +51,9 @@ def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
     first, *others = runs
     words = {"start": "start", "fma": "plain average", "global": "global", "averaged": "averaged"}
     if others:
-        words |= {"global": f"global of {shortened(first.run, 20)}"}
+        words |= {"global": f"global of {shorten_label(first.run, 20)}"}
     found = [(words[which], values) for which, values in first.models.items()]
-    found += [(f"global of {shortened(run.run, 20)}", run.models["global"]) for run in others]
+    found += [(f"global of {shorten_label(run.run, 20)}", run.models["global"]) for run in others]
     merged: list[tuple[str, Array]] = []
     for label, values in found:
         same = next((i for i, (_, known) in enumerate(merged) if np.array_equal(known, values, equal_nan=True)), None)
@@ -89,7 +89,7 @@ def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Fi
     with paper_style(width):
         marks = marks_of(result.runs)
         begin = EDGE + 0.04
-        labels = [shortened(mark.label, int((width - begin - KEY) / CHARACTER)) for mark in marks]
+        labels = [shorten_label(mark.label, int((width - begin - KEY) / CHARACTER)) for mark in marks]
         legend = legend_rows(labels, begin, width, KEY, AFTER)
         each = NAMES + high + NUMBERS
         first = EDGE + (0.2 if title else 0.0)
@@ -101,7 +101,7 @@ def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Fi
             row, column = divmod(i, columns)
             axes = sheet.axes(LEFT + column * (wide + BETWEEN), top + row * each + NAMES, wide, high)
             _panel(axes, result.runs[0].clients[:, i], marks, i, wide)
-            _name_panel(axes, shortened(name, int(wide / CHARACTER)), summary, high)
+            _name_panel(axes, shorten_label(name, int(wide / CHARACTER)), summary, high)
             if column == 0:
                 sheet.text(0.13, top + row * each + NAMES + high / 2, "density", ha="center", rotation=90)
         sheet.text(LEFT + room / 2, below - 0.05 - LABEL / 2, "parameter value", ha="center")
@@ -228,7 +228,7 @@ def _name_panel(axes: Axes, name: str, summary: Summary, height: float) -> None:
 def _remark(result: Parameters, marks: Sequence[Mark]) -> str:
     first = result.runs[0]
     clients = len(first.client_ids)
-    parts = [f"{shortened(first.run, 24)}, round {first.round}: {clients} clients (ticks); scales differ"]
+    parts = [f"{shorten_label(first.run, 24)}, round {first.round}: {clients} clients (ticks); scales differ"]
     if any(summary.fma_to_mode is not None for summary in result.summaries):
         parts.append("σ: from the density's mode, in the clients' standard deviations")
     for i in range(len(result.names)):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Layout, Round, Run, TensorEntry, Weights, read_columns, weighted_mean
-from ...checkpoints.io.errors import listed, nearest
+from ...checkpoints.io.errors import list_few, nearest
 
 Array = npt.NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def parse_place(text: str, layout: Layout) -> Place:
     """
     layer, bracket, inside = text.strip().partition("[")
     if layer not in layout.slices:
-        hint = nearest(layer, layout.slices) or f"; the layers are {listed(layout.slices)}"
+        hint = nearest(layer, layout.slices) or f"; the layers are {list_few(layout.slices)}"
         raise FedscopeError(f"there is no layer {layer!r} for the parameter {text!r}{hint}")
     shape = _shape(layout, layer)
     example = f"{layer}[{','.join('0' for _ in shape)}]"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, read_columns
-from ...checkpoints.io.errors import listed, nearest
+from ...checkpoints.io.errors import list_few, nearest
 from ...training.methods.shared.client_groups import Criteria
 from ...training.methods.shared.micro_classes import is_high, mean_and_cv
 from ..dispersion.statistics import column_moments
@@ -265,7 +265,7 @@ def refuse_backend(backend: str) -> None:
     """
     if backend not in BACKENDS:
         raise FedscopeError(
-            f"there is no t-SNE backend {backend!r}{nearest(backend, BACKENDS) or '; there are ' + listed(BACKENDS)}"
+            f"there is no t-SNE backend {backend!r}{nearest(backend, BACKENDS) or '; there are ' + list_few(BACKENDS)}"
         )
 
 

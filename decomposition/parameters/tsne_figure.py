@@ -10,7 +10,7 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import nearest
 from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
-from ...plotting.style import COLOURS, GREY, SURFACE, paper_style, shortened
+from ...plotting.style import COLOURS, GREY, SURFACE, paper_style, shorten_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ def draw(result: ParameterMap, width: float = 3.5, title: str | None = None, col
     with paper_style(width):
         room = width - LEFT - RIGHT - (0 if by_name else BAR_GAP + BAR + NUMBERS)
         side = min(room, WIDEST)
-        labels = [shortened(name, 30) for name in names] if by_name else []
+        labels = [shorten_label(name, 30) for name in names] if by_name else []
         legend = legend_rows(labels, EDGE + 0.04, width, KEY, 0.12)
         said = wrap_words(_remark(result, colour), width - 0.2, 0.9)
         first = EDGE + (0.2 if title else 0.0)
@@ -121,7 +121,7 @@ def _remark(result: ParameterMap, colour: str) -> str:
     of = f" of {size:,}" if size else ""
     parts = [
         f"t-SNE of {len(result.layers):,}{of} parameters by what {result.clients} clients do to them "
-        f"({shortened(result.run, 24)}, round {result.round}"
+        f"({shorten_label(result.run, 24)}, round {result.round}"
         + (f", perplexity {result.attrs['perplexity']:g})" if "perplexity" in result.attrs else ")")
     ]
     if colour == "dispersion" and result.high.any():

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
@@ -21,7 +21,7 @@ from ...training.data.dataset import Dataset
 from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
-from ...training.loop.run_history import began, config_at
+from ...training.loop.run_history import config_at, method_start
 from ...training.loop.server import step_server, validator_of
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
@@ -296,7 +296,7 @@ def _begin(
             f"--from-state: round {number} of {run.path} was made with --server {own}, so there is no state of {name} "
             f"({config.server.about.keeps}); leave --from-state out, and {name} starts with an empty state"
         )
-    if number == began(run, "server", number) + 1:
+    if number == method_start(run, "server", number) + 1:
         return fresh, "fresh"
     kept = RunMemory(run).kept(number - 1).server
     if number - 1 in run.lacking:
@@ -306,7 +306,7 @@ def _begin(
         )
     if missing := sorted(fresh.keys() - kept.keys()):
         raise FedscopeError(
-            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({listed(missing)}) was not "
+            f"--from-state: what {name} kept after round {number - 1} of {run.path} ({list_few(missing)}) was not "
             f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts with "
             "an empty state"
         )

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.files import read_file
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, number, optional_bool
-from ...results.tables import beside
+from ...results.tables import add_suffix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,7 +109,7 @@ class Reaggregation(TableResult):
         .json; returns their paths."""
         base = Path(base)
         base.parent.mkdir(parents=True, exist_ok=True)
-        files = [beside(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
+        files = [add_suffix(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
         for file, weights in zip(files, self.models.values(), strict=True):
             write_file(file, weights)
         return [*files, *super().save(base)]
@@ -124,7 +124,7 @@ class Reaggregation(TableResult):
         result, main = super().load(base), cls.paths(base)[-1]
         stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
         servers = result.attrs["servers"]
-        files = [beside(stem, suffix) for suffix in model_suffixes(servers)]
+        files = [add_suffix(stem, suffix) for suffix in model_suffixes(servers)]
         for file in files:
             if not file.exists():
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
@@ -169,11 +169,11 @@ class Reaggregation(TableResult):
 
         notes, number_ = [], self.attrs["round"]
         if ids := self.attrs.get("diverged"):
-            who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+            who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
             notes.append(f"{who} diverged: recorded with values that are not finite, which enter every mean")
         for server, ids in self.attrs.get("members", {}).items():
             split, samples = self._chosen_on(server)
-            who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+            who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
             notes.append(f"{server} is the mean of {who}, chosen on {samples}{split} data")
             if split == self.attrs["split"]:
                 notes.append(

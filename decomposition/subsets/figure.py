@@ -8,6 +8,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
 from ...plotting.style import (
     COLOURS,
@@ -17,7 +18,7 @@ from ...plotting.style import (
     describe_statistics,
     paper_style,
     run_look,
-    shortened,
+    shorten_label,
     word_of,
 )
 from ...plotting.ticks import even
@@ -88,7 +89,7 @@ def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str
     if len(set(runs)) == 1 or len(set(rounds)) == 1:
         return {labels[i]: looks[i] for i in (0, len(drawn) // 2, len(drawn) - 1)}
     colours = {
-        shortened(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)
+        shorten_label(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)
     }
     return colours | {f"round {t}": {**look, "color": GREY} for t, look in zip(rounds, looks, strict=True)}
 
@@ -98,15 +99,18 @@ def _labels(drawn: list[RoundSubsets]) -> list[str]:
     runs, rounds = {one.run for one in drawn}, {one.round for one in drawn}
     if len(runs) == 1:
         return [f"round {one.round}" for one in drawn]
-    names = [shortened(one.run, 24) for one in drawn]
+    names = [shorten_label(one.run, 24) for one in drawn]
     return names if len(rounds) == 1 else [f"{name}@{one.round}" for name, one in zip(names, drawn, strict=True)]
 
 
 def _looks(drawn: list[RoundSubsets]) -> list[dict[str, Any]]:
     runs = list(dict.fromkeys(one.run for one in drawn))
     rounds = list(dict.fromkeys(one.round for one in drawn))
-    if len(runs) > 1:
-        return [run_look(runs.index(one.run), rounds.index(one.round)) for one in drawn]
+    if len(runs) > 1 or len(drawn) == 1:
+        own = dict(zip(runs, looks_of(runs), strict=True))
+        if len(rounds) == 1:
+            return [own[one.run] for one in drawn]
+        return [run_look(0, rounds.index(one.round), color=own[one.run]["color"]) for one in drawn]
     if len(drawn) <= len(COLOURS):
         return [run_look(i) for i in range(len(drawn))]
     import matplotlib

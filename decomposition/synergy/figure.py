@@ -10,7 +10,7 @@ import numpy as np
 from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import heat_map, name_cells
 from ...plotting.layout import LINE, FigureLayout, wrap_words
-from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .figure_panels import cluster_colour, draw_maps, draw_tree, has_tree, height_of_maps, shown_masks
 from .result import broken, by_definition
@@ -80,7 +80,7 @@ def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: fl
     if named:
         axes.barh(at, shares, height=0.72, color=COLOURS[0])
         axes.set_ylim(len(shares) + 0.5, 0.5)
-        axes.set_yticks(at, [shortened(layer.name, 26) for layer in result.layers])
+        axes.set_yticks(at, [shorten_label(layer.name, 26) for layer in result.layers])
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("high-dispersion entries (%)" if long > 1.3 else "high entries (%)")
         behind = axes.get_yaxis_transform()

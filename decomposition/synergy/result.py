@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ...training.methods.shared.client_groups import CV_QUANTILES
@@ -232,10 +232,10 @@ def broken(result: Synergy, most: int) -> str:
     if not ids and not layers:
         return ""
     left = f"{len(layers):,} of {len(result.layers):,} layers left out"
-    names = f"{left} ({listed(layers, most)})" if layers else left
+    names = f"{left} ({list_few(layers, most)})" if layers else left
     if not ids:  # finite weights whose squares are not
         return f"dispersion is not finite: {names}"
-    who = f"client{'s' if len(ids) > 1 else ''} {listed(ids)} {'have' if len(ids) > 1 else 'has'}"
+    who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)} {'have' if len(ids) > 1 else 'has'}"
     return f"{who} parameters that are not finite: {names}"
 
 

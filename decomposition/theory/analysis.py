@@ -10,8 +10,8 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
 from ...analysis.execution import Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, said
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, chosen
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, rounds_text
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.device import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
@@ -77,10 +77,10 @@ def theory(
         )
     at_least("kernel-samples", kernel_samples, 1)
     at_least("dimension", dimension, 1)
-    chosen("outputs", outputs, ("probabilities", "logits"))
+    refuse_unknown_choice("outputs", outputs, ("probabilities", "logits"))
     (opened,), (asked,) = resolve_runs(run, rounds)
     words = asked or "all"
-    numbers, shrunk, kernels = rounds_of(opened, words, said(shrink), said(kernel))
+    numbers, shrunk, kernels = rounds_of(opened, words, rounds_text(shrink), rounds_text(kernel))
     count = replays(draws) if kernels else 0
     refuse_unfit(opened, source.split, kernels, count)
     held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
 
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...results import Table, TableResult, number, optional_int
 from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
@@ -213,7 +213,7 @@ class Theory(TableResult):
         bounds = self.by_round[round_]
         broken = [one.client for one in bounds if not isfinite(getattr(one, variance) * one.predicted)]
         if broken:
-            whose = f"client{'s' if len(broken) > 1 else ''} {listed(broken)}"
+            whose = f"client{'s' if len(broken) > 1 else ''} {list_few(broken)}"
             return f"has no correlation: it, or equation 3, is not finite for {whose}"
         parts = []
         for prediction, role in ROLES.items():

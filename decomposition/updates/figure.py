@@ -11,8 +11,9 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.heatmaps import name_cells, room_beside, room_for, signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band, mean_bars
-from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, run_look, shortened
+from ...plotting.style import CHARACTER, SMALL, paper_style, shorten_label
 from ...plotting.ticks import even, label_ends
 from .result import ClientUpdates, describe_divergence, from_sketches
 
@@ -77,7 +78,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
                 label_ends(axes, tall)
         begins = top if aside else top + down
         left = width - room + LEFT if aside else LEFT
-        named = f"{shortened(results[0].run, 20)}, " if several else ""
+        named = f"{shorten_label(results[0].run, 20)}, " if several else ""
         sheet.text(left, begins + TITLE / 2, f"{named}round {last.round}", fontsize=SMALL)
         axes = sheet.axes(left, begins + TITLE, side, side)
         bar = sheet.axes(left + side + GAP, begins + TITLE, BAR, side)
@@ -90,14 +91,14 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
 
 def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
     axes.axhline(0, color="#b0b0b0", linewidth=0.6, zorder=1, label="_zero")
-    for i, (result, at) in enumerate(zip(results, _places(results), strict=True)):
+    for look, result, at in zip(_looks(results), results, _places(results), strict=True):
         mean = np.array([one.cosine_mean for one in result.rounds])
         spread = np.array([one.cosine_stderr for one in result.rounds])
-        colour = COLOURS[i % len(COLOURS)]
-        axes.plot(at, np.ma.masked_invalid(mean), label=shortened(result.run, 10), **_look(i, mean))
+        colour = look["color"]
+        axes.plot(at, np.ma.masked_invalid(mean), label=shorten_label(result.run, 10), **look, **_marks(mean))
         mean_band(axes, at, mean, spread, colour, 0.2)
         # a band of one round has no area
-        alone = _isolated(spread)
+        alone = _isolated_places(spread)
         mean_bars(axes, at[alone], mean[alone], spread[alone], colour, label="_bar")
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("mean cosine")
@@ -105,30 +106,39 @@ def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
 
 
 def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
-    for i, (result, at) in enumerate(zip(results, _places(results), strict=True)):
+    for look, result, at in zip(_looks(results), results, _places(results), strict=True):
         kept = np.array([one.cancellation for one in result.rounds])
-        axes.plot(at, np.ma.masked_invalid(kept), label=shortened(result.run, 10), **_look(i, kept))
+        axes.plot(at, np.ma.masked_invalid(kept), label=shorten_label(result.run, 10), **look, **_marks(kept))
         across = np.array([one.orthogonal for one in result.rounds])
         dots: dict[str, Any] = {"linewidth": 0.6, "linestyle": (0, (1, 1.6)), "zorder": 1.5}
-        marks: dict[str, Any] = {"marker": "_", "markersize": 9 if len(at) == 1 else 5, "markevery": _isolated(across)}
+        marks: dict[str, Any] = {
+            "marker": "_",
+            "markersize": 9 if len(at) == 1 else 5,
+            "markevery": _isolated_places(across),
+        }
         shown = np.ma.masked_invalid(across)
-        axes.plot(at, shown, color=COLOURS[i % len(COLOURS)], label="_orthogonal", **dots, **marks)
+        axes.plot(at, shown, color=look["color"], label="_orthogonal", **dots, **marks)
     axes.set_ylim(bottom=0)
     axes.set(xlabel="round", ylabel="length kept")
     _rounds(axes, results)
 
 
-def _look(i: int, values: np.ndarray) -> dict[str, Any]:
-    """Return the look of the i-th run; dashes, because runs with one history lie on each other."""
-    marked = None if len(values) <= MARKED else _isolated(values)
+def _looks(results: Sequence[ClientUpdates]) -> list[dict[str, Any]]:
+    """Return the look of each run; dashes, because runs with one history lie on each other."""
+    return looks_of([result.run for result in results])
+
+
+def _marks(values: np.ndarray) -> dict[str, Any]:
+    """Return how a line and its points are drawn."""
+    marked = None if len(values) <= MARKED else _isolated_places(values)
     # not cut at the frame, on which the greatest one stands
-    return run_look(i, linewidth=0.9, zorder=3, markersize=2.4, markevery=marked, clip_on=False)
+    return {"linewidth": 0.9, "zorder": 3, "markersize": 2.4, "markevery": marked, "clip_on": False}
 
 
-def _isolated(values: np.ndarray) -> list[int]:
+def _isolated_places(values: np.ndarray) -> list[int]:
     """Return the places of values without a finite neighbour, through which no line goes.
 
-    >>> _isolated(np.array([1.0, np.nan, 2.0, 3.0, np.inf, 4.0]))
+    >>> _isolated_places(np.array([1.0, np.nan, 2.0, 3.0, np.inf, 4.0]))
     [0, 5]
     """
     known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
@@ -179,9 +189,9 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
         parts.append(f"{unmoved} updates are zero and have no cosine")
     for result in results:
         if sketched := from_sketches(result, short=True):
-            parts.append(f"{shortened(result.run, 10)}: {sketched}" if len(results) > 1 else sketched)
+            parts.append(f"{shorten_label(result.run, 10)}: {sketched}" if len(results) > 1 else sketched)
         if lost := describe_divergence(result):
-            parts.append(f"{shortened(result.run, 10)}: {lost}" if len(results) > 1 else lost)
+            parts.append(f"{shorten_label(result.run, 10)}: {lost}" if len(results) > 1 else lost)
     return "; ".join(parts)
 
 
@@ -189,6 +199,6 @@ def _drawn_as(results: Sequence[ClientUpdates], name: str, line: str, mark: str)
     """Name the marks by which a number over rounds is drawn: rounds with a neighbour as a line, those without as a
     mark."""
     values = [np.array([getattr(one, name) for one in result.rounds]) for result in results]
-    marks = sum(len(_isolated(own)) for own in values)
+    marks = sum(len(_isolated_places(own)) for own in values)
     lines = sum(int(np.isfinite(own).sum()) for own in values) - marks
     return " or ".join(word for word, there in ((line, lines), (mark, marks)) if there)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed, spans
-from ...results import ArrayResult, Collection, along, padded
+from ...checkpoints.io.errors import list_few, spans
+from ...results import ArrayResult, Collection, along, pad_cohorts
 from ...results.arrays import Variable
-from ...results.tables import beside, write_csv
+from ...results.tables import add_suffix, write_csv
 from .angles import RoundUpdates
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ClientUpdates(ArrayResult):
         most = max(len(round_.client_ids) for round_ in self.rounds)
 
         def of_all(name: str, fill: float = np.nan) -> np.ndarray:
-            return padded([getattr(round_, name) for round_ in self.rounds], most, fill)
+            return pad_cohorts([getattr(round_, name) for round_ in self.rounds], most, fill)
 
         variables = {
             "client_ids": along("round client", of_all("client_ids", -1), "client, -1 for none"),
@@ -165,7 +165,7 @@ class Updates(Collection[ClientUpdates]):
         ``unmoved`` is how many clients are where they started, ``diverged`` how many have no finite update; the rest is
         in :class:`~fedscope.decomposition.updates.angles.RoundUpdates`.
         """
-        path = beside(Path(base), ".updates.csv")
+        path = add_suffix(Path(base), ".updates.csv")
         if again or not path.exists():
             write_csv(path, COLUMNS, (_row(part.run, round_) for part in self for round_ in part.rounds))
         return [path]
@@ -234,4 +234,4 @@ def _kept_words(round_: RoundUpdates) -> str:
 
 
 def _who(ids: Sequence[int]) -> str:
-    return f"client{'s' if len(ids) > 1 else ''} {listed(ids)}"
+    return f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"

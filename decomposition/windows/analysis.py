@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, chosen
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .result import RoundMeans, WindowMeans
@@ -61,7 +61,7 @@ def wima(
     from .sliding_mean import refuse_missing
 
     source = EvaluationConfig.of("test", measured)
-    chosen("parts", parts, ("all", "features", "classifier"))
+    refuse_unknown_choice("parts", parts, ("all", "features", "classifier"))
     opened, asked_rounds = resolve_runs(runs, rounds)
     numbers = [
         parse_rounds(own or "last:10", run.rounds, str(run.path)) for run, own in zip(opened, asked_rounds, strict=True)

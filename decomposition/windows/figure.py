@@ -8,8 +8,9 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
-from ...plotting.style import CHARACTER, describe_data, look_of, paper_style, run_look, shortened, word_of
+from ...plotting.style import CHARACTER, describe_data, look_of, paper_style, shorten_label, word_of
 from ...plotting.ticks import even, label_ends
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def draw(result: WindowMeans, width: float = 3.5, title: str | None = None) -> F
 
 
 def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: float) -> None:
-    for i, line in enumerate(lines):
-        look = run_look(i, linestyle="-", markersize=3)
-        name = shortened(line.run, LETTERS) if len(lines) > 1 else "_run"
+    for own, line in zip(looks_of([line.run for line in lines]), lines, strict=True):
+        look = {**own, "linestyle": "-", "markersize": 3}
+        name = shorten_label(line.run, LETTERS) if len(lines) > 1 else "_run"
         mean, std = scale * line.mean, scale * line.std
         axes.plot(line.windows, mean, label=name, **look)
         if np.isfinite(std).any():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
 
 if TYPE_CHECKING:
@@ -219,4 +219,4 @@ def said_of_steps(decayed: Sequence[Decayed]) -> str:
 
 
 def _lengths(decayed: Sequence[Decayed]) -> str:
-    return f"W = {listed([one.window for one in decayed])}"
+    return f"W = {list_few([one.window for one in decayed])}"

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, open_run, parse_rounds, said
+from ...analysis.runs import Rounds, open_run, parse_rounds, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
@@ -66,7 +66,7 @@ def sharpness(
         raise FedscopeError(
             f"--precision {source.precision} cannot tell losses so near to each other apart; leave it out (float32)"
         )
-    given = _by_round(as_list(models), said(rounds))
+    given = _by_round(as_list(models), rounds_text(rounds))
     asked: dict[str, Any] = {
         **{"rho": rho, "relative": relative, "draws": draws, "seed": source.seed, "hessian": hessian},
         **{"top": top, "probes": probes, "density": density if hessian else 0},
@@ -78,14 +78,15 @@ def sharpness(
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Sharpness:
-            from ... import landscape
+            from .many_models import sharpness
+            from .one_model import SharpnessSettings
 
             with work.progress("sharpness") as report:
-                return landscape.sharpness(
+                return sharpness(
                     posed.module,
                     posed.samples,
                     posed.models,
-                    **asked,
+                    SharpnessSettings(**asked),
                     frozen=frozen,
                     compute=source.compute,
                     progress=report,

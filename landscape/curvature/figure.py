@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shortened
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shorten_label
 from ...plotting.ticks import crosses, decades, even, power_of_ten
 
 if TYPE_CHECKING:
@@ -63,14 +64,15 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
         high = OVER_ROUNDS if lines else ROW * len(labels) + 0.08
         each = TITLE + high + (0.06 if lines else NUMBERS + LABEL)
         named = len(labels) > 1 and bool(lines or spectra)
-        legend = legend_rows([shortened(label, 40) for label in labels] if named else [], 0.08, width, 0.45)
+        legend = legend_rows([shorten_label(label, 40) for label in labels] if named else [], 0.08, width, 0.45)
         remark = wrap_words(_remark(result, bool(lines)), width - 0.16, 0.85)
         first = EDGE + (0.2 if title else 0.02)
         top = first + legend.height
         body = -(-len(names) // 2) * each + (NUMBERS + LABEL if lines else 0.0)
         below = 0.06 + TITLE + DENSITY + NUMBERS + LABEL if spectra else 0.0
         sheet = FigureLayout(width, top + body + below + 0.08 + LINE * len(remark) + EDGE, title)
-        legend.draw(sheet, first, lambda i, left, middle: sheet.line(left, middle, 0.26, look_of(i)), 0.31)
+        looks = _looks(labels) if lines else [look_of(i) for i in range(len(labels))]
+        legend.draw(sheet, first, lambda i, left, middle: sheet.line(left, middle, 0.26, looks[i]), 0.31)
         for i, name in enumerate(names):
             across, down = margin + (i % 2) * (wide + between), top + (i // 2) * each + TITLE
             axes = sheet.axes(across, down, wide, high, ylabel=0.37 if lines else None)
@@ -83,14 +85,14 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
             else:
                 _rows(axes, name, result.models, len(labels) if spectra else 1, nats)
                 room = int((margin - 0.12) / CHARACTER)
-                shown = [shortened(label, room) if i % 2 == 0 else "" for label in labels]
+                shown = [shorten_label(label, room) if i % 2 == 0 else "" for label in labels]
                 axes.set_yticks(range(len(labels)), shown)
         if spectra:
             axes = sheet.axes(LEFT, top + body + 0.06 + TITLE, width - LEFT - RIGHT, DENSITY)
             axes.set_title(
                 f"spectral density{f' (1/{nats})' if nats else ''}, log scale", fontsize=SMALL, loc="left", pad=3
             )
-            _densities(axes, spectra, result)
+            _densities(axes, spectra, result, looks)
         return sheet.finished(remark, 0.08)
 
 
@@ -107,13 +109,17 @@ def _by_run(models: Sequence[Curvature]) -> dict[str, list[Curvature]]:
     return {run: sorted(of_run, key=lambda model: model.round or 0) for run, of_run in runs.items()}
 
 
+def _looks(runs: Iterable[str]) -> list[dict[str, Any]]:
+    """Return colour and dashes of each run: its method's."""
+    return [{name: look[name] for name in ("color", "linestyle")} for look in looks_of(list(runs))]
+
+
 def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]], nats: str) -> None:
     """A measure over rounds, a colour a run, a marker a kind of model."""
     drawn = [_numbers(name, [model.measure(name) for model in models]) for models in lines.values()]
     log, scale, unit = _scale(np.concatenate([values for values, _ in drawn]), nats)
     kinds = _kinds_of([model for models in lines.values() for model in models])
-    for i, (models, (values, spread)) in enumerate(zip(lines.values(), drawn, strict=True)):
-        look = look_of(i)
+    for look, models, (values, spread) in zip(_looks(lines), lines.values(), drawn, strict=True):
         colour = look["color"]
         rounds = np.array([model.round for model in models], dtype=float)
         axes.plot(rounds, np.ma.masked_invalid(values / scale), **look, linewidth=0.9, zorder=3)
@@ -159,7 +165,9 @@ def _rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, nats
     axes.set_xlabel(unit, fontsize=SMALL, labelpad=1)
 
 
-def _densities(axes: Axes, spectra: Mapping[int, Curvature], result: Sharpness) -> None:
+def _densities(
+    axes: Axes, spectra: Mapping[int, Curvature], result: Sharpness, looks: Sequence[Mapping[str, Any]]
+) -> None:
     """Spectral densities on a logarithmic axis, down to a tenth of what one eigenvalue alone makes."""
     floors, peaks = [], []
     for i, model in spectra.items():
@@ -168,7 +176,7 @@ def _densities(axes: Axes, spectra: Mapping[int, Curvature], result: Sharpness) 
         deviation = 0.675 / (result.attrs["density"] - 1) * (grid[-1] - grid[0]) / 2
         floors.append(0.1 / (result.attrs["parameters"] * deviation * math.sqrt(2 * math.pi)))
         peaks.append(float(density.max()))
-        axes.plot(grid, np.ma.masked_less_equal(density, 0), **look_of(i), linewidth=0.9)
+        axes.plot(grid, np.ma.masked_less_equal(density, 0), **looks[i], linewidth=0.9)
     axes.set_yscale("log")
     axes.set_ylim(min(floors), 3 * max(peaks))
     decades(axes.yaxis, numticks=6, plain=False)

@@ -28,17 +28,8 @@ def sharpness(
     module: nn.Module,
     samples: Samples,
     models: Sequence[Model],
+    settings: SharpnessSettings,
     *,
-    top: int = 5,
-    probes: int = 10,
-    density: int = 0,
-    rho: float = 0.05,
-    relative: float = 0.1,
-    draws: int = 10,
-    starts: int = 1,
-    steps: int = 20,
-    seed: int = 0,
-    hessian: bool = True,
     frozen: bool = False,
     compute: Compute = CPU,
     progress: Progress | None = None,
@@ -60,31 +51,19 @@ def sharpness(
 
     Args:
         models: of the module's layout.
-        top: how many of the largest eigenvalues.
-        probes: Rademacher vectors for the trace.
-        density: Lanczos steps of the spectral density; 0 leaves it out, others need curvlinops.
-        rho: ρ; the default is SAM's.
-        relative: ρ_rel; at the default, SAM's step of 0.05, which in this measure is 0.06 long on a trained perceptron
-            and 0.07 on the papers' CNN, is inside. (ASAM's 0.5 is for a T of single weights; filter by filter it is
-            far from local: at its worst the perceptron's loss rises 23 times.)
-        draws: directions of ``ball_mean`` and ``filter_mean``, each with both signs.
-        starts: random starts of the ascents for the worst cases, besides the SAM step.
-        steps: gradients of one ascent.
-        seed: of all directions, probes and starts, which are the same for every model.
-        hessian: whether to ask for the Hessian at all.
+        settings: ρ, ρ_rel, how much is drawn, and how much of the Hessian is asked for.
         frozen: whether frozen parameters count, too.
         progress: told the forward passes done and in all, as far as they can be known.
         partial: where finished parts are kept; with other radii or draws, models or samples they are not used.
         provenance: goes into ``attrs``.
 
     Raises:
-        FedscopeError: no model, radii or counts that make no sense, more eigenvalues than parameters, a model that
-            does not fit the module, two models of one name, ``density`` without curvlinops.
+        FedscopeError: no model, more eigenvalues than parameters, a model that does not fit the module, two models of
+            one name, ``density`` without curvlinops.
     """
-    asked = SharpnessSettings(top, probes, density, rho, relative, draws, starts, steps, seed, hessian)
     if not models:
         raise FedscopeError("there is no model to measure; give at least one")
-    if hessian and density:
+    if settings.hessian and settings.density:
         require_curvlinops()
     evaluator = Evaluator(module, samples, compute=compute)
     trained = None if frozen else trained_parameters(module)
@@ -92,19 +71,21 @@ def sharpness(
     fits_module(evaluator.layout, models)
     moved = None if trained is None else _places_of(trained, evaluator.layout)
     size = evaluator.layout.size if moved is None else int(moved.sum())
-    if hessian and not top <= size:
-        raise FedscopeError(f"--top {top} eigenvalues of a model of {size} parameters do not exist; give 1 to {size}")
+    if settings.hessian and not settings.top <= size:
+        raise FedscopeError(
+            f"--top {settings.top} eigenvalues of a model of {size} parameters do not exist; give 1 to {size}"
+        )
     empty = tuple(_curvature(model, {}) for model in models)
     attrs = {
-        **asdict(asked),
+        **asdict(settings),
         "parameters": size,
         **frozen_settings(module, frozen),
         **provenance_of(evaluator, samples, models, provenance),
     }
     Sharpness(empty, attrs)  # refuses names that are not unique, before anything is computed
 
-    parts = parts_of(asked)
-    question = fingerprint("sharpness", module, evaluator, [model.weights for model in models], **asdict(asked))
+    parts = parts_of(settings)
+    question = fingerprint("sharpness", module, evaluator, [model.weights for model in models], **asdict(settings))
     if trained is not None:
         question["trained"] = sorted(trained)
     # by model, so that asking for more of them goes on with those that are done
@@ -113,7 +94,7 @@ def sharpness(
     curvatures = []
     with ResumeStore(partial, question) as store:
         for model, digest in zip(models, digests, strict=True):
-            about = CurvatureContext(model.weights, asked, evaluator, derivatives, moved, meter.tick, model.address)
+            about = CurvatureContext(model.weights, settings, evaluator, derivatives, moved, meter.tick, model.address)
             curvatures.append(_curvature(model, _measure_parts(parts, about, digest, store, meter)))
     return Sharpness(tuple(curvatures), attrs)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of
 from ...analysis.execution import Execution
-from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, chosen
+from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError
 from ...training.inputs.models import (
     ModelLike,
@@ -61,7 +61,7 @@ def line(
     Figures 5b, 5c, 7c; Frankle et al., "Linear Mode Connectivity and the Lottery Ticket Hypothesis", ICML 2020.
     """
     source = EvaluationConfig.of("test", measured)
-    chosen("normalization", normalization, NORMALIZATIONS)
+    refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
     given = as_list(models)
     asked = clients_of(given) if clients else given
     count = points if points is not None else 11 if clients else 81

@@ -17,7 +17,7 @@ from ...plotting.style import (
     describe_statistics,
     look_of,
     paper_style,
-    shortened,
+    shorten_label,
     word_of,
 )
 from ...plotting.ticks import crosses, decades, even
@@ -78,7 +78,7 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
     Violet cells: the mean of the two is better than they are on average; orange ones: a barrier.
     """
     labels, _, middles = connectivity(line)
-    names = [shortened(label.rpartition("client-")[2] or label, 24) for label in labels]
+    names = [shorten_label(label.rpartition("client-")[2] or label, 24) for label in labels]
     with paper_style(width):
         left = max(NAMES, max(map(len, names)) * CHARACTER + 0.24)
         side = width - left - GAP - BAR - NUMBERS
@@ -134,7 +134,10 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
         if len(first) + len(second) + 12 <= room:
             words = [rf"$\beta$ = 0: {second}, 1: {first}"]
         else:
-            words = [rf"$\beta$ = 0: {shortened(second, room - 7)}", rf"$\beta$ = 1: {shortened(first, room - 7)}"]
+            words = [
+                rf"$\beta$ = 0: {shorten_label(second, room - 7)}",
+                rf"$\beta$ = 1: {shorten_label(first, room - 7)}",
+            ]
         entries.append((words, height))
     return entries
 

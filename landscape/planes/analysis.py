@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, open_runs, said
-from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, chosen
+from ...analysis.runs import Rounds, open_runs, rounds_text
+from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, FedscopeWarning
 from ...training.inputs.models import (
     ModelLike,
@@ -92,13 +92,13 @@ def plane(
     asked = [kind for kind, is_asked in kinds.items() if is_asked]
     if len(asked) > 1:
         raise FedscopeError(f"--{asked[0]} and --{asked[1]} are two planes; give one of them")
-    whose = said(data_of)
+    whose = rounds_text(data_of)
     source = EvaluationConfig.of("test" if whose is None else "train", measured, both=True)
     if whose is not None and source.split != "train":
         raise FedscopeError(
             f"--data-of {whose} is about training data, so --split {source.split} does not go with it; leave it out"
         )
-    chosen("normalization", normalization, NORMALIZATIONS)
+    refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
     at_least("grid", grid, 2)
     if range is not None and len(range) != 4:
         raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
@@ -106,11 +106,11 @@ def plane(
     survey = Survey(grid, margin, ends, 0.15 if adaptive else None, normalization, whose, source)
     given, shown = as_list(models), as_list(show)
     if rounds is None or trajectory:
-        return _one_plane(given, asked, said(rounds), expand_all(shown), survey)
+        return _one_plane(given, asked, rounds_text(rounds), expand_all(shown), survey)
     if asked or shown:
         other = f"--{asked[0]}" if asked else f"--show {names_of(shown)[0]}"
         raise FedscopeError(f"{other} does not go with panels over --rounds; leave out one of them")
-    return _over_rounds(names_of(given), str(said(rounds)), survey)
+    return _over_rounds(names_of(given), str(rounds_text(rounds)), survey)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
-from ...plotting.style import CHARACTER, literal, paper_style, shortened
+from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from .basins import basin_of
 from .drawing.color_scales import BAR_LABEL, SHARED, Scale, SurfaceColours, bar_room, scale_of
 from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
@@ -169,7 +169,7 @@ def draw_panels(
         for name, row, heads, own in strips:
             if name:
                 sheet.text(
-                    margin, top + 0.08, shortened(name, int((width - margin) / (1.2 * CHARACTER))), weight="bold"
+                    margin, top + 0.08, shorten_label(name, int((width - margin) / (1.2 * CHARACTER))), weight="bold"
                 )
                 top += 0.17
             told = _heads(heads, int((size + gap) / 0.066))
@@ -256,7 +256,7 @@ def _scales(
 
 def _heads(titles: Sequence[str], length: int) -> list[str]:
     """Titles of at most so many characters, cut in the middle, or at the end where only that keeps them distinct."""
-    middle, end = ([cut(title, length) for title in titles] for cut in (shortened, _cut))
+    middle, end = ([cut(title, length) for title in titles] for cut in (shorten_label, _cut))
     return end if len(set(middle)) < len(set(titles)) else middle
 
 

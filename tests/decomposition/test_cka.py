@@ -25,6 +25,7 @@ from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.plotting.layout import FigureLayout
+from fedscope.plotting.looks import looks_of
 from fedscope.plotting.style import paper_style, save_figure
 from fedscope.plotting.ticks import label_points
 
@@ -563,7 +564,7 @@ def test_test_errors_are_drawn_against_similarity_where_they_were_measured(tmp_p
     assert [one.test_error for one in back.rounds] == pytest.approx([0.8, math.nan, 0.2], nan_ok=True)
     panels = [axes for axes in back.figure().axes if axes.get_xlabel() == "mean CKA between clients"]
     (panel,) = panels
-    (line,) = [line for line in panel.lines if line.get_marker() == "o"]
+    (line,) = [line for line in panel.lines if line.get_marker() == looks_of(["ima"])[0]["marker"]]
     kept = [one for i, one in enumerate(made.rounds) if i != 1]
     np.testing.assert_allclose(line.get_xdata(), [one.mean for one in kept])
     np.testing.assert_allclose(line.get_ydata(), [80, 20])

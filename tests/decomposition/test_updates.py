@@ -19,6 +19,7 @@ from fedscope.decomposition.updates.angles import RoundUpdates, geometry, update
 from fedscope.decomposition.updates.figure import draw_updates
 from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates
 from fedscope.evaluation.device import Compute
+from fedscope.plotting.looks import looks_of
 
 
 def round_of(
@@ -364,7 +365,7 @@ def test_a_round_between_two_that_have_no_value_is_drawn(rounds: int) -> None:
     assert lines["_orthogonal"].get_marker() == "_"
     every = lines["a"].get_markevery()
     assert every == ([0, 2] if rounds == 40 else None)
-    assert lines["a"].get_marker() == "o"
+    assert lines["a"].get_marker() == looks_of(["a"])[0]["marker"]
     (bars,) = upper.containers
     (segments,) = bars.lines[2]  # type: ignore[attr-defined]
     drawn = [segment[:, 1].tolist() for segment in segments.get_segments()]

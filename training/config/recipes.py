@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..settings.registry import METHOD_SECTIONS, canonical_method, preset
 from .config import SECTIONS, merge, methods_in
 
@@ -150,26 +150,6 @@ def recipe_names() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def recipes(paper: str = "") -> tuple[str, ...]:
-    """Return the papers' set-ups, as ``paper/name``, sorted; :func:`recipe` says what each shows.
-
-    Args:
-        paper: ``ima``, ``wima``, ``fedsa`` (or ``fedpake``, as it was published) or ``fedswa``; by default all.
-
-    Raises:
-        FedscopeError: another paper.
-
-    >>> recipes("fedswa")[:2]
-    ('fedswa/ablation', 'fedswa/rounds')
-    """
-    paper = paper_of(paper)
-    if paper and paper not in (papers := sorted({name.partition("/")[0] for name in recipe_names()})):
-        raise FedscopeError(
-            f"{paper!r} is not a paper{nearest(paper, (*papers, *_ALSO))}; there are {', '.join(papers)}"
-        )
-    return tuple(name for name in recipe_names() if not paper or name.startswith(f"{paper}/"))
-
-
 def paper_of(name: str) -> str:
     """Return the paper that a name stands for; another name stays as it is.
 
@@ -199,7 +179,7 @@ def recipe(name: str) -> Recipe:
         else:
             hint = _near(name.lower(), papers) or f"; there are those of {', '.join(papers)}"
         raise FedscopeError(f"{name!r} is not a recipe{hint}; fedscope recipes lists all")
-    return _made(name)
+    return _make_recipe(name)
 
 
 def _near(name: str, papers: Sequence[str]) -> str:
@@ -210,12 +190,12 @@ def _near(name: str, papers: Sequence[str]) -> str:
     else:
         few = [name] if name in known else [one for one in known if one.startswith(name)]
     if len(few) > 1:
-        return f"; there are {listed(few)}"
+        return f"; there are {list_few(few)}"
     return nearest(few[0] if few else name, known if few or "/" in name else papers)
 
 
 @cache
-def _made(name: str) -> Recipe:
+def _make_recipe(name: str) -> Recipe:
     raw = _read(name)
     tables = _over(*_upwards(name, _settings))
     by_method: dict[str, Tables] = {}
@@ -244,7 +224,7 @@ def _made(name: str) -> Recipe:
             for row, values in said.get("cells", {}).items()
             for column, value in zip(said["columns"], values, strict=True)
         ),
-        chosen=tuple(dict.fromkeys([*chosen, *_told(ours, tables, by_method)])),
+        chosen=tuple(dict.fromkeys([*chosen, *_describe_ours(ours, tables, by_method)])),
         then=tuple(raw.get("then", ())),
         ours=ours,
     )
@@ -269,12 +249,12 @@ def _ours(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for layer in layers:
         own, set_here = layer.get("ours", {}), settings_of(_settings(layer), layer.get("for", {}))
         if unknown := own.keys() - set_here.keys():
-            raise ValueError(f"[ours] names {listed(sorted(unknown))}, which the file does not set")
+            raise ValueError(f"[ours] names {list_few(sorted(unknown))}, which the file does not set")
         found = {place: why for place, why in found.items() if place not in set_here} | dict(own)
     return found
 
 
-def _told(ours: Mapping[str, str], tables: Tables, by_method: Mapping[str, Tables]) -> list[str]:
+def _describe_ours(ours: Mapping[str, str], tables: Tables, by_method: Mapping[str, Tables]) -> list[str]:
     """A sentence for the settings that are ours for one reason, with their values."""
     values = settings_of(tables, by_method)
     reasons: dict[str, list[str]] = {}

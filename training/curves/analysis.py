@@ -12,7 +12,7 @@ from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
 from ...analysis.runs import RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.visible_text import visible
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
@@ -62,7 +62,7 @@ def curves(
         raise FedscopeError(f"--target {target:g} is not an accuracy greater than 0 and at most 1{percent}")
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
     given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
-    named = [_opened(one) for one in given]
+    named = [_open_source(one) for one in given]
     opened = [run for _, _, own in named for run in own]
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
     measured = Curves.of(opened, bands=bands, **asked)
@@ -91,13 +91,13 @@ def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:
         said = [curve.run for curve in measured.runs if np.nanmax([0.0, *curve.deployed(measure.column)]) > 1]
         if said:
             warnings.warn(
-                f"{measure.column} of {listed(said)} is no share from 0 to 1; was it recorded in per cent?",
+                f"{measure.column} of {list_few(said)} is no share from 0 to 1; was it recorded in per cent?",
                 FedscopeWarning,
                 stacklevel=2,
             )
 
 
-def _opened(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
+def _open_source(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
     """Open a run or a sweep: its name, its folder, and its runs."""
     if not isinstance(one, Sweep) and (isinstance(one, Run) or not (Path(one) / FILE).is_file()):
         run = open_run(one, "")
@@ -122,7 +122,7 @@ def whole_runs(given: Sequence[RunLike | Sweep]) -> list[Run]:
     Raises:
         FedscopeError: no run; a sweep of which no run is complete.
     """
-    return [run for one in given for run in _opened(one)[2]]
+    return [run for one in given for run in _open_source(one)[2]]
 
 
 def growing_runs(given: Sequence[RunLike | Sweep]) -> dict[Path, int | None]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
-from ...plotting.style import CHARACTER, look_of, paper_style, shortened
+from ...plotting.style import CHARACTER, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
 from .summary import break_label
@@ -66,8 +67,7 @@ def draw_curves(
         if len(curves.lines) > BANDED:
             alone |= {f"{name}_std" for name in MEANS}
         for axes, measure in zip(panels, measures, strict=True):
-            for i, curve in enumerate(curves.lines):
-                look = look_of(i)
+            for i, (curve, look) in enumerate(zip(curves.lines, _looks(curves), strict=True)):
                 if curves.bands:
                     marks |= _draw(axes, curve, measure, look, smoothing, alone, curves.bands[i])
                 else:
@@ -114,7 +114,7 @@ def _draw(
     at = int(np.searchsorted(x, begin))
     axes.plot(x[at], y[at], "o", color=look["color"], markersize=3.5, zorder=4)
     # where nothing is averaged yet the two are one; they part a round before the dot, or a window before it
-    x, y = _smooth(curve.round, _shown(measure, curve.values[measure.column]), smoothing)
+    x, y = _smooth(curve.round, _convert_column(measure, curve.values[measure.column]), smoothing)
     own = slice(max(int(np.searchsorted(x, begin)) - 1 - smoothing, 0), None)
     axes.plot(x[own], y[own], color=_darker(look["color"]), linewidth=0.6, zorder=3.5)
     return marks | {"dot", "global"}
@@ -135,11 +135,11 @@ def _target(axes: Axes, curves: Curves, measure: CurveMeasure) -> set[str]:
     level = 100 * (curves.target if measure.is_accuracy else 1 - curves.target)
     axes.axhline(level, color="0.4", linestyle=(0, (4, 2)), linewidth=0.6, zorder=1.5)
     marks = {"target"}
-    for i, curve in enumerate(curves.lines):
+    for curve, look in zip(curves.lines, _looks(curves), strict=True):
         first = curve.reach(measure, curves.target).round
         if first is not None:
             at = 100 * curve.series(measure)[curve.round == first]
-            axes.plot([first], at, "o", mfc="white", mec=look_of(i)["color"], markersize=4, zorder=5)
+            axes.plot([first], at, "o", mfc="white", mec=look["color"], markersize=4, zorder=5)
             marks.add("reached")
     return marks
 
@@ -179,13 +179,22 @@ def _band(
     mean_band(axes, x, y, around, colour, 0.15)
 
 
+def _looks(curves: Curves) -> list[dict[str, Any]]:
+    """Colour and dashes of each line: its method's."""
+    names = [band.label for band in curves.bands] or [curve.run for curve in curves.runs]
+    return [{name: look[name] for name in ("color", "linestyle")} for look in looks_of(names)]
+
+
 def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
     """Return the legend: the runs, each in so many letters at most, then what else is drawn."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
-    handles: list[Any] = [Line2D([], [], **look_of(i), label=shortened(name, letters)) for i, name in enumerate(names)]
+    handles: list[Any] = [
+        Line2D([], [], **look, label=shorten_label(name, letters))
+        for name, look in zip(names, _looks(curves), strict=True)
+    ]
     grey = "0.4"
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
@@ -216,7 +225,7 @@ def _line(curve: Curve, measure: CurveMeasure, smoothing: int) -> tuple[np.ndarr
     return _smooth(rounds, 100 * values if measure.is_share else values, smoothing)
 
 
-def _shown(measure: CurveMeasure, values: np.ndarray) -> np.ndarray:
+def _convert_column(measure: CurveMeasure, values: np.ndarray) -> np.ndarray:
     """A column as it is drawn: in per cent, an accuracy for an error."""
     values = 1 - values if measure.is_accuracy else values
     return 100 * values if measure.is_share else values

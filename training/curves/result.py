@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, write_durably
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.untrusted import RESULT, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
-from ...results.tables import AGAIN, beside, write_csv
+from ...results.tables import AGAIN, add_suffix, write_csv
 from .bands import COLUMNS, Band, seeds_of
 from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
@@ -77,7 +77,7 @@ class Curves(TableResult):
         if len({curve.run for curve in curves}) < len(curves):
             curves = [Curve(visible(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
-                names = listed(curve.run for curve in curves)
+                names = list_few(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()
@@ -123,7 +123,7 @@ class Curves(TableResult):
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """With bands ``BASE.bands.csv``: mean and deviation over the seeds of every column, and how many they are."""
-        path = beside(Path(base), ".bands.csv")
+        path = add_suffix(Path(base), ".bands.csv")
         if not self.bands:
             if again:
                 path.unlink(missing_ok=True)  # of a result that this one has replaced

@@ -7,7 +7,7 @@ from textwrap import fill
 
 import numpy as np
 
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from .bands import Band
 from .measures import MEASURES, TOTALS, USUAL, CurveMeasure
 from .run_curve import WINDOW, Curve
@@ -91,12 +91,12 @@ def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> 
     names = {name: None for name in names if not name.startswith("server_")}
     have = [name for name in names if any(not np.isnan(curve.column(name)).all() for curve in curves)]
     runs, columns = (
-        listed(curve.run for curve in curves) if len(curves) > 12 else " and ".join(curve.run for curve in curves),
+        list_few(curve.run for curve in curves) if len(curves) > 12 else " and ".join(curve.run for curve in curves),
         " or ".join(TOTALS.get(measure.column, measure.column) for measure in asked),
     )
     lacks = f"{runs} {'has' if len(curves) == 1 else 'have'} no numbers of {columns}"
     if have:
-        lacks += f", only of {listed(have, 24)}; ask for one of these with --measure"
+        lacks += f", only of {list_few(have, 24)}; ask for one of these with --measure"
     else:
         lacks += ": nothing was measured while it was recorded"
     if not any(measure.column in USUAL for measure in asked):

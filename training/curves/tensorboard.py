@@ -15,7 +15,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.atomic import disk_is_full
-from ...checkpoints.io.errors import DiskFullError, listed
+from ...checkpoints.io.errors import DiskFullError, list_few
 from ...checkpoints.io.locks import HeldError, hold
 from .measures import USUAL
 from .run_curve import Curve, curve_of
@@ -96,7 +96,7 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
             f"{curve.run} has no numbers for TensorBoard: nothing was measured while it was recorded; leave it out"
         )
     content = events_of(curve, created)
-    with _opened(folder) as file:
+    with _open_events(folder) as file:
         there = file.read()
         if not content.startswith(there) and not there.startswith(content):
             if not force:
@@ -112,7 +112,7 @@ def write_events(curve: Curve, created: str | None, folder: Path, *, force: bool
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[BinaryIO]:
+def _open_events(folder: Path) -> Iterator[BinaryIO]:
     """A run's event file, made where there is none, for one writer at a time.
 
     Raises:
@@ -153,7 +153,7 @@ def export_events(runs: Sequence[Run], folder: Path, *, force: bool = False) -> 
         run.round("last")  # says that there is none
     places = folders_of([run.path for run in runs], folder)
     if len(set(places)) < len(places):
-        names = listed(run.path for run in runs)
+        names = list_few(run.path for run in runs)
         raise FedscopeError(f"{names}: a run is given twice; give each once")
     return [
         write_events(curve_of(run), run.info.get("created"), place, force=force)

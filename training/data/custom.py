@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
@@ -47,7 +47,7 @@ def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
         returned.
     """
     call = ImportString.parse("--data", text)
-    return _taken(call(), text, f"--data {text}: {call.spoken} returned", task)
+    return _take(call(), text, f"--data {text}: {call.spoken} returned", task)
 
 
 def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
@@ -57,10 +57,10 @@ def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
         FedscopeError: something else than data; inputs or labels that no network takes.
     """
     name = type(given).__name__
-    return _taken(given, "arrays" if name in ("tuple", "list", "dict") else name, f"data: {name} gave", task)
+    return _take(given, "arrays" if name in ("tuple", "list", "dict") else name, f"data: {name} gave", task)
 
 
-def _taken(given: Any, name: str, place: str, task: Task) -> Dataset:
+def _take(given: Any, name: str, place: str, task: Task) -> Dataset:
     if isinstance(given, Dataset):
         known: Dataset = given
         task, y_test = task.taken(given.y_test)
@@ -104,7 +104,7 @@ def as_they_are(
     missing = [key for key in needed if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {listed(sorted(arrays)) or 'no arrays'}, and needs x_test "
+            f"{name} lacks {', '.join(missing)}; it has {list_few(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
     task, _ = task.taken(arrays["y_test"])

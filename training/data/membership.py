@@ -144,7 +144,7 @@ def membership_train(
     """
     members = np.zeros((len(client_ids), len(indices)), dtype=np.bool_)
     top = int(indices.max(initial=-1))
-    for row, client in enumerate(_known(client_ids, len(partition.clients))):
+    for row, client in enumerate(_check_clients(client_ids, len(partition.clients))):
         held = partition.clients[client]
         # A look-up table instead of np.isin: no sort a client, so 100 clients on 50,000 samples are a few milliseconds.
         mine = np.zeros(top + 1, dtype=np.bool_)
@@ -171,12 +171,12 @@ def membership_labels(
     """
     if label_counts.shape[1] == 1:
         return None
-    has = label_counts[_known(client_ids, len(label_counts))] > 0
+    has = label_counts[_check_clients(client_ids, len(label_counts))] > 0
     members: Members = has[:, y]
     return None if members.all() else members
 
 
-def _known(client_ids: npt.NDArray[np.int64], count: int) -> list[int]:
+def _check_clients(client_ids: npt.NDArray[np.int64], count: int) -> list[int]:
     for client in client_ids:
         if not 0 <= client < count:
             raise FedscopeError(

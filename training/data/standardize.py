@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, FedscopeWarning
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ...evaluation.tasks import Task
 from ...evaluation.uint8_images import Uint8Images
@@ -72,7 +72,7 @@ def standardize(
     missing = [key for key in ARRAYS if key not in arrays]
     if missing:
         raise FedscopeError(
-            f"{name} lacks {', '.join(missing)}; it has {listed(sorted((*arrays, *others))) or 'no arrays'}, "
+            f"{name} lacks {', '.join(missing)}; it has {list_few(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
     task, _ = task.taken(arrays["y_test"])

@@ -62,7 +62,7 @@ def arrays_in_scale(
 
 def as_given(dataset: Dataset) -> Dataset:
     """Undo the standardising: x σ + μ, of pixels the very numbers, of floats up to rounding."""
-    x = [_unscaled(getattr(dataset, f"x_{split}"), dataset) for split in SPLITS]
+    x = [_unscale(getattr(dataset, f"x_{split}"), dataset) for split in SPLITS]
     return replace(dataset, x_train=x[0], x_test=x[1], means=(), deviations=())
 
 
@@ -108,7 +108,7 @@ def _is_tokens(dataset: Dataset) -> bool:
     return isinstance(dataset.x_test, np.ndarray) and dataset.x_test.dtype.kind in "iu"
 
 
-def _unscaled(x: np.ndarray | Uint8Images, dataset: Dataset) -> np.ndarray | Uint8Images:
+def _unscale(x: np.ndarray | Uint8Images, dataset: Dataset) -> np.ndarray | Uint8Images:
     if isinstance(x, Uint8Images):
         ones = np.ones(len(dataset.means), np.float32)
         return Uint8Images(x.stored, 0 * ones, ones)

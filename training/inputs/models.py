@@ -187,10 +187,10 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
         elif isinstance(model, Mapping):
             refuse_numberless(model.items(), clause)
     _refuse_other_scales(models)
-    return tuple(_loaded(models, i, expected, whose) for i in range(len(models)))
+    return tuple(_load(models, i, expected, whose) for i in range(len(models)))
 
 
-def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
+def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
     """Return the i-th model, which fits the layout."""
     model, name, layout = models[i], _name(models, i), expected.layout
     if isinstance(model, str | Path):
@@ -205,7 +205,7 @@ def _loaded(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose:
     if own is not loaded.weights.layout:
         loaded = replace(loaded, weights=own.flatten(loaded.weights.arrays()))
     if set(own.names) != set(layout.names):  # of a run, or read before: by the names of a wrapper, perhaps
-        loaded = _renamed(loaded, name, expected)
+        loaded = _rename_tensors(loaded, name, expected)
         own = loaded.weights.layout
     refuse_untied(name, loaded.weights.arrays(), expected)
     difference = layout.difference(own)
@@ -232,10 +232,10 @@ def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Mo
     except FedscopeError as error:
         reason = str(error).removeprefix(f"{name}: ")
         raise FedscopeError(f"{name} does not fit the architecture of {whose}: {reason}") from None
-    return _noted(Model(name, name, weights), [*([place] if place else []), *changes])
+    return _add_note(Model(name, name, weights), [*([place] if place else []), *changes])
 
 
-def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
+def _rename_tensors(model: Model, name: str, expected: ExpectedModel) -> Model:
     """A model that was read before, by the names of the expected one; as it is where these are not in it."""
     arrays = model.weights.arrays()
     found = match_names(name, arrays, {entry.name: entry.dtype for entry in model.weights.layout.entries}, expected)
@@ -251,10 +251,10 @@ def _renamed(model: Model, name: str, expected: ExpectedModel) -> Model:
             for entry in expected.layout.entries
         )
     )
-    return _noted(replace(model, weights=layout.flatten(named)), found.notes)
+    return _add_note(replace(model, weights=layout.flatten(named)), found.notes)
 
 
-def _noted(model: Model, notes: Sequence[str]) -> Model:
+def _add_note(model: Model, notes: Sequence[str]) -> Model:
     """A model with what was changed, which is said."""
     if not notes:
         return model

@@ -132,7 +132,7 @@ def refuse_unlike(runs: Sequence[Run], source: EvaluationConfig, dataset: Datase
         if seen is not None and seen != dataset.sha256:
             if not run.is_foreign:
                 raise FedscopeError(
-                    f"--data {_called(source.data)} is not the data that {run.path} was trained on; leave it out"
+                    f"--data {_data_name(source.data)} is not the data that {run.path} was trained on; leave it out"
                 )
             what = (
                 f"{dataset.name} is not the data that {run.path} was recorded with (sha256 {dataset.sha256[:12]}..., "
@@ -155,7 +155,7 @@ def _partitions_unlike(run: Run, source: EvaluationConfig, dataset: Dataset, ref
     # of test samples alone the clients' part is not read
     if run.partition is None or not len(dataset.y_train):
         return ""
-    named = dataset.name if source.data is None else _called(source.data)
+    named = dataset.name if source.data is None else _data_name(source.data)
     refuse_outside(run.partition, len(dataset.y_train), str(run.path), named)
     counts = run.partition.label_counts
     if not dataset.task.has_classes or dataset.y_train.ndim != 1 or counts.shape[1] == 1:
@@ -165,8 +165,8 @@ def _partitions_unlike(run: Run, source: EvaluationConfig, dataset: Dataset, ref
         if len(found) == counts.shape[1] and np.array_equal(found, counts[k]):
             continue
         what = (
-            f"client {k} of {run.path} holds {_listed(counts[k])} samples by class, but at the same places the "
-            f"training samples of {dataset.name} have {_listed(found)}, so they are others, or in another order"
+            f"client {k} of {run.path} holds {_format_counts(counts[k])} samples by class, but at the same places the "
+            f"training samples of {dataset.name} have {_format_counts(found)}, so they are others, or in another order"
         )
         if not source.accept_data:
             raise FedscopeError(
@@ -177,7 +177,7 @@ def _partitions_unlike(run: Run, source: EvaluationConfig, dataset: Dataset, ref
     return ""
 
 
-def _listed(counts: Any) -> str:
+def _format_counts(counts: Any) -> str:
     return "[" + ", ".join(map(str, counts[:10].tolist())) + (", ...]" if len(counts) > 10 else "]")
 
 
@@ -190,7 +190,7 @@ def _keeps(run: Run) -> bool:
     return data.get("name") != NAME or "file" in data
 
 
-def _called(data: Any) -> str:
+def _data_name(data: Any) -> str:
     return data if isinstance(data, str) else type(data).__name__
 
 

@@ -126,7 +126,7 @@ def _outcome(
     kept = stored_checks(run.path).get(key)
     outcome = kept or _SEEN.get((place, key))
     if outcome is None:
-        outcome = _measured(run, source, dataset, module, first)
+        outcome = _measure_model(run, source, dataset, module, first)
         if not outcome.differs and (note := _note(outcome)):
             warnings.warn(f"{run.path}: {note}", FedscopeWarning, stacklevel=2)
     if kept is None:
@@ -250,7 +250,7 @@ class RecordedModels:
         return None
 
 
-def _measured(
+def _measure_model(
     run: Run, source: EvaluationConfig, dataset: Dataset, module: nn.Module, first: RecordedNumbers
 ) -> ErrorCheck:
     """One model on the whole test split, and what explains that its error is another."""
@@ -312,7 +312,7 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
     ) -> Callable[[RecordedNumbers], bool]:
         """Check whether it is that number, or as many samples away from it as any error may be, or rounded to
         places."""
-        if places is not None and not all(_rounded(one.error / whole, places) for one in alike):
+        if places is not None and not all(_is_rounded(one.error / whole, places) for one in alike):
             return lambda one: False
         half = 0.0 if places is None else 0.5 * 10.0**-places + 1e-6
 
@@ -360,10 +360,10 @@ def _sign(measuring: RecordedModels, first: RecordedNumbers) -> tuple[str, bool]
     return seen, False
 
 
-def _rounded(value: float, places: int) -> bool:
+def _is_rounded(value: float, places: int) -> bool:
     """Check whether a number has no more decimals than that.
 
-    >>> _rounded(0.19, 2), _rounded(0.186, 2)
+    >>> _is_rounded(0.19, 2), _is_rounded(0.186, 2)
     (True, False)
     """
     return abs(value - round(value, places)) < 1e-9

@@ -128,10 +128,10 @@ def dataset_of(runs: Sequence[Run], source: EvaluationConfig) -> Dataset:
         FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on;
             as :func:`~.recorded_error.compared`.
     """
-    return _asked(runs, source)[0]
+    return _data_of_runs(runs, source)[0]
 
 
-def _asked(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Dataset, dict[str, Any]]:
+def _data_of_runs(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Dataset, dict[str, Any]]:
     """Return the data of whole runs, and what a result's provenance says of how they were compared with recorded
     runs'."""
     refuse_nameless(runs, source)
@@ -176,7 +176,7 @@ def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
     model = model_named(runs[0], source)
     said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
     if any(run.is_foreign for run in runs):
-        dataset, compared_as = _asked(runs, source)
+        dataset, compared_as = _data_of_runs(runs, source)
         said |= compared_as | ({} if dataset.means else {"standardised": False})
     if is_own_model(model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")

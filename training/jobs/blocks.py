@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis
-from ...analysis.execution import Execution, Report, untold
+from ...analysis.execution import Execution, Report, no_output
 from ...checkpoints import FedscopeError, WriterLock, write_durably
 from ...checkpoints.io.atomic import LOCK_NAME
 from ...checkpoints.io.safe_write import own_folder, refuse_linked
@@ -115,7 +115,7 @@ class Blocks:
         question are never taken for this one's."""
         asked = []
         for one in question.parts:
-            asked.append(_rounded(one.settings))
+            asked.append(_round_digits(one.settings))
             one.release()
         text = json.dumps([asked, self.count, versions()], sort_keys=True)
         folder = _jobs(base) / hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -171,7 +171,7 @@ class Blocks:
 class BlockProgress(Progress):
     """Reports how many blocks are complete, and says what is worth reading."""
 
-    def __init__(self, report: Report, tell: Any = untold) -> None:
+    def __init__(self, report: Report, tell: Any = no_output) -> None:
         self._report, self._tell = report, tell
 
     def advance(self, done: int, of: int) -> None:
@@ -192,11 +192,11 @@ def _jobs(base: Path) -> Path:
     return Path(f"{base}.jobs")
 
 
-def _rounded(value: Any) -> Any:
+def _round_digits(value: Any) -> Any:
     """Settings without the last digits of what modules answer, which depend on the processor."""
     if isinstance(value, dict):
-        return {key: _digits(one) if key.endswith("behaviour") else _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
+        return {key: _digits(one) if key.endswith("behaviour") else _round_digits(one) for key, one in value.items()}
+    return [_round_digits(one) for one in value] if isinstance(value, list) else value
 
 
 def _digits(value: Any) -> Any:

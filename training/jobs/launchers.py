@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.io.processes import began
+from ...checkpoints.io.processes import start_ticks
 from ...distributed.cores import cores
 from .job import SentJob
 from .job_settings import LAUNCHERS, LOCAL, JobSettings, job_settings
@@ -181,7 +181,7 @@ class Slurm:
 
     def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
         """See :class:`Launcher`."""
-        return _sent(self.executor(batch, folder), jobs)
+        return _send(self.executor(batch, folder), jobs)
 
     def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         """See :class:`Launcher`. By ``squeue``, which every cluster has; one whose end it has forgotten is gone."""
@@ -219,7 +219,7 @@ class Processes:
 
     settings: JobSettings
     name: str = field(default="processes", init=False)
-    pace: PollIntervals = field(default=PollIntervals(0.5, 0.5, 1.0), init=False)
+    pace: PollIntervals = field(default=PollIntervals(0.1, 0.5, 1.0), init=False)
 
     @property
     def at_once(self) -> int | None:
@@ -242,8 +242,8 @@ class Processes:
             signal_delay_s=self.settings.signal_delay_s,
         )
         with _left_alone():
-            ids = _sent(executor, jobs)
-        return [f"{pid}:{began(int(pid)) or 0}" for pid in ids]
+            ids = _send(executor, jobs)
+        return [f"{pid}:{start_ticks(int(pid)) or 0}" for pid in ids]
 
     def states(self, records: Mapping[str, JobRecord]) -> dict[str, tuple[str, str | None]]:
         """See :class:`Launcher`. A process is known by its number and when it began: numbers are used again."""
@@ -252,7 +252,7 @@ class Processes:
             if record.id and record.host != socket.gethostname():
                 raise UnknownError(f"jobs were sent as processes of {record.host}, and this is {socket.gethostname()}")
             pid, _, since = record.id.partition(":")
-            runs = bool(pid) and began(int(pid)) == int(since)
+            runs = bool(pid) and start_ticks(int(pid)) == int(since)
             found[name] = (record.id, None if runs else "GONE")
         return found
 
@@ -261,7 +261,7 @@ class Processes:
         return shlex.join(["kill", "-KILL", *(number.partition(":")[0] for number in ids)])
 
 
-def _sent(executor: Executor, jobs: Sequence[SentJob]) -> list[str]:
+def _send(executor: Executor, jobs: Sequence[SentJob]) -> list[str]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:

@@ -58,7 +58,7 @@ def wait_for_jobs(
             _tell(progress, ended, spec.name, damage)
         elif complete:
             ended[spec.name] = None
-    sent = _found(specs, by, folder, ended)
+    sent = _find_jobs(specs, by, folder, ended)
     if sent:
         progress.note(f"{_jobs(len(sent))} of an earlier command still {'run' if len(sent) > 1 else 'runs'}")
     of = {spec.name: spec for spec in specs}
@@ -118,11 +118,11 @@ def refuse_live_jobs(names: Sequence[str], folder: Path, remedy: str) -> None:
     records = {name: record for name in names if (record := JobRecord.read(folder, name)) is not None}
     for by in sorted({record.launcher for record in records.values()}):
         own = {name: record for name, record in records.items() if record.launcher == by}
-        own = _unended(own, folder)
+        own = _not_ended(own, folder)
         if not own:
             continue
         asked = known_launcher(by)
-        alive = {name: id for name, (id, how) in _known(asked, own, folder).items() if how is None}
+        alive = {name: id for name, (id, how) in _job_states(asked, own, folder).items() if how is None}
         if alive:
             first = next(iter(alive))
             work = "work" if len(alive) > 1 else "works"
@@ -132,7 +132,7 @@ def refuse_live_jobs(names: Sequence[str], folder: Path, remedy: str) -> None:
             )
 
 
-def _unended(records: Mapping[str, JobRecord], folder: Path) -> dict[str, JobRecord]:
+def _not_ended(records: Mapping[str, JobRecord], folder: Path) -> dict[str, JobRecord]:
     """Those whose job has not said how it ended."""
     if not records:
         return {}
@@ -140,7 +140,7 @@ def _unended(records: Mapping[str, JobRecord], folder: Path) -> dict[str, JobRec
     return {name: record for name, record in records.items() if name not in over}
 
 
-def _known(by: Launcher, records: Mapping[str, JobRecord], folder: Path) -> dict[str, tuple[str, str | None]]:
+def _job_states(by: Launcher, records: Mapping[str, JobRecord], folder: Path) -> dict[str, tuple[str, str | None]]:
     try:
         return by.states(records)
     except UnknownError as error:
@@ -150,17 +150,21 @@ def _known(by: Launcher, records: Mapping[str, JobRecord], folder: Path) -> dict
         ) from error
 
 
-def _found(specs: Sequence[JobSpec], by: Launcher, folder: Path, ended: Mapping[str, str | None]) -> dict[str, _Sent]:
+def _find_jobs(
+    specs: Sequence[JobSpec], by: Launcher, folder: Path, ended: Mapping[str, str | None]
+) -> dict[str, _Sent]:
     """Return the jobs of earlier commands that wait or run."""
     left = [spec.name for spec in specs if spec.name not in ended]
-    records = _unended({name: record for name in left if (record := JobRecord.read(folder, name)) is not None}, folder)
+    records = _not_ended(
+        {name: record for name in left if (record := JobRecord.read(folder, name)) is not None}, folder
+    )
     other = [name for name, record in records.items() if record.launcher != by.name]
     refuse_live_jobs(other, folder, f"give --launcher {records[other[0]].launcher} again" if other else "")
     own = {name: record for name, record in records.items() if record.launcher == by.name}
     if not own:
         return {}
     found = {}
-    for name, (id, how) in _known(by, own, folder).items():
+    for name, (id, how) in _job_states(by, own, folder).items():
         if how is None:
             found[name] = _Sent(replace(own[name], id=id))
             if id != own[name].id:  # whoever sent it died before it could write the id down

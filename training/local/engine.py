@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...distributed.worker import MapJob
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
-from ..profile import Profile, timed
+from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
 from .vectorized_model import VectorizedModel
@@ -155,7 +155,7 @@ class Engine:
             if len(group) not in benches:
                 benches[len(group)] = VectorizedModel(self.module, len(group), self.compute)
             task = replace(VectorizedTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
-            with timed(self.profile, "train", task.round, task.client):
+            with time_span(self.profile, "train", task.round, task.client):
                 return updates_of(task, method.train(task))
 
         def on_bench(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
@@ -231,7 +231,7 @@ class Engine:
     def _alone(
         self, work: Callable[[LocalTask], Result], task: LocalTask, bench: TrainableModel, stop: Event
     ) -> Result:
-        with timed(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
+        with time_span(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
             try:
                 return work(replace(task, bench=bench, stop=stop))
             except torch.OutOfMemoryError:
@@ -298,7 +298,7 @@ def _describe_task(item: LocalTask | list[LocalTask]) -> str:
     """``round 3, client 7``: what sentences call a task, or a group of them."""
     tasks = item if isinstance(item, list) else [item]
     which = "client" if len(tasks) == 1 else "clients"
-    return f"round {tasks[0].round}, {which} {listed([task.client for task in tasks], 6)}"
+    return f"round {tasks[0].round}, {which} {list_few([task.client for task in tasks], 6)}"
 
 
 class _Average:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, format_size, size_on_disk
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, StateSize, Weights, format_size, size_on_disk
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
@@ -81,17 +81,19 @@ def free_memory() -> int | None:
 def disk_needed(config: Config, facts: ModelInfo, *, after: int = 0) -> int:
     """About how many bytes the rounds after one will take, uncompressed."""
     w = Weights(facts.layout, np.zeros(facts.layout.size, facts.layout.dtype), {})
-    kept = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
+    arrays = [*config.server.init(w.parameters).values(), *config.client.begin(w, facts).values()]
     return size_on_disk(
         facts.layout,
         cohort_size(config.data.clients, config.run.participation),
         config.run.rounds,
         *config.record.policies(),
         after=after,
-        client_vectors=config.client.vectors_kept,
-        state_bytes=sum(np.asarray(array).nbytes for array in kept),
-        state_models=config.average.models_kept,
-        window=config.average.reaches_back(),
+        kept=StateSize(
+            client_vectors=config.client.vectors_kept,
+            bytes=sum(np.asarray(array).nbytes for array in arrays),
+            models=config.average.models_kept,
+            window=config.average.reaches_back(),
+        ),
         population=config.data.clients,
         sketch=config.record.sketch,
     )

@@ -20,7 +20,7 @@ from ..local.cohort_storage import MEMORY, CohortStorage
 from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
 from ..methods.base import Cohort, Exchange, History, LocalSchedule, Served, State, Validator
-from ..profile import timed
+from ..profile import time_span
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, summarize_all
@@ -171,11 +171,11 @@ class Federation:
         ids = self.cohort(t)
         sent = config.client.begin(position.start, self.facts) if position.sent is None else position.sent
         p, profile = self.weights(ids), self.engine.profile
-        with timed(profile, "training", t):
+        with time_span(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
             trained = self.engine.train(config.client, tasks, p, partial(watcher.client, t), self.storage)
         cohort = self._cohort(t, ids, p, trained)
-        with timed(profile, "aggregation", t):
+        with time_span(profile, "aggregation", t):
             global_, averaged, served, average, row = self._serve(position, trained.clients, cohort, memory)
             exchange = Exchange(
                 start=position.start,
@@ -250,7 +250,7 @@ class Federation:
         if made.served.p is not None:
             metrics["soup_clients"] = int(np.count_nonzero(made.served.p))
         everybody = None
-        with timed(self.engine.profile, "evaluation", t):
+        with time_span(self.engine.profile, "evaluation", t):
             if self.meter is not None:
                 deployed = made.global_ if made.averaged is None else made.averaged
                 own = PersonalizedModels(self, t, deployed, trained.states, ids)

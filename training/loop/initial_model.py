@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expand_home, real_path
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.expected import STATISTICS, ExpectedModel
 from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read_arrays
 from ...checkpoints.models.folders import parts_of
@@ -150,8 +150,8 @@ def _load(
     missing = [name for name in lacking if name not in fresh]
     if not missing and not unknown:
         return
-    clauses = [f"{listed(missing, 4)} missing"] if missing else []
-    clauses += [f"{listed(unknown, 4)} unexpected"] if unknown else []
+    clauses = [f"{list_few(missing, 4)} missing"] if missing else []
+    clauses += [f"{list_few(unknown, 4)} unexpected"] if unknown else []
     clause = hint(place, arrays, ExpectedModel(facts.layout))
     if not missing and all(name.rpartition(".")[2] in STATISTICS for name in unknown):
         clause = "; BatchNorm's statistics have no place in a model without BatchNorm: give a file of one without"

@@ -69,7 +69,7 @@ def fresh_sections(run: Run, round: int, config: Config) -> list[str]:
     return [section for section in SECTIONS if not goes_on(section, before, config)]
 
 
-def began(run: Run, section: str, round: int) -> int:
+def method_start(run: Run, section: str, round: int) -> int:
     """Return the round after which the method that made a round began: 0, or where the history changed to it."""
     start, parts = 0, segments(run)
     for (last, before), (_, after) in pairwise(parts):

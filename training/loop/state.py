@@ -9,12 +9,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..build import ModelInfo
 from ..config.config import Config
 from ..local.cohort_storage import put_aside
 from ..methods.base import Averaged, ClientState, History, State
-from .run_history import began, fresh_sections
+from .run_history import fresh_sections, method_start
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
     for shelf, (begun, found) in needed.items():
         if lacking := sorted(set(begun) - set(found)):
             raise FedscopeError(
-                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({listed(lacking)}) is "
+                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({list_few(lacking)}) is "
                 "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
             )
     return Position(
@@ -244,7 +244,7 @@ def last_participations(
     if not config.client.vectors_kept and not any(file.client_states for file in run.files_of(round)):
         return {}
     known = {} if known is None else known
-    since = began(run, "client", round)
+    since = method_start(run, "client", round)
     last: dict[int, int] = {}
     for t in run.rounds:
         if since < t <= round:

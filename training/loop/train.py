@@ -33,7 +33,7 @@ from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
-from ..profile import ROUND, Profile, timed
+from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
 from .background_recorder import Recording
 from .federation import Federation, Unwatched, Watcher
@@ -285,9 +285,9 @@ def run_rounds(federation: Federation, position: Position, writer: RunWriter, op
     with Recording(writer, config, RunMemory(writer.run), options.watcher, **beside) as recording:
         while position.round < min(config.run.rounds, options.until or config.run.rounds):
             number = position.round + 1
-            with timed(engine.profile, ROUND, number):
+            with time_span(engine.profile, ROUND, number):
                 record, position = federation.run_round(position, recording, recording)
-                with timed(engine.profile, "recording", number):
+                with time_span(engine.profile, "recording", number):
                     recording.add(record, position)
             if not options.keep_going and not np.isfinite(record.client_loss).all():
                 recording.wait()  # the message says that it is recorded

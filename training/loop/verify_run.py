@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.hdf5_validation import DamagedError
 from ...checkpoints.recorder.stored_data import KEPT, read_kept
 from ...checkpoints.rounds.metrics import MetricRows, read_rows
@@ -198,7 +198,7 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
             yield f"global is not the mean of its clients with the weights p ({other:,} parameters differ)"
     yield from sketch_contradictions(place, is_mean=method_name(config.server) == "fma")
     if round > 1 and "start" in place.models and config is _at(parts, round - 1):
-        left = _left(run, round - 1, config)
+        left = _model_left(run, round - 1, config)
         if left is not None and not _same(place.read("start"), left):
             yield f"start is not the model that round {round - 1} left"
     if "averaged" in place.models:
@@ -252,7 +252,7 @@ def _others_than_mean(round_: Round) -> int:
     return other
 
 
-def _left(run: Run, round: int, config: Config) -> Weights | None:
+def _model_left(run: Run, round: int, config: Config) -> Weights | None:
     """Read the model that a round left for the next; None where that was not recorded."""
     memory = RunMemory(run)
     global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")
@@ -309,7 +309,7 @@ def sketch_contradictions(round_: Round, *, is_mean: bool) -> Iterator[str]:
     rows = round_.sketch()
     other = _other_sketches(round_, rows)
     if other:
-        yield f"the sketch of client {listed(other, 6)} is not that of its recorded model"
+        yield f"the sketch of client {list_few(other, 6)} is not that of its recorded model"
     whole = {name: round_.whole_sketch(name) for name in round_.whole_sketches}
     for name in whole:
         if name in round_.models:

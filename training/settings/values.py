@@ -27,11 +27,11 @@ def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_quoted, value))}]"
-    return _quoted(value) if isinstance(value, str) and parse_value(value) != value else str(value)
+        return f"[{', '.join(map(_quote, value))}]"
+    return _quote(value) if isinstance(value, str) and parse_value(value) != value else str(value)
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else format_value(value)
 
 

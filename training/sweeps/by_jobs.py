@@ -93,7 +93,7 @@ class RunOfSweep:
         if (
             JobRecord.read(self.folder / JOBS, branch.name) is not None
         ):  # it may be at work now, while this one is behind
-            _made(mark)
+            _make_mark(mark)
             return
         assert branch.after is not None, "it branches"
         here = done[branch.name] is not None or done[self.name] == branch.after[1]
@@ -102,7 +102,7 @@ class RunOfSweep:
             if done[branch.name] is not None:
                 wait_until_free(self.folder / RUNS / branch.name)
             do(words, self.folder / LOGS / f"{branch.name}.log")
-        _made(mark)
+        _make_mark(mark)
 
     def _trained(self, step: TrainStep, done: dict[str, int | None], do: Do) -> str | None:
         words = arguments_of(step, self.folder, done)
@@ -115,7 +115,7 @@ class RunOfSweep:
         return last_words(self.log, status) if status and (done[self.name] or 0) < step.last else None
 
 
-def _made(mark: Path) -> None:
+def _make_mark(mark: Path) -> None:
     os.close(open_own(mark, "the mark of a run that has begun"))
 
 

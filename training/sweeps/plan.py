@@ -203,7 +203,7 @@ def _planned_run(
     """
     method, tables = tables_of(cell)
     seeded = {} if seed is None else {"run": {"seed": seed}, "data": {"seed": seed}}
-    fitting = _fitting(given, setup, method, merge(tables, seeded))
+    fitting = _settings_that_fit(given, setup, method, merge(tables, seeded))
     below, above = (tables, (fitting, seeded)) if own else ({}, (methods_in(given), tables, fitting, seeded))
     config = setup.config(method, *above, cell=below)
     notes = setup.notes(config, method, *above, cell=below) if noted else ()
@@ -290,7 +290,7 @@ def describe_difference(there: Plan, asked: Plan) -> str:
     return ""
 
 
-def _fitting(given: Tables, setup: Setup, method: str | None, cell: Tables) -> Tables:
+def _settings_that_fit(given: Tables, setup: Setup, method: str | None, cell: Tables) -> Tables:
     """Of the settings given for all runs those that a run's methods have: ``average.window`` is none of a run without
     an average, and is given together with ``average.method=none,ima``."""
     names = setup.methods(method, methods_in(given), cell)

@@ -42,7 +42,7 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
             words = arguments_of(step, folder, done) if failure is None else None
             if words is not None:
                 log = folder / LOGS / f"{name}.log"
-                elsewhere = _recorded(plan, done) - _own(plan, done, name)
+                elsewhere = _count_recorded(plan, done) - _own(plan, done, name)
                 if done[name] is not None:
                     wait_until_free(folder / RUNS / name)
                 worker.begin(words, log)
@@ -95,7 +95,7 @@ def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[st
     return done, broken
 
 
-def _recorded(plan: Plan, done: Mapping[str, int | None]) -> int:
+def _count_recorded(plan: Plan, done: Mapping[str, int | None]) -> int:
     """Count the recorded rounds of a plan; a shared history counts once."""
     return sum(own_rounds(run.after, done[run.name]) for run in plan.runs)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...results import Table, TableResult, group_rows, number
@@ -356,7 +356,7 @@ def _baseline(asked: str | None, rows: Sequence[str]) -> str:
         return next((name for name in BASELINES if name in rows and len(rows) > 1), "")
     found = next((name for name in (asked, canonical_method(asked)) if name in rows), None)
     if found is None:
-        raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {listed(rows)}")
+        raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {list_few(rows)}")
     return found
 
 
@@ -419,7 +419,7 @@ def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
     if not silent or len(gathered.entries) < 2:
         return []
     do = "do" if len(silent) > 1 else "does"
-    return [f"{listed(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
+    return [f"{list_few(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
 
 
 def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int) -> list[str]:
@@ -436,7 +436,7 @@ def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: 
     few = (
         f"{min(short.values())} to {max(short.values())}" if len(set(short.values())) > 1 else f"{min(short.values())}"
     )
-    who = "all runs have" if len(short) == len(gathered.entries) else f"{listed(short, 5)} have"
+    who = "all runs have" if len(short) == len(gathered.entries) else f"{list_few(short, 5)} have"
     return [f"{who} {few} measured rounds in all, fewer than --last {last}: the mean holds the first ones, too"]
 
 
@@ -445,20 +445,20 @@ def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
     notes = []
     for key in unsaid_settings(gathered.entries, said):
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
-        notes.append(f"rows differ in {key}, too: {listed(values, 5)}; --columns {key} sets them apart")
+        notes.append(f"rows differ in {key}, too: {list_few(values, 5)}; --columns {key} sets them apart")
     return notes + _silent(gathered)
 
 
 def _silent(gathered: Gathered) -> list[str]:
     """Say which recorded runs do not say their settings, where others do."""
-    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _said(entry)]
+    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _own_settings(entry)]
     if not silent or len(silent) == len(gathered.entries):
         return []
     keep = "keep" if len(silent) > 1 else "keeps"
-    return [f"{listed(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
+    return [f"{list_few(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
 
 
-def _said(entry: TableRun) -> list[str]:
+def _own_settings(entry: TableRun) -> list[str]:
     return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
-from ...plotting.style import CHARACTER, literal, look_of, paper_style, shortened
+from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
 from ..curves.summary import break_label
@@ -47,6 +48,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
 
         figure = Figure(figsize=(width, 0.7 * width), layout="constrained")
         axes, seeds = figure.subplots(), 0
+        looks = looks_of(list(table.rows_named))
         for i, row in enumerate(table.rows_named):
             for j, rest in enumerate(rests):
                 cells = [
@@ -62,10 +64,10 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 mean, deviation = (
                     scale * np.array([getattr(cell, name) for _, cell in cells]) for name in ("mean", "deviation")
                 )
-                look = {**look_of(i), "marker": "o", "markersize": 2.5}
+                look = {**looks[i], "marker": "o", "markersize": 2.5}
                 if j:
                     look["linestyle"] = (0, (3 + j, 1.5))
-                label = shortened(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
+                label = shorten_label(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
                 axes.plot(x, mean, label=label, **look)
                 if not np.isnan(deviation).all():
                     mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)

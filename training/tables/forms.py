@@ -49,7 +49,7 @@ def refuse_unknown(form: str) -> None:
 
 def _text(table: Comparison) -> str:
     head, body = _grid(table, bold=lambda words: f"{words}*", sign=" ± ")
-    lines = _aligned([head, *body])
+    lines = _align_columns([head, *body])
     said = [*lines, "", _caption(table)]
     said += _differences(table)
     return "\n".join([*said, *(f"note: {visible(note)}" for note in table.notes)])
@@ -141,10 +141,10 @@ def in_typst(word: str) -> str:
     """
     text = "".join(_TYPST.get(sign, sign) for sign in visible(word))
     text = re.sub(r"/(?=[/*])|(?<=/)/|-(?=-|\?)|(?<=-)-", r"\\\g<0>", text)
-    return re.sub(r"^(\s*)([-+=/])|^(\s*\d+)\.", lambda found: _guarded(found), text)
+    return re.sub(r"^(\s*)([-+=/])|^(\s*\d+)\.", lambda found: _escape_match(found), text)
 
 
-def _guarded(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     return f"{found[3]}\\." if found[3] else f"{found[1]}\\{found[2]}"
 
 
@@ -260,7 +260,7 @@ def _differences(table: Comparison) -> list[str]:
     return [f"against {visible(table.baseline)}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def _align_columns(lines: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return [
         "  ".join(word.ljust(widths[0]) if i == 0 else word.rjust(widths[i]) for i, word in enumerate(line)).rstrip()

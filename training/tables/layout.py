@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..curves.run_names import with_average
 from .gathered import TableRun
 
@@ -89,21 +89,21 @@ def axes_of(
         refuse_unknown_keys(option, keys, entries)
     different = varied_settings(entries)
     left = [key for key in different if key not in (*rows, *columns, *beside)]
-    if "average.method" in left and (not _crossed(entries) or (rows and columns)):
+    if "average.method" in left and (not _is_crossed(entries) or (rows and columns)):
         # somebody who says method means what --method chose, and that chose the average, too
-        rows, columns = _paired(rows, ("method",)), _paired(columns, ("method",))
+        rows, columns = _with_pair(rows, ("method",)), _with_pair(columns, ("method",))
         left = [key for key in left if key not in (*rows, *columns)]
     if not rows:
         first = next((key for key in NAMING if key in left), left[0] if left else "method")
-        rows = PAIR if first in PAIR and not _crossed(entries) and "average.method" not in columns else (first,)
+        rows = PAIR if first in PAIR and not _is_crossed(entries) and "average.method" not in columns else (first,)
         left = [key for key in left if key not in rows]
     if not columns:
         columns, left = tuple(left), []
-        if not set(NAMING) & set(rows) and not _crossed(entries):
-            columns = _paired(columns, PAIR)
+        if not set(NAMING) & set(rows) and not _is_crossed(entries):
+            columns = _with_pair(columns, PAIR)
     if left:
         raise FedscopeError(
-            f"runs differ in {listed(left)}, too, which are neither rows nor columns; add them to --columns, or "
+            f"runs differ in {list_few(left)}, too, which are neither rows nor columns; add them to --columns, or "
             "leave runs out"
         )
     return tuple(rows), tuple(columns)
@@ -129,7 +129,7 @@ def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[Tabl
         )
 
 
-def _paired(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
+def _with_pair(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
     """Return the keys, with the whole name of a method in the place of the first that is a part of it."""
     made: list[str] = []
     for key in keys:
@@ -137,7 +137,7 @@ def _paired(keys: Sequence[str], naming: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(made))
 
 
-def _crossed(entries: Sequence[TableRun]) -> bool:
+def _is_crossed(entries: Sequence[TableRun]) -> bool:
     """Check whether several methods each have all of several averages, which are columns then: a paper's "+ IMA"."""
     pairs = {tuple(str(entry.settings.get(key)) for key in PAIR) for entry in entries}
     methods, averages = ({pair[i] for pair in pairs} for i in (0, 1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import listed
+from ...checkpoints.io.errors import list_few
 from ..curves.run_names import is_copy
 from .gathered import TableRun
 
@@ -68,13 +68,13 @@ def about_rows(places: Sequence[Placed], row: Callable[[TableRun], str]) -> list
     if unsaid:
         say, each = ("say", "each has") if len(unsaid) > 1 else ("says", "it has")
         notes.append(
-            f"{listed(unsaid, 5)} {say} no seed, so {each} a row of its own; record runs with Recorder(method=, seed=) "
-            "for a mean over seeds"
+            f"{list_few(unsaid, 5)} {say} no seed, so {each} a row of its own; record runs with Recorder(method=, "
+            "seed=) for a mean over seeds"
         )
     if same:
         notes.append(
-            f"{listed(same, 5)} have the seed of another run in their cell, but other models, so each has a row of its "
-            "own; record what differs in Recorder(settings=)"
+            f"{list_few(same, 5)} have the seed of another run in their cell, but other models, so each has a row of "
+            "its own; record what differs in Recorder(settings=)"
         )
     return notes
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shortened, word_of
+from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,7 +108,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     if "data" in first.attrs:
         parts.append(_data_words(planes))
     elif "file" in first.attrs:
-        parts.append(f"{shortened(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
+        parts.append(f"{shorten_label(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
     told = list(dict.fromkeys(describe_statistics(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
         told = ["normalization statistics of one model a plane"]

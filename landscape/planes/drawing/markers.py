@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....plotting.layout import LINE, FigureLayout
-from ....plotting.style import CHARACTER, COLOURS, GREY, MARKERS, SMALL, shortened
+from ....plotting.style import CHARACTER, COLOURS, GREY, MARKERS, SMALL, shorten_label
 from ..basins import Basin, basin_of
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def draw_table(sheet: FigureLayout, top: float, rows: Sequence[Row]) -> None:
     for i, row in enumerate(rows, start=int(headed)):
         middle = top + (i + 0.5) * LINE
         sheet.symbol(0.28, middle, {**row.look, "markersize": 0.8 * row.look["markersize"]})
-        sheet.text(0.42, middle, shortened(row.label, characters), fontsize=SMALL)
+        sheet.text(0.42, middle, shorten_label(row.label, characters), fontsize=SMALL)
         for end, words in zip(ends, row.numbers(), strict=True):
             sheet.text(end, middle, words, **style)
 
@@ -230,14 +230,14 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
     for plane in planes:
         count = len(plane.anchors)
         own = (
-            shortened(", ".join(model.label for model in plane.anchors), 60)
+            shorten_label(", ".join(model.label for model in plane.anchors), 60)
             if plane.span == "surface"
             else "the three models"
         )
         roles = {
             "anchor": own if told_apart(plane) else f"the {count} clients",
             "mean": "their mean",
-            "origin": next((shortened(model.label, 40) for model in plane.models if model.role == "origin"), ""),
+            "origin": next((shorten_label(model.label, 40) for model in plane.models if model.role == "origin"), ""),
             "path": f"first of {len(plane.path)} models of the run",
         }
         seen = set()
@@ -249,7 +249,7 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
             elif model.role == "shown" and is_path(plane):
                 words = f"{len(plane.shown)} models, projected"
             elif model.role == "shown":
-                words = shortened(model.label, 26)
+                words = shorten_label(model.label, 26)
                 words += f": {_numbers(model)}" if len(numbers[model.label]) == 1 else ""
             else:
                 words = roles[model.role]

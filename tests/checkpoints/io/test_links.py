@@ -97,9 +97,9 @@ def _store(run: Path) -> None:
 
 
 def _events(run: Path) -> None:
-    from fedscope.training.curves.tensorboard import _opened
+    from fedscope.training.curves.tensorboard import _open_events
 
-    with _opened(run) as file:
+    with _open_events(run) as file:
         file.write(b"event")
 
 
@@ -111,9 +111,9 @@ def _log(run: Path) -> None:
 
 
 def _mark(run: Path) -> None:
-    from fedscope.training.sweeps.by_jobs import _made
+    from fedscope.training.sweeps.by_jobs import _make_mark
 
-    _made(run / "fma.begun")
+    _make_mark(run / "fma.begun")
 
 
 def _table(run: Path) -> None:

@@ -25,7 +25,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Run, RunWriter, TensorEntry, WriterLock
 from fedscope.checkpoints.io import locks
 from fedscope.checkpoints.io.locks import NO_LOCKS
-from fedscope.checkpoints.io.processes import Process, began
+from fedscope.checkpoints.io.processes import Process, start_ticks
 from fedscope.results.resume import lock_result
 
 LOCK = ".writer.lock"
@@ -299,10 +299,10 @@ def test_tensorboard_does_not_see_the_lock(tmp_path: Path, monkeypatch: pytest.M
     from fedscope.training.curves import tensorboard as curve_events
 
     monkeypatch.setattr(curve_events, "PATIENCE", 0.1)
-    with curve_events._opened(tmp_path / "ima"):
+    with curve_events._open_events(tmp_path / "ima"):
         assert [path.name for path in (tmp_path / "ima").iterdir() if "tfevents" in path.name] == [curve_events.FILE]
         with pytest.raises(FedscopeError, match=f"is being written by process {os.getpid()} of {HOST}"):
-            curve_events._opened(tmp_path / "ima").__enter__()
+            curve_events._open_events(tmp_path / "ima").__enter__()
     assert [path.name for path in (tmp_path / "ima").iterdir()] == [curve_events.FILE]
 
 
@@ -324,7 +324,7 @@ def test_a_process_is_known_by_its_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert replace(here, began=here.began + 1).has_ended()
     assert not replace(here, began=0).has_ended(), "of a system that does not say when it began"
     assert replace(here, pid=2**40).has_ended()
-    assert began(os.getppid())
+    assert start_ticks(os.getppid())
     real = Path.read_text
 
     def hidden(path: Path, *words: str, **named: str) -> str:
@@ -333,7 +333,7 @@ def test_a_process_is_known_by_its_start(monkeypatch: pytest.MonkeyPatch) -> Non
         return real(path, *words, **named)
 
     monkeypatch.setattr(Path, "read_text", hidden)  # /proc may hide the processes of others
-    assert began(os.getpid()) == 0
+    assert start_ticks(os.getpid()) == 0
     assert not here.has_ended()
     monkeypatch.setattr(os, "kill", refusing(errno.EPERM))
     assert not here.has_ended()

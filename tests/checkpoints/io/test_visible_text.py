@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.checkpoints.io.visible_text import brief, in_markdown, visible
-from fedscope.results import shown
+from fedscope.results import make_visible
 from fedscope.results.csv_cells import cell, text_of
 
 ANY = st.text(st.characters(), max_size=40)  # surrogates, too, which names of folders may hold
@@ -109,8 +109,8 @@ class Part:
 def test_a_result_is_shown_with_all_its_texts_visible() -> None:
     array = np.zeros(2)
     same = Part("ima", (0.5,), array, {"data": "digits", "rounds": [["ima", 1]]})
-    assert shown(same) is same, "what can be shown stays what it is"
-    made = shown(Part("i\nma", (0.5,), array, {"da\x1bta": "di\u202egits", "rounds": [["i\nma", 1]]}))
+    assert make_visible(same) is same, "what can be shown stays what it is"
+    made = make_visible(Part("i\nma", (0.5,), array, {"da\x1bta": "di\u202egits", "rounds": [["i\nma", 1]]}))
     assert (made.run, made.attrs) == (r"i\nma", {r"da\x1bta": r"di\u202egits", "rounds": [[r"i\nma", 1]]})
     assert made.labels is array
     assert made.losses == (0.5,)

@@ -20,7 +20,7 @@ def test_planes_of_rounds_hold_the_models_of_one_at_a_time(here: Path, monkeypat
     """Models are gone once their plane is measured: planes of many rounds need no more room than that of one."""
     alive: list[weakref.ref[Model]] = []
     most = 0
-    loaded = given_models._loaded
+    loaded = given_models._load
 
     def watched(*args: Any) -> Model:
         nonlocal most
@@ -31,7 +31,7 @@ def test_planes_of_rounds_hold_the_models_of_one_at_a_time(here: Path, monkeypat
         most = max(most, sum(made() is not None for made in alive))
         return model
 
-    monkeypatch.setattr(given_models, "_loaded", watched)
+    monkeypatch.setattr(given_models, "_load", watched)
     fedscope.plane.prepare("runs/fma", rounds=[1, 2], grid=3).answer()
     gc.collect()
     assert len(alive) >= 6

@@ -21,7 +21,7 @@ from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
 from fedscope.evaluation.standard_tasks import PADDED, Classification, Regression, Sequences
 from fedscope.evaluation.tasks import Plain, Task
-from fedscope.landscape import Plane, line, plane, sharpness
+from fedscope.landscape import Plane, SharpnessSettings, line, plane, sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.landscape.planes.page import draw_page
 
@@ -217,7 +217,7 @@ def test_what_has_no_error_is_drawn_without_one(tmp_path: Any) -> None:
     texts = [text.get_text() for text in figure.texts] + [axes.get_ylabel() for axes in figure.axes]
     assert not any("error" in text or "nan" in text or "nats" in text for text in texts)
     assert "nan %" not in draw_page(surface)
-    measured = sharpness(module, samples, models[:1], top=1, probes=1, draws=1, steps=2)
+    measured = sharpness(module, samples, models[:1], SharpnessSettings(top=1, probes=1, draws=1, steps=2))
     assert measured.models[0].measure("error") is None
     assert measured.models[0].measure("loss") is not None
     texts = [axes.get_xlabel() for axes in measured.figure().axes]

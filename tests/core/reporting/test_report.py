@@ -18,8 +18,8 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run as fedscope
 from fedscope.reporting.clients import clients_of
-from fedscope.reporting.discover import beside
-from fedscope.reporting.missing_results import lacking, seconds
+from fedscope.reporting.discover import find_results
+from fedscope.reporting.missing_results import find_missing, seconds
 from fedscope.reporting.report import report
 from fedscope.training import Config, train
 from fedscope.training.loop.verify_run import check_run
@@ -133,14 +133,14 @@ def test_it_says_what_the_files_say(runs: Path) -> None:
     assert said in page.words
     verdict = "Yes" if clients - own > spread else "No" if own - clients > spread else "Too close to say"
     assert f"{verdict}: {said}" in page.words
-    for found in beside(run).results:
+    for found in find_results(run).results:
         for line in found.result.summary().splitlines():
             assert " ".join(line.split()) in page.words
     for path in [runs / "one" / "run.json", *(runs / "one" / "rounds").glob("*.h5")]:
         assert hashlib.sha256(path.read_bytes()).hexdigest() in page.words
     assert (runs / "one" / "config.toml").read_text().split("\n")[1] in "".join(page.text)
     assert "All clients' models of rounds 1-3." in page.words
-    (decomposed,) = [one.result for one in beside(run).results if one.kind.name == "Decomposition"]
+    (decomposed,) = [one.result for one in find_results(run).results if one.kind.name == "Decomposition"]
     worst = max(abs(row["closure_error"]) for row in decomposed.numbers()["rounds"])
     assert 0 < worst < 1e-6
     assert f"the factors add up to the loss, but for {worst:.0e} of it at most" in page.words
@@ -201,17 +201,21 @@ def test_a_round_that_cannot_be_read_is_a_fault_of_the_page_and_not_its_end(runs
 def test_results_of_another_run_are_left_out_and_said_to_be(runs: Path) -> None:
     shutil.copytree(runs / "one" / "figures", runs / "two" / "figures")
     (runs / "one" / "figures" / "updates-all.nc").write_bytes(b"no result")
-    found = beside(Run.open(runs / "two"))
+    found = find_results(Run.open(runs / "two"))
     assert not found.results
     assert set(found.left_out.values()) == {"it is of another run, or of one that has stood in this folder before"}
     assert "left out: updates-all.nc" in Page(report(runs / "one").html).words
 
 
-def test_two_runs_stand_side_by_side(runs: Path) -> None:
-    page = Page(report([runs / "one", runs / "two"]).html)
-    assert page.words.count("Is the run sound?") == 2
-    assert "Report on one and two" in page.words
-    assert "one: Where are the models on the loss surface?" in page.words
+def test_two_runs_stand_side_by_side_each_by_its_name_and_one_needs_none(runs: Path) -> None:
+    both, alone = report([runs / "one", runs / "two"]).html, report(runs / "one").html
+    words = Page(both).words
+    assert words.count("Is the run sound?") == 2
+    assert "Report on one and two" in words
+    assert "one: Where are the models on the loss surface?" in words
+    for part in ("clients", "checks", "configuration"):
+        inside = [re.split("<h2[ >]", page.partition(f"<h2 id={part}>")[2])[0] for page in (both, alone)]
+        assert [re.findall("<h3>(.*?)</h3>", one) for one in inside] == [["one", "two"], []]
 
 
 def test_names_are_words_and_never_markup(runs: Path) -> None:
@@ -261,17 +265,17 @@ def test_no_runs_are_refused() -> None:
 
 
 def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedscope.reporting.missing_results import lacking
+    from fedscope.reporting.missing_results import find_missing
 
     run = Run.open(runs / "two")
-    asked, refused = lacking(run, beside(run))
+    asked, refused = find_missing(run, find_results(run))
     assert [one.words.partition(" ")[0] for one in asked] == ["explain", "plane", "subsets", "cka", "updates"]
     assert not refused
     assert fedscope(["report", str(runs / "two"), "--compute", "--out", str(tmp_path / "page")]) == 0
     said = capsys.readouterr()
     assert re.search(r"^two: 5 questions, about \d+ s$", said.err, re.MULTILINE)
     assert "5 results, sound" in said.out
-    assert {one.kind.name for one in beside(run).results} == {
+    assert {one.kind.name for one in find_results(run).results} == {
         *("Explanation", "Plane", "Subsets", "ClientCKA", "ClientUpdates"),
     }
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
@@ -282,7 +286,7 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
     assert "log above minimum" not in linear
     with pytest.raises(FedscopeError, match="colour_scale='lin' is no scale of colours"):
         report(runs / "two", colour_scale="lin")
-    assert lacking(run, beside(run)) == ([], {})
+    assert find_missing(run, find_results(run)) == ([], {})
 
 
 def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
@@ -371,7 +375,7 @@ def test_fewer_samples_are_measured_and_the_time_is_said(runs: Path, capsys: pyt
     said = capsys.readouterr().err.strip()
     assert said == "fedscope: --limit 50 limits what --compute measures; add --compute, or leave --limit out"
     run = Run.open(runs / "two")
-    asked, refused = lacking(run, beside(run), 50)
+    asked, refused = find_missing(run, find_results(run), 50)
     assert refused == {}
     measured = {}
     for one in asked:

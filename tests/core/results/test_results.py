@@ -4,15 +4,18 @@ which software made them."""
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import platform
 import re
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import h5py
@@ -20,6 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, write_durably
 from fedscope.results import (
@@ -31,10 +35,11 @@ from fedscope.results import (
     along,
     columns_of,
     lock_result,
-    padded,
+    pad_cohorts,
     plain,
 )
-from fedscope.results.base import versions
+from fedscope.results.base import Result, versions
+from fedscope.results.pictures import picture_of, quiet
 from fedscope.results.resume import ResumeStore, sweep
 from fedscope.results.tables import write_csv
 
@@ -251,15 +256,74 @@ def test_several_results_keep_files_of_their_own(tmp_path: Path) -> None:
         Both({})
 
 
+class Shown(Rows):
+    """Two pages each, and two figures, which say what they were asked; a third one has nothing to show."""
+
+    drawn = MappingProxyType({"": "draw", ".more": "draw:more", ".none": "draw:none"})
+    paged = MappingProxyType({"": "page", ".more": "page:more"})
+    figure = Result.figure
+
+    @classmethod
+    def drawing(cls, end: str) -> Any:
+        return lambda result, width, title, **asked: None if end == ".none" else (end, width, title, asked)
+
+    @classmethod
+    def paging(cls, end: str) -> Any:
+        return lambda result, title, **asked: (len(result.entries), end, title, asked)
+
+
+def test_figures_and_pages_go_by_the_ends_of_their_names_and_those_of_several_results_by_both_ends() -> None:
+    one, two = Shown(ROWS.entries), Shown(ROWS.entries[:1])
+    assert one.figure() == ("", 3.5, None, {})
+    assert one.figures(7.0, "t", cmap="x") == {"": ("", 7.0, "t", {"cmap": "x"}), ".more": (".more", 7.0, "t", {})}
+    assert ROWS.pages() == {}
+    assert one.pages("t", cmap="x") == {"": (2, "", "t", {"cmap": "x"}), ".more": (2, ".more", "t", {"cmap": "x"})}
+    assert Both({".ima": one, ".fma": two}).pages() == {
+        ".ima": (2, "", None, {}),
+        ".ima.more": (2, ".more", None, {}),
+        ".fma": (1, "", None, {}),
+        ".fma.more": (1, ".more", None, {}),
+    }
+
+
+@pytest.mark.drawn
+def test_mathematics_that_is_none_is_one_sentence_and_another_error_is_itself() -> None:
+    figure = Figure((1, 1))
+    text = figure.text(0, 0, r"$\frac{1$")
+    with pytest.raises(FedscopeError, match=r"^a text of the figure, .* is no mathematics .* write \\\$ for a dollar$"):
+        picture_of(figure)
+    text.set_text("a plain text")
+    assert picture_of(figure).startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="'xyz' is not supported"):
+        picture_of(figure, "xyz")
+
+
+def test_matplotlib_is_quiet_while_a_figure_is_drawn_and_no_longer() -> None:
+    """A user's own level of its log comes back, also where the drawing fails."""
+    log = logging.getLogger("matplotlib.mathtext")
+    before = log.level
+    try:
+        log.setLevel(logging.INFO)
+        with warnings.catch_warnings(record=True) as said, quiet():
+            warnings.warn("Glyph 20154 (x) missing from font(s) DejaVu Sans.", UserWarning, stacklevel=1)
+            assert not log.isEnabledFor(logging.WARNING)
+        assert (said, log.level) == ([], logging.INFO)
+        with pytest.raises(ZeroDivisionError), quiet():
+            raise ZeroDivisionError
+        assert log.level == logging.INFO
+    finally:
+        log.setLevel(before)
+
+
 def test_cohorts_of_different_size_are_padded() -> None:
-    made = padded([np.ones((2, 2)), np.zeros((1, 1))], 3)
+    made = pad_cohorts([np.ones((2, 2)), np.zeros((1, 1))], 3)
     assert made.shape == (2, 3, 3)
     assert np.isnan(made[0, 2]).all()
     assert np.isnan(made[0, :, 2]).all()
     assert (made[0, :2, :2] == 1).all()
     assert made[1, 0, 0] == 0
-    assert padded([np.array([3, 8]), np.array([4])], 2, -1).tolist() == [[3, 8], [4, -1]]
-    assert padded([np.array([3, 8])], 2, -1).dtype == np.int64
+    assert pad_cohorts([np.array([3, 8]), np.array([4])], 2, -1).tolist() == [[3, 8], [4, -1]]
+    assert pad_cohorts([np.array([3, 8])], 2, -1).dtype == np.int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,14 +22,14 @@ from fedscope.cli.main import run
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
-from fedscope.landscape import Curvature, Sharpness, sharpness
+from fedscope.landscape import Curvature, Sharpness, SharpnessSettings, sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.landscape.curvature.flatness import Ball, mean_rise
 from fedscope.landscape.curvature.result import CurvatureMeasure, Spectrum
 from fedscope.plotting.style import COLOURS, save_figure
 
 NAMES = ["loss", "error", "gradient_norm", "sam", "worst_case", "ball_mean", "filter_mean", "filter_worst_case"]
-QUICK: dict[str, Any] = {"top": 2, "probes": 3, "draws": 3, "steps": 6}
+QUICK = SharpnessSettings(top=2, probes=3, draws=3, steps=6)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def numbers(result: Sharpness) -> list[tuple[str, CurvatureMeasure]]:
 
 def test_every_measure_of_every_model_is_the_one_that_its_function_gives(asked: Any) -> None:
     module, samples, models = asked
-    made = sharpness(module, samples, models, **QUICK)
+    made = sharpness(module, samples, models, QUICK)
     assert [model.label for model in made.models] == ["ima@4/global", "ima@5/global"]
     for model, addressed in zip(made.models, models, strict=True):
         assert [one.name for one in model.measures] == [
@@ -80,7 +80,7 @@ def test_every_measure_of_every_model_is_the_one_that_its_function_gives(asked: 
 
 def test_seeds_decide_and_workers_do_not(asked: Any) -> None:
     one, again, other = (
-        sharpness(*asked, **QUICK, seed=s, compute=Compute(workers=n)) for s, n in ((0, 1), (0, 3), (1, 3))
+        sharpness(*asked, replace(QUICK, seed=s), compute=Compute(workers=n)) for s, n in ((0, 1), (0, 3), (1, 3))
     )
     assert numbers(one) == numbers(again)
     for name in ("ball_mean", "filter_mean", "trace"):
@@ -88,7 +88,7 @@ def test_seeds_decide_and_workers_do_not(asked: Any) -> None:
 
 
 def test_one_draw_has_no_standard_error(asked: Any) -> None:
-    made = sharpness(*asked, **{**QUICK, "probes": 1, "draws": 1})
+    made = sharpness(*asked, replace(QUICK, probes=1, draws=1))
     for name in ("ball_mean", "filter_mean", "trace"):
         one = made.models[0].measure(name)
         assert one is not None
@@ -98,7 +98,7 @@ def test_one_draw_has_no_standard_error(asked: Any) -> None:
 
 def test_without_the_hessian_there_is_none(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Derivatives, "products", None)
-    made = sharpness(*asked, **QUICK, hessian=False)
+    made = sharpness(*asked, replace(QUICK, hessian=False))
     assert [one.name for one in made.models[0].measures] == NAMES
 
 
@@ -108,7 +108,7 @@ def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     from fedscope.landscape.curvature import many_models as asking
 
     told: list[tuple[int, int]] = []
-    whole = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)))
+    whole = sharpness(*asked, QUICK, progress=lambda done, of: told.append((done, of)))
     # also within long parts: four products at a time, and an ascent that ends before its last step
     assert np.diff([done for done, _ in told]).max() < 50
     told.clear()
@@ -120,14 +120,14 @@ def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
 
     partial = tmp_path / "x.partial"
     with pytest.raises(KeyboardInterrupt):
-        sharpness(*asked, **QUICK, progress=stop, partial=partial)
+        sharpness(*asked, QUICK, progress=stop, partial=partial)
     kept = len(partial.read_text().splitlines()) - 1
     assert 2 <= kept < 18
     computed: list[str] = []
     inner = asking.measure_part
     monkeypatch.setattr(asking, "measure_part", lambda part, about: computed.append(part.name) or inner(part, about))
     told.clear()
-    again = sharpness(*asked, **QUICK, progress=lambda done, of: told.append((done, of)), partial=partial)
+    again = sharpness(*asked, QUICK, progress=lambda done, of: told.append((done, of)), partial=partial)
     assert numbers(again) == numbers(whole)
     assert len(computed) == 18 - kept
     assert [done for done, _ in told] == sorted(done for done, _ in told)
@@ -136,9 +136,9 @@ def test_an_interrupted_analysis_goes_on_and_computes_nothing_twice(
     # more models go on with those that are done; another radius does not
     third = replace(asked[2][0], round=9)
     computed.clear()
-    sharpness(asked[0], asked[1], [*asked[2], third], **QUICK, partial=partial)
+    sharpness(asked[0], asked[1], [*asked[2], third], QUICK, partial=partial)
     assert computed == []
-    sharpness(*asked, **QUICK, rho=0.1, partial=partial)
+    sharpness(*asked, replace(QUICK, rho=0.1), partial=partial)
     assert len(computed) == 18
 
 
@@ -147,7 +147,7 @@ def test_a_model_that_is_not_finite_is_no_number_and_the_others_are(
 ) -> None:
     module, samples, models = asked
     broken = replace(models[0].weights, parameters=np.full(53, np.nan))
-    made = sharpness(module, samples, [replace(models[0], weights=broken), models[1]], **QUICK)
+    made = sharpness(module, samples, [replace(models[0], weights=broken), models[1]], QUICK)
     values = {one.name: one.value for one in made.models[0].measures}
     assert values.pop("error") == 1.0
     assert all(value is not None and np.isnan(value) for value in values.values())
@@ -158,7 +158,7 @@ def test_a_model_that_is_not_finite_is_no_number_and_the_others_are(
     # nor is anything asked of it but its loss
     monkeypatch.setattr(Derivatives, "gradient", None)
     monkeypatch.setattr(Derivatives, "products", None)
-    again = sharpness(module, samples, [replace(models[0], weights=broken)], **QUICK)
+    again = sharpness(module, samples, [replace(models[0], weights=broken)], QUICK)
     assert repr(again.models[0].measures) == repr(made.models[0].measures)  # NaN is not NaN
     figure = back.figure()
     assert "numbers not finite (crosses)" in " ".join(text.get_text() for text in figure.texts)
@@ -180,33 +180,33 @@ def test_a_model_that_is_not_finite_is_no_number_and_the_others_are(
 )
 def test_settings_that_make_no_sense_are_refused(asked: Any, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        sharpness(*asked, **{**QUICK, **wrong})
+        sharpness(*asked, replace(QUICK, **wrong))
 
 
 def test_models_that_cannot_be_measured_are_refused(asked: Any) -> None:
     module, samples, models = asked
     with pytest.raises(FedscopeError, match=r"no model to measure; give at least one"):
-        sharpness(module, samples, [])
+        sharpness(module, samples, [], QUICK)
     with pytest.raises(FedscopeError, match=r"ima@4/global stands for 2 of the models.*name each once"):
-        sharpness(module, samples, [models[0], models[0]])
+        sharpness(module, samples, [models[0], models[0]], QUICK)
     other = nn.Linear(6, 3)
     strange = Model("odd", "odd.pt", Weights(Layout.of(other), np.zeros(21, np.float32), {}))
     with pytest.raises(FedscopeError, match=r"odd does not fit the module: "):
-        sharpness(module, samples, [strange])
+        sharpness(module, samples, [strange], QUICK)
 
 
 def test_a_density_needs_the_extra_before_anything_is_computed(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "curvlinops", None)
     told: list[int] = []
     with pytest.raises(FedscopeError, match=r"needs curvlinops; pip install 'fedscope\[hessian\]'"):
-        sharpness(*asked, **QUICK, density=8, progress=lambda done, of: told.append(done))
+        sharpness(*asked, replace(QUICK, density=8), progress=lambda done, of: told.append(done))
     assert told == []
-    sharpness(*asked, **QUICK)  # the rest does without
+    sharpness(*asked, QUICK)  # the rest does without
 
 
 def test_files_say_everything_and_read_back_the_same(asked: Any, tmp_path: Path) -> None:
     pytest.importorskip("curvlinops")
-    made = sharpness(*asked, **QUICK, density=12)
+    made = sharpness(*asked, replace(QUICK, density=12))
     paths = made.save(tmp_path / "figures" / "run.v2")
     assert [path.name for path in paths] == ["run.v2.sharpness.csv", "run.v2.spectrum.csv", "run.v2.sharpness.json"]
     back = Sharpness.load(tmp_path / "figures" / "run.v2")
@@ -303,11 +303,16 @@ def test_several_rounds_are_lines_a_colour_a_run(tmp_path: Path) -> None:
 
 def test_single_models_are_rows_and_a_density_is_logarithmic() -> None:
     models = (
-        curvature("fma", 60, eigenvalue_1=3.0, trace=18.0, spectrum=True),
+        curvature("fma", 60, eigenvalue_1=3.0, trace=18.0, ball_mean=3e-6, spectrum=True),
         curvature("", None, "best", eigenvalue_1=2.0, trace=float("nan")),
     )
     figure = Sharpness(models, ATTRS).figure(3.5, "a title")
-    first, second, density = figure.axes
+    first, second, rise, density = figure.axes
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        *("nats", "nats", "$10^{-6}$ nats", "eigenvalue of the Hessian (nats)")
+    ]
+    (point, *_) = rise.containers[0]
+    assert (point.get_xdata(), point.get_ydata()) == (pytest.approx([3]), [0]), "in that unit"
     assert [label.get_text() for label in first.get_yticklabels()] == ["fma@60/global", "best"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["", ""]
     assert density.get_yscale() == "log"

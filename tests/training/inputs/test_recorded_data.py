@@ -510,7 +510,9 @@ def words_of(figure: Any) -> list[str]:
 
 def test_it_is_measured_once_a_run_and_anew_for_other_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
-    monkeypatch.setattr(asking, "_measured", lambda *given, once=asking._measured: counted.append(1) or once(*given))
+    monkeypatch.setattr(
+        asking, "_measure_model", lambda *given, once=asking._measure_model: counted.append(1) or once(*given)
+    )
     raw = drawn()
     loop = Loop(*raw)
     loop.record("run", data=form("npz", *raw))

@@ -16,7 +16,7 @@ import torch
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.cli.main import run
 from fedscope.training import build_module, model_settings
-from fedscope.training.build import unbuilt
+from fedscope.training.build import without_numbers
 from fedscope.training.local import resources as memory
 from fedscope.training.settings.registry import find, names
 
@@ -115,7 +115,7 @@ def test_a_module_without_numbers_has_the_layout_of_the_one_that_is_built(name: 
     kind = find("models", name)
     architecture, (shape, classes) = kind(), kind.counted
     state = torch.get_rng_state()
-    empty = unbuilt(architecture, shape, classes)
+    empty = without_numbers(architecture, shape, classes)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(value.is_meta for value in empty.state_dict().values())
     if Layout.of(empty).size < 3_000_000:  # the others take a second each

@@ -179,6 +179,13 @@ def test_a_target_is_reached_in_a_round_and_compared_with_the_baseline(grid: dic
     assert never.text().count("never") == 2
 
 
+def test_rows_are_compared_with_fma_where_it_stands_beside_others(grid: dict[tuple[str, float, int], Run]) -> None:
+    fma, other = (grid[method, 1.0, 0] for method in METHODS)
+    assert [table(runs).baseline for runs in ([fma, other], [other, fma], [fma], [other])] == ["fma", "fma", "", ""]
+    assert table([fma, other], baseline="FedAvgM").baseline == "fedavgm"
+    assert table([grid["fma", share, 0] for share in SHARES], rows="run.participation").baseline == "", "no such row"
+
+
 def test_rows_and_columns_can_be_chosen(grid: dict[tuple[str, float, int], Run]) -> None:
     runs = [grid[method, share, 0] for method in METHODS for share in SHARES]
     turned = table(runs, rows=["run.participation"], columns=["method"])

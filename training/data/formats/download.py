@@ -54,7 +54,7 @@ def download(name: str, report: Report | None = None) -> tuple[Path, ...]:
         other = f"get it from {source}" if source else "its files are your own, or come with fedscope"
         raise FedscopeError(
             f"--download: {shelf} has no files with a published checksum; {other} (it can be had for "
-            f"{', '.join(_offered())})"
+            f"{', '.join(_list_offers())})"
         )
     folders = folders_of(shelf, argument, getattr(module, "INSIDE", ()))
     fetched = []
@@ -66,7 +66,7 @@ def download(name: str, report: Report | None = None) -> tuple[Path, ...]:
     return tuple(fetched)
 
 
-def _offered() -> Iterable[str]:
+def _list_offers() -> Iterable[str]:
     """Data sets that can be fetched."""
     for name in names("data"):
         if hasattr(import_module(f"fedscope.training.data.published.{name.replace('-', '_')}"), "REMOTE"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ....checkpoints import FedscopeError, expand_home, real_path, regular
-from ....checkpoints.io.errors import listed
+from ....checkpoints.io.errors import list_few
 from ....distributed.torchvision_import import torchvision_part
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
@@ -42,7 +42,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
         labels[f"y_{split}"] = np.asarray(folder.targets, dtype=np.int64)
     if classes["train"] != classes["test"]:
         differing = sorted(set(classes["train"]) ^ set(classes["test"]))
-        raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {listed(differing)}")
+        raise FedscopeError(f"--data folder:{argument}: train/ and test/ differ in the classes {list_few(differing)}")
 
     def decode(room: Room) -> Decoded:
         x = {

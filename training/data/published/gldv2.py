@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ....checkpoints import FedscopeError, real_path
-from ....checkpoints.io.errors import listed
+from ....checkpoints.io.errors import list_few
 from ....checkpoints.io.untrusted import explain_read_errors, read_text
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
@@ -95,7 +95,7 @@ def read_list(place: str, path: Path, *, users: bool) -> Listed:
         have = lines.fieldnames or []
         if lacking := [name for name in wanted if name not in have]:
             raise FedscopeError(
-                f"{place}: {path} lacks the column {' and the column '.join(lacking)} (it has {listed(have, 6)}); "
+                f"{place}: {path} lacks the column {' and the column '.join(lacking)} (it has {list_few(have, 6)}); "
                 f"get it from {_LISTS}"
             )
         for line in lines:
@@ -122,7 +122,7 @@ def find_photos(place: str, root: Path, images: Sequence[str]) -> list[Path]:
     found = [_photo(folders, image) for image in images]
     if lacking := [image for image, path in zip(images, found, strict=True) if path is None]:
         raise FedscopeError(
-            f"{place}: {len(lacking):,} of {len(images):,} photos are missing ({listed(lacking, 3)}); looked for "
+            f"{place}: {len(lacking):,} of {len(images):,} photos are missing ({list_few(lacking, 3)}); looked for "
             f"a/b/c/abc....jpg in {', '.join(map(str, folders))}; get them from {_PHOTOS}"
         )
     return [path for path in found if path is not None]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ....checkpoints import FedscopeError, real_path
-from ....checkpoints.io.errors import listed
+from ....checkpoints.io.errors import list_few
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..dataset import Dataset, Groups
@@ -37,7 +37,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
     for number, domain in enumerate(DOMAINS):
         have = [path.name for path in subfolders(root / domain)]
         if have != classes:
-            differing = listed(sorted(set(have) ^ set(classes)))
+            differing = list_few(sorted(set(have) ^ set(classes)))
             raise FedscopeError(f"{place}: {DOMAINS[0]} and {domain} differ in the classes {differing}; copy it again")
         for label, name in enumerate(classes):
             found = images_in(root / domain / name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ....checkpoints import FedscopeError, real_path
-from ....checkpoints.io.errors import listed
+from ....checkpoints.io.errors import list_few
 from ....checkpoints.io.untrusted import read_text
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
@@ -62,7 +62,7 @@ def read_classes(place: str, root: Path) -> list[str]:
     """
     classes = read_text(root / CLASSES, "a list of classes", _AGAIN).split()
     if len(set(classes)) < len(classes) or not classes:
-        twice = listed(dict.fromkeys(name for name in classes if classes.count(name) > 1), 3)
+        twice = list_few(dict.fromkeys(name for name in classes if classes.count(name) > 1), 3)
         what = f"names {twice} twice" if twice else "names no class"
         raise FedscopeError(f"{place}: {root / CLASSES} {what}; {_AGAIN}")
     train = root / "train"
@@ -70,10 +70,10 @@ def read_classes(place: str, root: Path) -> list[str]:
     if lacking := [name for name in classes if name not in have]:
         raise FedscopeError(
             f"{place}: {train} has no folder for {len(lacking)} of the {len(classes)} classes of {CLASSES} "
-            f"({listed(lacking, 3)}); {_AGAIN}"
+            f"({list_few(lacking, 3)}); {_AGAIN}"
         )
     if more := sorted(name for name in have - set(classes) if not name.startswith(".")):
-        raise FedscopeError(f"{place}: {train} has the classes {listed(more, 3)}, which {CLASSES} lacks; {_AGAIN}")
+        raise FedscopeError(f"{place}: {train} has the classes {list_few(more, 3)}, which {CLASSES} lacks; {_AGAIN}")
     return classes
 
 
@@ -116,11 +116,11 @@ def read_annotations(place: str, root: Path, classes: list[str]) -> tuple[list[P
     if lacking := [image for image in labels if image not in have]:
         raise FedscopeError(
             f"{place}: {folder} lacks {len(lacking)} of the {len(labels)} images of {path.name} "
-            f"({listed(lacking, 3)}); {_AGAIN}, and leave val/ as it is"
+            f"({list_few(lacking, 3)}); {_AGAIN}, and leave val/ as it is"
         )
     if more := [image for image in have if image not in labels]:
         raise FedscopeError(
-            f"{place}: {folder} has {listed(more, 3)}, of which {path.name} gives no class; {_AGAIN}, and leave val/ "
+            f"{place}: {folder} has {list_few(more, 3)}, of which {path.name} gives no class; {_AGAIN}, and leave val/ "
             "as it is"
         )
     return [have[image] for image in labels], list(labels.values())

@@ -16,7 +16,7 @@ from fedscope import FedscopeError, Layout, Line, Plane, Planes, Samples
 from fedscope.analysis.execution import Execution
 from fedscope.checkpoints import Model, Weights, write_file
 from fedscope.evaluation.evaluator import Evaluator
-from fedscope.landscape import Connectivity
+from fedscope.landscape import Connectivity, SharpnessSettings
 from fedscope.landscape import sharpness as measured_sharpness
 
 DRAW = np.random.default_rng(0)
@@ -110,7 +110,8 @@ def test_sharpness_of_a_module_is_that_of_its_weights(nets: list[nn.Module]) -> 
     asked: dict[str, Any] = {"draws": 2, "probes": 2, "top": 2, "seed": 3}
     (own,) = fedscope.sharpness(nets[1], data=(X, Y), **asked).models  # a pair has one split, which needs no name
     samples = Samples(torch.from_numpy(X), torch.from_numpy(Y), 3, "mine", "test", np.arange(60))
-    (other,) = measured_sharpness(nets[0], samples, [Model("m", "m", weights(nets[1]))], **asked).models
+    models = [Model("m", "m", weights(nets[1]))]
+    (other,) = measured_sharpness(nets[0], samples, models, SharpnessSettings(**asked)).models
     assert own.measures == other.measures
     assert (own.label, own.round) == ("Sequential 1", None)
     rises = fedscope.sharpness(nets[1], data=(X, Y), split="test", hessian=False, **asked)

@@ -1,0 +1,186 @@
+"""Other names for the runs and models of a result: what is drawn and said is called by them, and no number changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.io.visible_text import visible
+
+T = TypeVar("T")
+
+#: fields that hold a name of a run or a model, or several
+_NAMED = frozenset({"run", "label", "model", "labels", "pairs", "ends"})
+#: labels of these fields that are kinds of models and no names
+_KINDS = frozenset({"mean", "global", "averaged", "start", "all"})
+#: what stands between the two names of a pair
+_BETWEEN = " - "
+
+
+def names_in(result: Any) -> tuple[str, ...]:
+    """List the runs and models that a result names, each once, in its order.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Row:
+    ...     run: str
+    ...     model: str
+    >>> names_in((Row("ima", "global"), Row("fma", "global")))
+    ('ima', 'fma')
+    """
+    return tuple(dict.fromkeys(_find_names(result, "")))
+
+
+def rename(result: T, labels: Mapping[str, str]) -> T:
+    """Return a result whose runs and models are called otherwise.
+
+    Args:
+        labels: by the names that :func:`names_in` gives, or by a run: ``ima`` for all of ``ima@40/client-3``.
+
+    Raises:
+        FedscopeError: a name that the result does not have; a label that is empty or that two names share.
+    """
+    names = names_in(result)
+    runs = tuple(dict.fromkeys(map(_run_of, names)))
+    for name, label in labels.items():
+        if name not in names and name not in runs:
+            known = ", ".join(names) or "none"
+            raise FedscopeError(f"{name!r} is not in this result{nearest(name, names) or f'; it names {known}'}")
+        if not visible(label).strip():
+            raise FedscopeError(f"the label of {name!r} is empty; give a word that figures can show")
+    # a label may be one that another name gives up: a and b may change places
+    left = [label for name, label in labels.items() if name in names]
+    left += [name for name in names if name not in labels and _run_of(name) not in labels]
+    for label in [*left, *labels.values()]:
+        if left.count(label) > 1 or list(labels.values()).count(label) > 1:
+            raise FedscopeError(f"two of the runs or models would be called {label!r}; give each a label of its own")
+    return _rename(result, labels, "") if labels else result
+
+
+def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names.
+
+    >>> labels_of(["FedAvg", "IMA"], ["fma", "ima"]), labels_of(["ima=IMA"], ["fma", "ima"])
+    ({'fma': 'FedAvg', 'ima': 'IMA'}, {'ima': 'IMA'})
+
+    Raises:
+        FedscopeError: another number of them than there are names.
+    """
+    told = [label.partition("=") for label in given]
+    known = {*names, *map(_run_of, names)}
+    if given and all(sign and old in known for old, sign, _ in told):
+        return {old: new for old, _, new in told}
+    for old, sign, _ in told:
+        if sign and old not in known and (hint := nearest(old, known)):
+            raise FedscopeError(f"{old!r} is not in this result{hint}")
+    if len(given) > len(names):
+        about = f"names {len(names)}, {', '.join(names)}" if names else "names no run and no model"
+        raise FedscopeError(f"{len(given)} labels are given, but the result {about}; give one for each, or OLD=NEW")
+    return dict(zip(names, given, strict=False))
+
+
+def _find_names(value: Any, field: str) -> Iterator[str]:
+    """Every name below a value. Only what has no names of its own is named by the runs of its provenance."""
+    if isinstance(value, str):
+        if field in _NAMED:
+            yield from (part for part in _parts(value, field) if part and part not in _KINDS)
+    elif is_dataclass(value) and not isinstance(value, type):
+        own = [one.name for one in fields(value)]
+        if _is_model_of_run(value):
+            own.remove("model")
+        found = [part for name in own if name != "attrs" for part in _find_names(getattr(value, name), name)]
+        yield from found or (_runs_of(getattr(value, "attrs", {})))
+    elif isinstance(value, dict | MappingProxyType):
+        for part in value.values():
+            yield from _find_names(part, field)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _find_names(part, field)
+    elif _is_collection(value):
+        for name, part in vars(value).items():
+            yield from _find_names(part, name)
+
+
+def _rename(value: Any, labels: Mapping[str, str], field: str) -> Any:
+    if isinstance(value, str):
+        return _with_labels(value, labels, field) if field in _NAMED else value
+    if field == "attrs":
+        return _attrs(value, labels)
+    if is_dataclass(value) and not isinstance(value, type):
+        own = [one.name for one in fields(value) if one.init]
+        if _is_model_of_run(value):
+            own.remove("model")
+        made = {name: _rename(getattr(value, name), labels, name) for name in own}
+        changed = {name: part for name, part in made.items() if part is not getattr(value, name)}
+        return replace(value, **changed) if changed else value
+    if isinstance(value, dict | MappingProxyType):
+        made = {key: _rename(part, labels, field) for key, part in value.items()}
+        return made if any(made[key] is not part for key, part in value.items()) else value
+    if isinstance(value, tuple | list):
+        parts = [_rename(part, labels, field) for part in value]
+        return type(value)(parts) if any(one is not other for one, other in zip(parts, value, strict=True)) else value
+    if _is_collection(value):
+        other = copy.copy(value)
+        for name, part in vars(value).items():
+            setattr(other, name, _rename(part, labels, name))
+        return other
+    return value
+
+
+def _with_labels(text: str, labels: Mapping[str, str], field: str) -> str:
+    parts = _parts(text, field)
+    swapped = [labels.get(part) or _of_run(part, labels) for part in parts]
+    return text if swapped == parts else _BETWEEN.join(swapped)
+
+
+def _of_run(whole: str, labels: Mapping[str, str]) -> str:
+    run = _run_of(whole)
+    return f"{labels[run]}{whole[len(run) :]}" if run in labels else whole
+
+
+def _parts(text: str, field: str) -> list[str]:
+    return text.split(_BETWEEN) if field == "pairs" else [text]
+
+
+def _run_of(label: str) -> str:
+    """``ima`` of ``ima@40/client-3``; a label that is no address as it is."""
+    run, at, rest = label.rpartition("@")
+    return run if at and (rest[:1].isdigit() or rest.startswith("last")) else label
+
+
+def _is_model_of_run(value: Any) -> bool:
+    """Whether a row's ``model`` is one of a run's round, such as ``global``, and no name."""
+    return bool(getattr(value, "run", "")) and hasattr(value, "model")
+
+
+def _is_collection(value: Any) -> bool:
+    """Whether a value is several results; :class:`.base.Collection` imports this file."""
+    return isinstance(getattr(value, "parts", None), Mapping) and hasattr(value, "summary")
+
+
+def _runs_of(attrs: Mapping[str, Any]) -> Iterator[str]:
+    for one in _about_runs(attrs):
+        yield PurePath(str(one["path"])).name
+
+
+def _about_runs(attrs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What provenance says of each run."""
+    run = attrs.get("run")
+    return [one for one in (run if isinstance(run, list) else [run]) if isinstance(one, Mapping) and "path" in one]
+
+
+def _attrs(attrs: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str, Any]:
+    """Provenance in which a run's folder ends with its label, for what takes the run's name from there."""
+    made = []
+    for one in _about_runs(attrs):
+        path = PurePath(str(one["path"]))
+        label = labels.get(path.name, path.name).replace("/", "\N{FRACTION SLASH}")  # a path's last part
+        made.append({**one, "path": str(path.with_name(label))})
+    if made == _about_runs(attrs):
+        return attrs
+    return {**attrs, "run": made if isinstance(attrs["run"], list) else made[0]}

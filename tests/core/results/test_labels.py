@@ -1,0 +1,137 @@
+"""Other names for runs and models: shown wherever a result is, in their order, and no number changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedscope
+from fedscope.checkpoints import FedscopeError
+from fedscope.cli.main import run
+from fedscope.plotting.style import literal
+from fedscope.results.labels import labels_of
+
+
+@pytest.fixture(scope="module")
+def nets() -> list[torch.nn.Module]:
+    torch.manual_seed(0)
+    return [torch.nn.Linear(2, 2) for _ in range(3)]
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(1))
+    return x, (x[:, 0] > 0).long()
+
+
+def words_of(figure: Any) -> str:
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+ASKED = {
+    "plane": {"grid": 3},
+    "line": {"points": 3},
+    "sharpness": {"hessian": False, "draws": 2},
+    "cka": {},
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_models_in_a_dict_are_called_by_its_keys(name: str, nets: Any, data: Any) -> None:
+    ask, settings = getattr(fedscope, name), {"data": data, **ASKED[name]}
+    many = nets if name == "plane" else nets[:2]
+    labels = ("FedAvg", "IMA", "ours $x$")[: len(many)]
+    plain = ask(many, **settings)
+    for result in (
+        ask(dict(zip(labels, many, strict=True)), **settings),
+        ask(many, labels=labels, **settings),
+        ask(many, labels=dict(zip(plain.list_names(), labels, strict=True)), **settings),
+        plain.renamed(dict(zip(plain.list_names(), labels, strict=True))),
+    ):
+        assert result.list_names() == labels
+        shown = words_of(result.figure())
+        assert all(literal(label) in shown for label in labels)
+        assert not any(f"Linear {i}" in shown for i in (1, 2, 3))
+        mine, theirs = result.numbers(), plain.numbers()
+        assert str(mine.values()).replace("FedAvg", "Linear 1").replace("IMA", "Linear 2").replace(
+            "ours $x$", "Linear 3"
+        ) == str(theirs.values())
+
+
+def test_state_dicts_are_models_and_one_state_dict_is_no_dict_of_them(nets: Any, data: Any) -> None:
+    states = {"a": nets[0].state_dict(), "b": nets[1].state_dict()}
+    assert fedscope.line(states, data=data, model=nets[0], points=3).pairs == ("a - b",)
+    one = fedscope.sharpness(nets[0].state_dict(), data=data, model=nets[0], hessian=False, draws=2)
+    assert len(one.list_names()) == 1
+
+
+def test_labels_change_places_and_files_keep_them(nets: Any, data: Any, tmp_path: Path) -> None:
+    line = fedscope.line({"a": nets[0], "b": nets[1]}, data=data, points=3)
+    turned = line.renamed({"a": "b", "b": "a"})
+    assert turned.pairs == ("b - a",)
+    np.testing.assert_array_equal(turned.loss, line.loss)
+    turned.save(tmp_path / "x")
+    assert fedscope.Line.load(tmp_path / "x").pairs == ("b - a",)
+    assert line.renamed({}) is line
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["x", "x"], "two of the runs or models would be called 'x'; give each a label of its own"),
+        ({"Linear 1": "Linear 2"}, "two of the runs or models would be called 'Linear 2'"),
+        (["a", "b", "c"], "3 labels are given, but the result names 2, Linear 1, Linear 2; give one for each, or OLD="),
+        ({"Linear 3": "c"}, "'Linear 3' is not in this result; did you mean"),
+        ({"q": "c"}, "'q' is not in this result; it names Linear 1, Linear 2"),
+        ([" "], "the label of 'Linear 1' is empty; give a word that figures can show"),
+        ([7], "labels hold 7, which is no text; give a word for each run or model"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels: Any, said: str, nets: Any, data: Any) -> None:
+    with pytest.raises(FedscopeError) as refused:
+        fedscope.line(nets[:2], data=data, points=3, labels=labels)
+    assert str(refused.value).startswith(said)
+
+
+def test_a_dict_and_labels_are_two(nets: Any, data: Any) -> None:
+    with pytest.raises(FedscopeError, match="labels are given twice, as keys of a dict and as labels; leave one"):
+        fedscope.line({"a": nets[0], "b": nets[1]}, data=data, labels=["x", "y"])
+
+
+def test_a_label_of_a_run_is_that_of_all_its_models(here: Path) -> None:
+    models = [f"runs/fma@{which}" for which in ("1/client-0", "1/client-1", "2/client-0")]
+    plain = fedscope.plane(models, grid=3)
+    assert plain.list_names() == ("fma@1/client-0", "fma@1/client-1", "fma@2/client-0")
+    of_run = plain.renamed({"fma": "FedAvg"})
+    assert of_run.list_names() == ("FedAvg@1/client-0", "FedAvg@1/client-1", "FedAvg@2/client-0")
+    assert plain.renamed({"fma@1/client-1": "the other"}).list_names()[1] == "the other"
+    assert labels_of(["fma=FedAvg"], plain.list_names()) == {"fma": "FedAvg"}
+
+
+def test_the_command_shows_labels_and_its_files_keep_the_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["subsets", "runs/fma", "--rounds", "2", "--out", "s"]
+    assert run([*words, "--label", "Fed/Avg"]) == 0
+    assert capsys.readouterr().out.startswith("Fed/Avg, round 2: test error")
+    assert fedscope.Subsets.load("s").list_names() == ("fma",)
+    assert run([*words, "--label", "fma=other"]) == 0, "drawn again, not computed"
+    assert capsys.readouterr().out.startswith("other, round 2: test error")
+    for labels, said in (
+        (["a", "b"], "2 labels are given, but the result names 1, fma; give one for each, or OLD=NEW"),
+        (["fam=a"], "'fam' is not in this result; did you mean"),
+        ([""], "the label of 'fma' is empty; give a word that figures can show"),
+    ):
+        assert run([*words, *(word for label in labels for word in ("--label", label))]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_runs_in_a_dict_are_called_by_its_keys(here: Path) -> None:
+    updates = fedscope.updates({"Fed/Avg": "runs/fma"}, rounds=1)
+    assert updates.list_names() == ("Fed\N{FRACTION SLASH}Avg",), "its name is a folder's"
+    assert updates.summary().startswith("Fed\N{FRACTION SLASH}Avg: mean cosine")
+    assert fedscope.subsets({"FedAvg": "runs/fma"}, rounds=1).summary().startswith("FedAvg, round 1:")
