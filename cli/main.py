@@ -13,7 +13,7 @@ from io import StringIO
 from keyword import iskeyword
 from operator import itemgetter
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -58,6 +58,11 @@ ELSEWHERE = {"embed": "disperse --embed tsne"}
 
 class Tour(click.Group):
     """A group whose commands are files in ``commands``, listed by what one wants, imported when needed."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command, whose sentences speak of its flags."""
+        with speaking_flags():
+            return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""
@@ -129,7 +134,7 @@ def main() -> None:
 def run(arguments: list[str], *, debug: bool = False) -> int:
     """Return the exit status of a command line."""
     try:
-        with warnings.catch_warnings(), speaking_flags():
+        with warnings.catch_warnings():
             warnings.showwarning = _say_warning
             status = fedscope.main(arguments, prog_name="fedscope", standalone_mode=False)
         return status if isinstance(status, int) else 0
