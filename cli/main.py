@@ -26,6 +26,7 @@ from .streams import STDOUT, describe_unprinted, guard
 OWN = {
     "train": ("Train and look around", 10, "Train a federation and record every round."),
     "ls": ("Train and look around", 30, "List runs, or show one run; --check verifies them."),
+    "measure": ("Train and look around", 45, "Test a recorded run's models, for its curves and tables."),
     "report": ("Train and look around", 50, "One page on runs for a co-author: verdict, figures, checks."),
     "bench": ("Train and look around", 60, "How fast this machine trains, evaluates and writes."),
     "demo": ("Train and look around", 70, "Try everything on the embedded digits, in a minute."),

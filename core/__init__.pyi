@@ -83,5 +83,7 @@ from .training import sweep as sweep
 from .training import table as table
 from .training import train as train
 from .training.curves.analysis import curves as curves
+from .training.loop.measure_outcome import MeasuredRun as MeasuredRun
+from .training.loop.measure_run import measure as measure
 
 __version__: str

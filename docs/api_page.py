@@ -27,7 +27,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Bring models of your own": (
         "Runs of other programs are recorded or imported; every question that needs models alone can be asked of them.",
-        ("Recorder", "record", "partition_mod", "import_models"),
+        ("Recorder", "record", "partition_mod", "import_models", "measure", "MeasuredRun"),
     ),
     "Open what is recorded": (
         "A run has rounds, a round has models, and an address names one of them.",
@@ -64,6 +64,7 @@ HOW_TO = {
     "Recorder": "record-own-loop",
     "record": "record-flower",
     "import_models": "soup",
+    "measure": "measure",
     "report": "report",
     "Task": "any-loss",
     **{one.name: one.how_to for one in analyses() if one.how_to},

@@ -18,7 +18,7 @@ from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
 from ...results.tables import AGAIN, add_suffix, write_csv
 from .bands import COLUMNS, Band, seeds_of
-from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
+from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
 from .summary import describe_missing, describe_reached, tails
 
@@ -60,8 +60,8 @@ class Curves(TableResult):
 
     @classmethod
     def of(cls, runs: Sequence[Run], *, bands: bool = False, **asked: Any) -> Self:
-        """Collect what was measured while training; ``attrs`` names the runs' tasks where one has another than the
-        usual.
+        """Collect what was measured while training, and since (``fedscope measure``); ``attrs`` names the runs' tasks
+        where one has another than the usual, and as ``measured`` on what was measured afterwards.
 
         Args:
             bands: whether runs that differ only in their seed are one line.
@@ -81,7 +81,13 @@ class Curves(TableResult):
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()
-        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, bands=grouped, **asked)
+        later = {
+            curve.run: [one.told for one in run.measured.measurements]
+            for run, curve in zip(runs, curves, strict=True)
+            if run.measured.measurements
+        }
+        about = {**({"tasks": tasks} if any(tasks) else {}), **({"measured": later} if later else {})}
+        return cls(tuple(curves), about, bands=grouped, **asked)
 
     @property
     def lines(self) -> tuple[Curve, ...]:
@@ -205,7 +211,18 @@ class Curves(TableResult):
         said = [tails(measure, self._tailed, self.last) for measure in told]
         if self.target is not None:
             said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
+        later = self.attrs.get("measured", {})
+        said += [f"measured afterwards: {run}: {'; '.join(one['words'] for one in own)}" for run, own in later.items()]
         return "\n".join(said)
+
+    @property
+    def _usual(self) -> tuple[str, ...]:
+        """What is drawn where nothing is asked for: of runs that were tested on their clients' own data alone, as in
+        Flower, that."""
+        there = [
+            name for name in (*USUAL, OWN_TEST) if any(not np.isnan(one.deployed(name)).all() for one in self.runs)
+        ]
+        return (OWN_TEST,) if there == [OWN_TEST] else USUAL
 
     @property
     def _tailed(self) -> tuple[Band | Curve, ...]:
@@ -215,6 +232,8 @@ class Curves(TableResult):
     def _told(self) -> tuple[str, ...]:
         if self.measures:
             return self.measures
+        if self._usual != USUAL:
+            return self._usual
         losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
         return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
@@ -252,7 +271,7 @@ class Curves(TableResult):
 
     def drawable(self) -> tuple[CurveMeasure, ...]:
         """Return the measures that are drawn, checked; raises as :meth:`figure`."""
-        asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
+        asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or self._usual))
         counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]
         drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))
         for curve, own in zip(self.lines, counts, strict=True):
