@@ -13,11 +13,12 @@ from io import StringIO
 from keyword import iskeyword
 from operator import itemgetter
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
 from ..analysis.register import SECTIONS, analyses
+from ..command_line import speaking_flags
 from .printing import say, say_lines
 from .streams import STDOUT, describe_unprinted, guard
 
@@ -58,6 +59,11 @@ ELSEWHERE = {"embed": "disperse --embed tsne"}
 
 class Tour(click.Group):
     """A group whose commands are files in ``commands``, listed by what one wants, imported when needed."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command, whose sentences speak of its flags."""
+        with speaking_flags():
+            return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""

@@ -65,7 +65,9 @@ class Run:
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:
-        return f"Run({visible(self.path)}, rounds {spans(self._visible) or 'none'})"
+        from .run_words import describe_run
+
+        return describe_run(self)
 
     @property
     def rounds(self) -> tuple[int, ...]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 from ..analysis.runs import open_run, refuse_one_name
 from ..analysis.settings import EvaluationSettings
-from ..checkpoints import FedscopeError, FedscopeWarning, Run, nearest, write_durably
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, format_size, nearest, write_durably
+from ..checkpoints.io.keywords import speak_keywords
+from ..checkpoints.io.one_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
@@ -40,12 +43,28 @@ class Report:
         results: how many results it shows.
         faults: how many faults the runs' checks found.
         broken: by run why it is not sound, a sentence each; sound ones are left out.
+        title: the page's heading.
     """
 
     html: str
     results: int
     faults: int
     broken: Mapping[str, str]
+    title: str = ""
+
+    def __repr__(self) -> str:
+        sound = [f"{name}: {why}" for name, why in self.broken.items()] or ["every run is sound"]
+        return screen(
+            self.title or "Report",
+            [f"a page of {format_size(len(self.html.encode()))} with {self.results} results", *sound],
+            ['save("report.html")', "html", "fedscope.load(BASE) opens one of its results"],
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, for a notebook, whose styles it must not change."""
+        from html import escape
+
+        return f'<iframe srcdoc="{escape(self.html)}" style="width:100%;height:40em;border:1px solid #ccc"></iframe>'
 
     def save(self, path: Path | str, *, force: bool = False) -> Path:
         """Write it; an earlier report there is replaced.
@@ -79,6 +98,7 @@ def refuse_other_file(path: Path, force: bool) -> None:
         raise FedscopeError(f"{path} is in the way, and is not a report; give another --out, or --force to replace it")
 
 
+@partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
 def report(
     runs: Sequence[Run | Path | str] | Run | Path | str,
     *,
@@ -158,6 +178,7 @@ def report(
             for run, one in zip(opened, checks, strict=True)
             if (said := soundness(run, one)).tone == "bad"
         },
+        name,
     )
 
 

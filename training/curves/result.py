@@ -16,7 +16,6 @@ from ...checkpoints.io.untrusted import RESULT, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
-from ...results.base import of_installed
 from ...results.tables import AGAIN, add_suffix, write_csv
 from .bands import COLUMNS, Band, seeds_of
 from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     pass
 
 _NAMED = ("run", "round")
+#: what is no part of the numbers, and kept so that a result that is read back says and draws the same
+ASKED = ("measures", "last", "smooth", "target")
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,13 @@ class Curves(TableResult):
         ]
 
     def head(self) -> dict[str, Any]:
-        """BASE.curves.json is the provenance, and nothing else."""
-        return dict(self.attrs)
+        """BASE.curves.json is the provenance, and under ``asked`` what is drawn and told besides the usual."""
+        asked: dict[str, Any] = {
+            name: getattr(self, name) for name in ASKED if getattr(self, name) not in ((), None, 0)
+        }
+        if self.bands:
+            asked["bands"] = [[band.label, [curve.run for curve in band.members]] for band in self.bands]
+        return {**self.attrs, **({"asked": asked} if asked else {})}
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the table, then the provenance; returns their paths. Floats survive."""
@@ -150,20 +156,31 @@ class Curves(TableResult):
         names = lines.partition("\n")[0].strip().split(",")
         known = cls.tables[0]
         columns = {**known.columns, **dict.fromkeys(further([names]), number)}
-        return cls.of_tables(attrs, replace(known, columns=columns).read(table, cls.command))
+        rows = replace(known, columns=columns).read(table, cls.command)
+        try:
+            return cls.of_tables(attrs, rows)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise FedscopeError(f"{head} is damaged: what was asked does not fit {table.name}; {AGAIN}") from error
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """Build the result from what :meth:`rows` and :meth:`head` gave."""
-        curves = (
+        curves = [
             Curve(
                 run,
                 np.array([row["round"] for row in own]),
                 {name: np.array([row[name] for row in own], np.float64) for name in own[0] if name not in _NAMED},
             )
             for (run,), own in group_rows(tables[0], "run").items()
-        )
-        return cls(tuple(curves), head)
+        ]
+        asked = dict(head.get("asked", {}))
+        by_name = {curve.run: curve for curve in curves}
+        bands = tuple(Band(str(label), tuple(by_name[run] for run in own)) for label, own in asked.pop("bands", ()))
+        if unknown := set(asked) - set(ASKED):
+            raise LookupError(unknown)
+        measures = tuple(measure_of(name).name for name in asked.pop("measures", ()))
+        attrs = {name: value for name, value in head.items() if name != "asked"}
+        return cls(tuple(curves), attrs, measures, **asked, bands=bands)
 
     def save_events(self, folder: Path | str, *, force: bool = False) -> list[Path]:
         """Write every run's numbers as TensorBoard's event files, a folder a run, and return the files' paths.
@@ -183,14 +200,10 @@ class Curves(TableResult):
         places = folders_of([Path(curve.run) for curve in self.runs], Path(folder))
         return [write_events(*one, force=force) for one in zip(self.runs, created, places, strict=True)]
 
-    def to_pandas(self) -> Any:
-        """Its table as a data frame.
-
-        Raises:
-            FedscopeError: pandas is not installed.
-        """
-        frame = of_installed("pandas", "frames").DataFrame(self.rows()[0], columns=[*_NAMED, *self.columns])
-        return frame.astype(dict.fromkeys(self.columns, "float64"))
+    def named_tables(self) -> dict[str, Any]:
+        """Return its table with the columns that are there."""
+        columns = {**{name: self.tables[0].columns[name] for name in _NAMED}, **dict.fromkeys(self.columns, number)}
+        return {"curves": (columns, self.rows()[0])}
 
     def summary(self) -> str:
         """Every measure's mean and deviation over the last rounds of every run, and where a target is reached."""

@@ -6,12 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.named_code import NamedCodeError
 from ...analysis.runs import Rounds, RunLike, open_run, parse_rounds, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights
+from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.runs.measured_numbers import (
     NAME,
     REPLACES,
@@ -39,6 +41,7 @@ _EVERY = 2.0
 Columns = Mapping[int, Sequence[str]]
 
 
+@partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
 def measure(
     run: RunLike,
     *,

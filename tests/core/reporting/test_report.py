@@ -284,7 +284,7 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
     linear = report(runs / "two", colour_scale="linear").html
     assert re.search(r"\(nats\),(<br>|\\u003cbr\\u003e)linear", linear)
     assert "log above minimum" not in linear
-    with pytest.raises(FedscopeError, match="--colour-scale lin is no scale of colours"):
+    with pytest.raises(FedscopeError, match="colour_scale='lin' is no scale of colours"):
         report(runs / "two", colour_scale="lin")
     assert find_missing(run, find_results(run)) == ([], {})
 
