@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     A = TypeVar("A", bound=Result)
 
 #: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task", "data_accepted", "standardised")
+ONLY = ("task", "data_accepted", "standardised", "measured")
 #: for sentences
 _OWN = "a file of a result"
 #: said for the reader only: the models' sums tell what they are
@@ -52,8 +52,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     result = obtain(question, base, output, blocks)
     with nullcontext() if anew else readable(_mains(question, base)[0][0]):
         derived = result.derive(base, again=anew and not output.redraw)
-        if output.labels:  # files keep the names: labels are how they are shown
-            result = result.renamed(labels_of(output.labels, result.list_names()))
+        result = with_labels(result, output)
         figures = result.figures(output.inches, output.title, **drawing)
         pages = result.pages(output.title, **drawing)
     written = [Path(f"{base}{end}") for end in question.derived]
@@ -68,6 +67,18 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
         for kind in ("pdf", "png", "svg"):
             Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
     tell(result, written, output)
+
+
+def with_labels(result: A, output: Output) -> A:
+    """Return a result as ``--label`` calls its runs and models; its files keep the names, for labels are how they are
+    shown.
+
+    Raises:
+        FedscopeError: labels that do not fit.
+    """
+    if not output.labels:
+        return result
+    return result.renamed(labels_of(output.labels, result.list_names()))
 
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:

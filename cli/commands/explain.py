@@ -37,7 +37,7 @@ def command(
     """
     from ...decomposition.explanation.analysis import explain
     from ...plotting.style import save_figure
-    from ..run_analysis import obtain, readable, tell, write_page
+    from ..run_analysis import obtain, readable, tell, with_labels, write_page
 
     if output.redraw:
         refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")
@@ -46,6 +46,7 @@ def command(
     page = obtain(asked, base, output)
     formats = output.formats if "png" in output.formats else (*output.formats, "png")  # the page shows that one
     with readable(Path(f"{base}.factors.json")):
+        page = with_labels(page, output)
         drawn = save_figure(page.figure(output.inches, output.title), base, formats)
         picture = next(path for path in drawn if path.suffix == ".png")
         pages = [write_page(Path(f"{base}.html"), page.as_html(picture.read_bytes())), *page.derive(base)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
+from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
 from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
@@ -85,10 +86,17 @@ class Step(Generic[R]):
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
     def answer(self, work: Execution) -> list[R]:
-        """Return the results."""
+        """Return the results; of several parts each says which it is, from 0."""
         said = versions()
+        places = [{"part": len(work.before) + place} if end else {} for place, end in enumerate(self.ends)]
         return list(
-            self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
+            self.ready.compute(
+                [
+                    {**own, **lacking_rounds(own), "versions": said, **place}
+                    for own, place in zip(self.settings, places, strict=True)
+                ],
+                work,
+            )
         )
 
     def release(self) -> None:
@@ -130,7 +138,7 @@ class PreparedAnalysis(Generic[A]):
         """Of all results, in order."""
         return tuple(end for part in self.parts for end in part.ends)
 
-    def labelled(self, labels: Sequence[str] | Mapping[str, str]) -> PreparedAnalysis[A]:
+    def with_labels(self, labels: Sequence[str] | Mapping[str, str]) -> PreparedAnalysis[A]:
         """Return the same, whose answer calls runs and models otherwise: see :meth:`.Result.renamed`.
 
         Args:
@@ -205,13 +213,13 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
 
     @wraps(prepare)
     def checked(*args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
-        values, given, labels = labelled(first, args, settings)
+        values, given, labels = take_labels(first, args, settings)
         for name in given:
             if name not in known:
                 hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"
                 raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
         prepared = prepare(*values, **given)
-        return prepared if labels is None else prepared.labelled(labels)
+        return prepared if labels is None else prepared.with_labels(labels)
 
     @wraps(prepare)
     def ask(*args: P.args, **settings: P.kwargs) -> A:
@@ -220,16 +228,17 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
         except NamedCodeError as error:
             raise FedscopeError(error.as_call(prepare.__name__, args, settings)) from None
 
-    ask.prepare = checked  # type: ignore[attr-defined]
-    return cast(Asks[P, A], ask)
+    spoken = speak_keywords(ask, known)
+    spoken.prepare = speak_keywords(checked, known)  # type: ignore[attr-defined]
+    return cast(Asks[P, A], spoken)
 
 
-def labelled(
+def take_labels(
     first: str, args: Sequence[Any], settings: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str] | Mapping[str, str] | None]:
     """Take labels out of the arguments of an analysis: ``labels=``, or the keys of a dict of runs or models.
 
-    >>> labelled("runs", [{"FedAvg": "runs/fma", "IMA": "runs/ima"}], {"rounds": 2})
+    >>> take_labels("runs", [{"FedAvg": "runs/fma", "IMA": "runs/ima"}], {"rounds": 2})
     ((['runs/fma', 'runs/ima'],), {'rounds': 2}, ['FedAvg', 'IMA'])
 
     Args:

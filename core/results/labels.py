@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..checkpoints import FedscopeError, nearest
@@ -32,10 +33,10 @@ def names_in(result: Any) -> tuple[str, ...]:
     >>> names_in((Row("ima", "global"), Row("fma", "global")))
     ('ima', 'fma')
     """
-    return tuple(dict.fromkeys(_held(result, "")))
+    return tuple(dict.fromkeys(_find_names(result, "")))
 
 
-def renamed(result: T, labels: Mapping[str, str]) -> T:
+def rename(result: T, labels: Mapping[str, str]) -> T:
     """Return a result whose runs and models are called otherwise.
 
     Args:
@@ -58,7 +59,7 @@ def renamed(result: T, labels: Mapping[str, str]) -> T:
     for label in [*left, *labels.values()]:
         if left.count(label) > 1 or list(labels.values()).count(label) > 1:
             raise FedscopeError(f"two of the runs or models would be called {label!r}; give each a label of its own")
-    return _renamed(result, labels, "") if labels else result
+    return _rename(result, labels, "") if labels else result
 
 
 def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -83,7 +84,7 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     return dict(zip(names, given, strict=False))
 
 
-def _held(value: Any, field: str) -> Iterator[str]:
+def _find_names(value: Any, field: str) -> Iterator[str]:
     """Every name below a value. Only what has no names of its own is named by the runs of its provenance."""
     if isinstance(value, str):
         if field in _NAMED:
@@ -92,20 +93,20 @@ def _held(value: Any, field: str) -> Iterator[str]:
         own = [one.name for one in fields(value)]
         if _is_model_of_run(value):
             own.remove("model")
-        found = [part for name in own if name != "attrs" for part in _held(getattr(value, name), name)]
+        found = [part for name in own if name != "attrs" for part in _find_names(getattr(value, name), name)]
         yield from found or (_runs_of(getattr(value, "attrs", {})))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict | MappingProxyType):
         for part in value.values():
-            yield from _held(part, field)
+            yield from _find_names(part, field)
     elif isinstance(value, tuple | list):
         for part in value:
-            yield from _held(part, field)
+            yield from _find_names(part, field)
     elif _is_collection(value):
         for name, part in vars(value).items():
-            yield from _held(part, name)
+            yield from _find_names(part, name)
 
 
-def _renamed(value: Any, labels: Mapping[str, str], field: str) -> Any:
+def _rename(value: Any, labels: Mapping[str, str], field: str) -> Any:
     if isinstance(value, str):
         return _with_labels(value, labels, field) if field in _NAMED else value
     if field == "attrs":
@@ -114,19 +115,19 @@ def _renamed(value: Any, labels: Mapping[str, str], field: str) -> Any:
         own = [one.name for one in fields(value) if one.init]
         if _is_model_of_run(value):
             own.remove("model")
-        made = {name: _renamed(getattr(value, name), labels, name) for name in own}
+        made = {name: _rename(getattr(value, name), labels, name) for name in own}
         changed = {name: part for name, part in made.items() if part is not getattr(value, name)}
         return replace(value, **changed) if changed else value
-    if isinstance(value, Mapping):
-        made = {key: _renamed(part, labels, field) for key, part in value.items()}
+    if isinstance(value, dict | MappingProxyType):
+        made = {key: _rename(part, labels, field) for key, part in value.items()}
         return made if any(made[key] is not part for key, part in value.items()) else value
     if isinstance(value, tuple | list):
-        parts = [_renamed(part, labels, field) for part in value]
+        parts = [_rename(part, labels, field) for part in value]
         return type(value)(parts) if any(one is not other for one, other in zip(parts, value, strict=True)) else value
     if _is_collection(value):
         other = copy.copy(value)
         for name, part in vars(value).items():
-            setattr(other, name, _renamed(part, labels, name))
+            setattr(other, name, _rename(part, labels, name))
         return other
     return value
 

@@ -133,6 +133,17 @@ class Explanation(Result):
             temporary.write_text(self.as_markdown(f"{name}.png"), encoding="utf-8")
         return [page]
 
+    def renamed(self, labels: Mapping[str, str]) -> Self:
+        """Rename runs in the statements, the notes and the decomposition; see :meth:`.Result.renamed`."""
+        made = super().renamed(labels)
+
+        def rename_note(note: str) -> str:
+            run, colon, rest = note.partition(": ")
+            return f"{labels.get(run, run)}{colon}{rest}"
+
+        early = {labels.get(run, run): number for run, number in made.early.items()}
+        return replace(made, notes=tuple(map(rename_note, made.notes)), early=early)
+
     def figure(self, width: float | None = None, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
         """Return the decomposition's."""
         return self.decomposition.figure(width, title, *more, **drawing)
@@ -145,6 +156,10 @@ class Explanation(Result):
         """Return the page for a terminal."""
         return self.as_text() + "\n"
 
+    def told(self, width: int) -> str:
+        """Return the page for a terminal so wide."""
+        return self.as_text(width)
+
     def findings(self) -> dict[str, Any]:
         """Every statement."""
         names = ("claim", "run", "title", "verdict", "sentence", "decide")
@@ -153,6 +168,10 @@ class Explanation(Result):
     def to_pandas(self) -> Any:
         """Return the decomposition's tables as data frames."""
         return self.decomposition.to_pandas()
+
+    def to_xarray(self) -> Any:
+        """Return the decomposition's tables as a data set."""
+        return self.decomposition.to_xarray()
 
     def as_text(self, width: int = 100) -> str:
         """Write the page for a terminal, without the table of numbers."""

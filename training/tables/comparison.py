@@ -15,6 +15,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...plotting.printed import printed_words
 from ...results import Table, TableResult, group_rows, number
@@ -214,6 +215,7 @@ class Comparison(TableResult):
         return len({place[0] for place in self.attrs.get("places", {}).values()}) > 1
 
 
+@speak_keywords
 def table(
     runs: Run | Sweep | Path | str | Sequence[Run | Sweep | Path | str],
     *,
