@@ -122,6 +122,21 @@ def test_the_target_of_a_band_is_its_means_beside_each_seeds(seeds: Any) -> None
 # --- seeds ---
 
 
+def test_a_band_on_a_logarithmic_axis_does_not_fall_to_its_floor(tmp_path: Path) -> None:
+    losses = np.array([0.01, 0.02, 10.0])  # the deviation is greater than the mean
+    runs = [
+        written(tmp_path / f"fma-{i}", [0.5, 0.4], run={"seed": i}, more={"test_loss": loss})
+        for i, loss in enumerate(losses)
+    ]
+    figure = Curves.of(runs, measures=("test_loss", "test_error"), bands=True).figure()
+    (band,) = figure.axes[0].collections
+    corners = band.get_paths()[0].vertices[:, 1]
+    mean, deviation = losses.mean(), losses.std(ddof=1)
+    assert (corners.min(), corners.max()) == pytest.approx((mean / (1 + deviation / mean), mean + deviation))
+    assert figure.axes[0].get_yscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "± 1 s.d. over seeds (log: a factor)"
+
+
 def test_seeds_are_one_line_with_their_mean_and_deviation(seeds: Any, tmp_path: Path) -> None:
     errors = np.array([[0.9, 0.5, 0.4], [0.8, 0.6, 0.2], [0.7, 0.1, 0.3]])
     alone = seeds([0.9, 0.8, 0.7], name="ima", average={"method": "ima"})
@@ -137,7 +152,7 @@ def test_seeds_are_one_line_with_their_mean_and_deviation(seeds: Any, tmp_path: 
         middle = 1 - errors.mean(axis=0)[i]
         assert (here.min(), here.max()) == pytest.approx((100 * (middle - spread[i]), 100 * (middle + spread[i])))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["fma, 3 seeds", "ima-0, 1 seed", "± 1 s.d. over seeds"]
+    assert labels == ["FMA (FedAvg), 3 seeds", "ima-0, 1 seed", "± 1 s.d. over seeds"]
     # told: each seed's mean over its last rounds, then over seeds
     tails = 1 - errors[:, 1:].mean(axis=1)
     told = curves.numbers()["test_accuracy"]["fma"]
