@@ -200,7 +200,7 @@ def test_an_answer_is_kept_as_its_command_keeps_it(trained: Path, tmp_path: Path
     keep_answer(asked, tmp_path / "kept", lambda *one: told.append(one))
     assert told == []  # it lies there
     other = subsets.prepare(tmp_path / "two", rounds="last", limit=20)
-    with pytest.raises(FedscopeError, match=r"kept.subsets.json holds another result of the same name; move it elsewh"):
+    with pytest.raises(FedscopeError, match=r"kept.subsets.json holds another result of the same name; move it"):
         keep_answer(other, tmp_path / "kept")
 
 

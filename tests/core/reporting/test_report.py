@@ -304,7 +304,7 @@ def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
     assert "FedX, recorded by a loop" in words
     assert "Not known: the clients' models were not measured (fedscope measure RUN --clients does it)." in words
-    assert "Nothing was measured on test data while it was trained." in words
+    assert "Nothing was measured on test data round by round (fedscope measure RUN does it)." in words
     assert "none: another program trained this run" in words
 
 
