@@ -233,7 +233,7 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
             r"server\.lr is not a setting of FMA",
         ),
         (["runs/fma@2", "--server", "fedsa", "--set", "client.lr=5"], r"--set client\.lr=5: nothing is trained here"),
-        (["runs/fma@2", "--server", "fedsa", "--set", "server.method=fma"], r"give servers='fma' instead"),
+        (["runs/fma@2", "--server", "fedsa", "--set", "server.method=fma"], r"give --server fma instead"),
         (["runs/fma@2", "--server", "fedsa", "--set", "classes=5"], r"write section\.key=value"),
         (["runs/fma@2", "--server", "fedadam", "--from-state"], r"--from-state: round 2 of runs/fma was made with --s"),
         (["runs/few@1", "--server", "fedsa"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have"),

@@ -214,7 +214,9 @@ def test_files_that_have_changed_since_are_refused(files: Path) -> None:
 
 def test_a_whole_import_is_not_gone_on_with(files: Path) -> None:
     quietly("whole")
-    with pytest.raises(FedscopeError, match="whole exists and holds a run with 7 rounds; give force=True to replace it"):
+    with pytest.raises(
+        FedscopeError, match="whole exists and holds a run with 7 rounds; give force=True to replace it"
+    ):
         import_models(ROUNDS, "whole")
 
 
