@@ -38,6 +38,8 @@ class Result(ABC):
             class, or ``file:function``; it takes the result, a width in inches and a title, and gives None where it has
             nothing.
         paged: the same of its web pages, from ``page.py``; it takes the result and a title.
+        grows: settings that say how far it was computed: where another value is asked for, :meth:`is_enough` tells
+            whether it is the answer, and else what is computed goes on from it.
     """
 
     command: ClassVar[str]
@@ -45,6 +47,7 @@ class Result(ABC):
     derived: ClassVar[tuple[str, ...]] = ()
     drawn: ClassVar[Mapping[str, str]] = MappingProxyType({"": "draw"})
     paged: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    grows: ClassVar[tuple[str, ...]] = ()
     attrs: Mapping[str, Any]
 
     def __init_subclass__(cls, **given: Any) -> None:
@@ -77,6 +80,10 @@ class Result(ABC):
         base = Path(base)
         stem = base.name.removesuffix(cls.suffixes[-1])
         return [base.with_name(stem + suffix) for suffix in cls.suffixes]
+
+    def is_enough(self, asked: Mapping[str, Any]) -> bool:
+        """Whether it is the answer to these settings, which differ in :attr:`grows` at most."""
+        return True
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """Write files that hold only another form of the numbers, and return their paths; most results have none.
