@@ -279,5 +279,6 @@ def expected_visits(
     Args:
         fewer: whether a tenth of the samples comes first; then as many as is usual, and such points count as a tenth.
     """
-    each = [expected_points(plan, one, fewer=fewer) for one in (earlier or [None] * surfaces)]
+    known: list[EarlierSurface | None] = [*earlier] or [None] * surfaces
+    each = [expected_points(plan, one, fewer=fewer) for one in known]
     return min(plan.size, sum(each) + (surfaces * plan.usual / PART if fewer else 0))

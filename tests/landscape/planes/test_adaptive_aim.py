@@ -21,8 +21,7 @@ from fedscope.landscape.planes.surface.surfaces import (
     expected_visits,
 )
 
-SHAPE = (31, 31)
-USUAL = 144  # 15 % of these points
+SHAPE, SMALL = (31, 31), (25, 25)
 FIRST = 4  # models come before the grid's points
 
 
@@ -78,9 +77,9 @@ def surface(visits: Visits, share: float, earlier: Sequence[EarlierSurface] = ()
     return adaptive_surfaces(visits, FIRST, SurfaceBudget(shape, share), lambda: None, None, earlier)[0]  # type: ignore[arg-type]
 
 
-def ended(loss: np.ndarray, share: float) -> EarlierSurface:
+def ended(loss: np.ndarray, share: float, shape: Any = SHAPE) -> EarlierSurface:
     """What a budget ended at."""
-    found = surface(Visits(loss), share)
+    found = surface(Visits(loss), share, shape=shape)
     assert found.computed is not None
     return EarlierSurface(found.loss, found.error, found.computed, found.about, enough=False)
 
@@ -119,7 +118,7 @@ def test_a_ravine_that_the_usual_points_do_not_tell_is_gone_on_with_until_the_ai
 
 
 def test_noise_is_measured_whole_and_is_off_by_nothing() -> None:
-    loss = noise(*places((23, 29)))
+    loss = noise(*places((19, 25)))
     found = surface(visits := Visits(loss), 1.0, shape=loss.shape)
     assert found.computed is not None
     assert found.computed.all()
@@ -156,6 +155,18 @@ def test_a_surface_that_a_budget_ended_goes_on_where_it_was() -> None:
     assert len(visits.points) == found.computed.sum() - earlier.computed.sum()
 
 
+@pytest.mark.parametrize("stop", [100, 200, 300])
+def test_an_interrupted_surface_chooses_the_same_points_whatever_else_is_in_its_store(stop: int) -> None:
+    loss = ravine(*places())
+    whole = surface(visits := Visits(loss), 1.0)
+    again = Visits(loss)
+    again.measure([*visits.asked[:stop], *range(FIRST + 40, FIRST + 60)])
+    found = surface(again, 1.0)
+    assert found.about == whole.about
+    assert found.loss.tobytes() == whole.loss.tobytes()
+    np.testing.assert_array_equal(found.computed, whole.computed)
+
+
 @pytest.mark.parametrize(("before", "then"), [(0.05, 1.0), (0.06, 0.08), (0.1, 0.2), (0.25, 0.3), (0.15, 0.18)])
 def test_every_budget_is_gone_on_from_and_holds(before: float, then: float) -> None:
     loss = ravine(*places())
@@ -187,16 +198,16 @@ def test_of_two_data_sets_only_the_one_that_needs_it_goes_on() -> None:
 
 def test_steps_and_held_out_points_do_not_grow_with_the_budget() -> None:
     """Twice the least step at most, and the points held out from the start stay those of the usual budget."""
-    loss = noise(*places())
-    sized = SurfaceBudget(SHAPE, 1.0).without_spared(USUAL)
-    known = refine(SHAPE, lambda p: (loss.flat[p], loss.flat[p]), share=sized / loss.size).computed
+    plan = SurfaceBudget(SMALL, 1.0)
+    loss, sized = noise(*places(SMALL)), plan.without_spared(plan.usual)
+    known = refine(SMALL, lambda p: (loss.flat[p], loss.flat[p]), share=sized / loss.size).computed
     calls: list[list[int]] = []
 
     def measure(points: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         calls.append(list(points))
         return loss.flat[points], loss.flat[points]
 
-    refine(SHAPE, measure, share=1.0, known=known, sized=sized)
+    refine(SMALL, measure, share=1.0, known=known, sized=sized)
     assert calls[0] == np.flatnonzero(known).tolist()
     assert calls[1] == [], "lattice and held-out points are those of before"
     steps = [len(call) for call in calls[2:]]
@@ -222,7 +233,7 @@ def test_known_points_of_any_kind_are_kept_and_count(
 
     def measure(points: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         asked.extend(points)
-        return loss.flat[points], loss.flat[points]
+        return loss.flat[points], np.zeros(len(points))
 
     found = refine(shape, measure, share=share, known=known, seed=seed)
     assert len(asked) == len(set(asked))
@@ -236,22 +247,22 @@ def test_known_points_of_any_kind_are_kept_and_count(
 
 
 def test_what_is_expected_doubles_when_it_is_spent_and_never_passes_what_may_be() -> None:
-    loss = noise(*places())
-    plan = SurfaceBudget(SHAPE, 1.0)
-    assert expected_visits(plan, 1, fewer=False) == USUAL
-    assert expected_visits(SurfaceBudget(SHAPE, 0.05), 1, fewer=False) == 48
+    loss = noise(*places(SMALL))
+    plan = SurfaceBudget(SMALL, 1.0)
+    assert expected_visits(plan, 1, fewer=False) == 93
+    assert expected_visits(SurfaceBudget(SMALL, 0.08), 1, fewer=False) == 50
     assert expected_visits(plan, 9, fewer=False) == loss.size
     told: list[tuple[int, float]] = []
 
     class Watched(Visits):
         def measure(self, order: Sequence[int], *more: Any) -> None:
             super().measure(order, *more)
-            told.append((len(self.points), USUAL + self.expected))
+            told.append((len(self.points), 93 + self.expected))
 
-    surface(Watched(loss), 1.0)
-    assert sorted({of for _, of in told}) == [144, 288, 576, 961]
+    surface(Watched(loss), 1.0, shape=SMALL)
+    assert sorted({of for _, of in told}) == [93, 186, 372, 625]
     assert all(done <= of + NEAR_MINIMUM for done, of in told)
-    earlier = ended(loss, 0.15)
+    earlier = ended(loss, 0.15, SMALL)
     assert expected_visits(plan, 1, [earlier], fewer=False) == earlier.computed.sum()
     assert expected_visits(plan, 1, [replace(earlier, enough=True)], fewer=False) == 0
-    assert expected_visits(SurfaceBudget(SHAPE, 0.2), 1, [earlier], fewer=False) == 192 - earlier.computed.sum()
+    assert expected_visits(SurfaceBudget(SMALL, 0.2), 1, [earlier], fewer=False) == 125 - earlier.computed.sum()

@@ -168,6 +168,7 @@ def test_an_aim_that_is_missed_is_said(beyond: float, said: str, missed: bool) -
     assert said in words
     assert (MISSED in words) == missed
     assert (MET in words) != missed
+    assert f"of itself, {'more than' if missed else 'within'} the aim" in remarks([plane])
     unknown = replace(plane, attrs={**plane.attrs, "points_unknown": 3, "points_taken_over": 120}).summary()
     assert "300 of 2,500 points measured (12 %), 120 of them before, the others interpolated" in unknown
     assert "3 points next to losses that are not finite are unknown" in unknown
