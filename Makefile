@@ -32,7 +32,7 @@ PAUSED := $(RUN) docs/papers/long/pause.py
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs bench dist clean
+.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train two federations on real data and draw every figure, into demo/
@@ -43,16 +43,17 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(PAUSED) $(SUITE)
 
+# Threads that wait for each other sleep: several processes' threads that spin take twice the time.
 ## test-elsewhere: the same as a processor without AVX-512 computes them, in another order, with a thread a core and more examples
 test-elsewhere: $(VENV)/.installed
-	THOROUGH=1 $(AVX2) $(PAUSED) $(SUITE) $(SHUFFLED)
+	THOROUGH=1 OMP_WAIT_POLICY=passive $(AVX2) $(PAUSED) $(SUITE) $(SHUFFLED)
 
 ## test-everywhere: the same under every capability of the processor, on one core and in another order
 test-everywhere: $(VENV)/.installed
 	ATEN_CPU_CAPABILITY=default $(SUITE)
 	ATEN_CPU_CAPABILITY=avx2 $(SUITE)
 	ONEDNN_MAX_CPU_ISA=AVX2 $(SUITE)
-	THOROUGH=1 $(AVX2) $(SUITE) $(SHUFFLED)
+	THOROUGH=1 OMP_WAIT_POLICY=passive $(AVX2) $(SUITE) $(SHUFFLED)
 	taskset -c 0 $(SUITE)
 
 test-slow: $(VENV)/.installed
@@ -102,6 +103,10 @@ site: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(RUN) docs/make_gallery.py
 	$(MAKE) site
+
+## notebooks: run the notebooks again and keep what they show in them
+notebooks: $(VENV)/.installed
+	$(RUN) docs/refresh_notebooks.py
 
 bench: $(VENV)/.installed
 	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(PAUSED) $(VENV)/bin/python "$$benchmark"; done

@@ -70,7 +70,7 @@ def evenly_within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
 
 def within(low: float, high: float, *, step: float = 0.0) -> np.ndarray:
     """Edges of bands from ``low`` to ``high``, whatever lies there: equal limits are equal scales. No band is
-    thinner than ``step``, or there are two.
+    thinner than four fifths of ``step``, or there are three.
 
     >>> within(0.0, 2.0).size, within(0.0, 2.0)[[0, -1]].tolist()
     (21, [0.0, 2.0])

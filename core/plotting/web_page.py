@@ -14,9 +14,12 @@ from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.io.visible_text import visible
+
+if TYPE_CHECKING:
+    from .still import Still
 
 #: of scripts that lay pages out for narrow windows: words in lines of so many letters, as plotly takes them
 BROKEN = r"""
@@ -35,10 +38,35 @@ _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 
 # the gutter: plotly measures the width before a bar to scroll with takes some of it
 _DRAWN = """
+:root { color-scheme: light dark; --ink: #111; --soft: #555; --page: #fff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #eee; --soft: #aaa; --page: #16181c; } }
 html, body { height: 100%; }
 html { scrollbar-gutter: stable; }
-body { margin: 0; font-family: system-ui, sans-serif; }
+body { margin: 0; font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--page); }
+.drawing { display: none; background: #fff; }
+.drawn .drawing { display: block; }
+.still { max-width: 44rem; margin: 0 auto; padding: .8rem 1rem 1.2rem; overflow-wrap: anywhere; }
+.still h1 { font-size: 1.2rem; margin: 0 0 .4rem; }
+.still p { margin: .4rem 0; white-space: pre-line; }
+.still .missing { color: var(--soft); font-size: .88em; }
+.still img { width: min(100%, 34rem); background: #fff; border-radius: .3rem; }
+.drawn .still h1, .drawn .still .missing, .drawn .still img { display: none; }
+@media print {
+  :root { --ink: #000; --soft: #333; --page: #fff; }
+  .drawn .drawing { display: none; }
+  .drawn .still h1, .drawn .still img { display: block; }
+  .still { margin: 0; }
+  .still img { width: 12cm; }
+}
 """
+
+# Said where the script has not drawn: it does not run, as in a preview of a mail, or lies in the folder that the page
+# came from.
+_NOT_RUN = '<p class="missing">The script in this page does not run here, so this is the picture as it is printed.</p>'
+_NOT_BESIDE = (
+    '<p class="missing">This is the picture as it is printed. To explore it with a pointer, put {name} next to this '
+    "page, in the same folder: fedscope wrote it where it wrote the page.</p>"
+)
 
 
 def escape_html(text: object) -> str:
@@ -111,12 +139,16 @@ def web_page(title: str, body: str, *, scripts: Sequence[str] = (), style: str =
 """
 
 
-def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
+def as_page(figure: Any, title: str, name: str, still: Still, narrow: str = "") -> str:
     """A plotly figure, or what is in one, as a page with plotly.js inside, the same text for the same figure.
+
+    Where the script draws, the words stand below the drawing, and the picture is what is printed. Where none does, the
+    page is the picture and the words.
 
     Args:
         title: as text.
         name: of its element; a fixed one in place of a random one keeps the page the same.
+        still: what is shown without a script.
         narrow: a script that lays it out for a narrow window, run once it is drawn.
     """
     from plotly.io import to_html
@@ -134,7 +166,16 @@ def as_page(figure: Any, title: str, name: str, narrow: str = "") -> str:
     # plotly writes < and / of what is drawn as \u003c and \u002f, so the first end of a script is the script's
     parts = re.fullmatch(r"(.*?)<script[^>]*>(.*?)</script>(.*)", drawn, re.DOTALL)
     assert parts is not None, "plotly writes one script"
-    return web_page(title, parts[1] + parts[3], scripts=[_library(), parts[2]], style=_DRAWN)
+    body = f'<div class="drawing">\n{parts[1]}{parts[3]}\n</div>\n{_still_html(title, still)}'
+    draws = f'if (window.Plotly) {{\ndocument.documentElement.className = "drawn";\n{parts[2]}\n}}'
+    return web_page(title, body, scripts=[_library(), draws], style=_DRAWN)
+
+
+def _still_html(title: str, still: Still) -> str:
+    words = escape_html(still.words)  # alone, and not kept together: no text adds an element
+    data = b64encode(still.png).decode("ascii")
+    shown = f'<img alt="{words}" src="data:image/png;base64,{data}">\n' if data else ""
+    return f'<div class="still">\n<h1>{escape_html(title)}</h1>\n{_NOT_RUN}\n{shown}<p>{words}</p>\n</div>'
 
 
 def split_library(page: str) -> tuple[str, str, bytes]:
@@ -155,6 +196,7 @@ def split_library(page: str) -> tuple[str, str, bytes]:
     by_hash = _by_hash(library)
     if not found or by_hash not in before:
         return page, "", b""
+    before = before.replace(_NOT_RUN, _NOT_BESIDE.format(name=name), 1)
     nonce = _digest(before + after)
     before = before.replace(by_hash, f"'nonce-{nonce}'", 1)
     return f'{before}<script nonce="{nonce}" src="{name}"></script>{after}', name, library.encode()

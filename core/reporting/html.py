@@ -33,7 +33,8 @@ a { color: inherit; }
 .runs { display: grid; gap: 0 1.2rem; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); }
 figure { margin: .5rem 0; }
 figure img { width: min(100%, 34rem); background: #fff; padding: .3rem; border-radius: .3rem; }
-.live { height: 26rem; background: #fff; border-radius: .3rem; margin: .5rem 0; overflow: hidden; }
+.live { display: none; height: 29rem; background: #fff; border-radius: .3rem; margin: .5rem 0; overflow: hidden; }
+.drawn .live { display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85em; font-variant-numeric: tabular-nums; margin: .4rem 0; }
 caption { text-align: left; }
@@ -50,7 +51,7 @@ summary { cursor: pointer; }
   @page { margin: 14mm; }
   :root { --ink: #000; --soft: #333; --line: #bbb; --page: #fff; --card: #fff; }
   body { font-size: 9pt; max-width: none; margin: 0; padding: 0; }
-  .live, nav { display: none; }
+  .drawn .live, nav { display: none; }
   figure, p, .verdict li, tr { break-inside: avoid; }
   h2, h3, section > p { break-after: avoid; }
   figure img { width: 9cm; max-height: 22cm; object-fit: contain; object-position: left; padding: 0; }
@@ -83,14 +84,17 @@ document.querySelectorAll("table.sorts").forEach(table => {
 
 # A surface is drawn when it comes into view: a browser has few pictures in three dimensions at a time.
 LIVE = """
+document.documentElement.className = "drawn";  // without scripts there is no place left empty for them
 const draw = entries => entries.filter(entry => entry.isIntersecting).forEach(entry => {
   watching.unobserve(entry.target);
   const figure = JSON.parse(document.getElementById(entry.target.dataset.figure).textContent);
   if (entry.target.clientWidth < 600) {  // the surface alone: its contours stand in the picture below
     figure.data = figure.data.filter(trace => trace.scene);
     const scene = figure.layout.scene, eye = scene.camera.eye;
+    // so far that the names of the axes lie inside, for what is seen is as high as the place
+    const away = Math.max(1.07, 1.25 * entry.target.clientHeight / entry.target.clientWidth);
     scene.domain = {x: [0, 1], y: [0, 1]};
-    scene.camera = {eye: {x: 1.2 * eye.x, y: 1.2 * eye.y, z: 1.2 * eye.z}};
+    scene.camera = {eye: {x: away * eye.x, y: away * eye.y, z: away * eye.z}};
     delete figure.layout.xaxis;
     delete figure.layout.yaxis;
     figure.data.forEach(trace => { trace.showscale = false; });

@@ -6,7 +6,6 @@ import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,8 @@ from ..checkpoints import FedscopeError, Run, format_size, regular
 from ..decomposition.explanation.result import Explanation
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..landscape.planes.result import Plane
+from ..plotting.still import draw_small
 from ..plotting.web_page import escape_html, keep_together
-from ..results.pictures import picture_of
 from ..training.curves.result import Curves
 from ..training.curves.run_names import title_of
 from ..training.loop.verify_run import Soundness
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 #: surfaces that can be turned, at most: browsers hold about sixteen pictures in three dimensions
 LIVE_SURFACES = 8
-#: dots an inch of a figure in the page
-DPI = 220
 #: clients in the table, at most; the files of a run's rounds that are named
 MOST_CLIENTS, MOST_FILES = 2000, 2000
 
@@ -57,8 +54,8 @@ class Live:
         from ..landscape.planes.page import page_figure
 
         figure = page_figure(plane, colours=self.colours)
-        # the page's own heading stands above it
-        figure["layout"] = {**figure["layout"], "title": None, "margin": {"l": 10, "r": 10, "t": 20, "b": 10}}
+        # the page's own heading stands above it; at the top is room for plotly's buttons
+        figure["layout"] = {**figure["layout"], "title": None, "margin": {"l": 10, "r": 10, "t": 36, "b": 10}}
         # seven digits are shown as four
         figure["data"] = [{key: _single(value) for key, value in trace.items()} for trace in figure["data"]]
         self._figures.append(str(to_json(figure, validate=False)).replace("<", "\\u003c"))
@@ -144,7 +141,7 @@ def curves_html(runs: Sequence[Run]) -> str:
     except FedscopeError as error:
         return f"<p>{escape_html(str(error))}</p>"
     said = curves.summary()
-    return paragraphs(said) + picture(_png(drawn), f"Curves over rounds. {said}")
+    return paragraphs(said) + picture(draw_small(drawn), f"Curves over rounds. {said}")
 
 
 def sections_html(
@@ -195,7 +192,7 @@ def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
     except FedscopeError as error:
         parts.append(f"<p class=soft>No figure: {escape_html(str(error))}</p>")
         figures = {}
-    parts += [picture(_png(figure), alt) for figure in figures.values()]
+    parts += [picture(draw_small(figure), alt) for figure in figures.values()]
     parts.append(f"<p class=soft>{escape_html(found.name)}</p></section>")
     return "\n".join(part for part in parts if part)
 
@@ -209,20 +206,6 @@ def _statements(page_: Explanation) -> str:
     notes = "\n".join(f"<li>{keep_together(note)}</li>" for note in page_.notes)
     read = f"<details><summary>How to read this</summary><ul class=soft>{notes}</ul></details>"
     return f'<ul class="verdict">{lines}</ul>\n{read}'
-
-
-def _png(figure: Figure) -> bytes:
-    """A picture of 256 colours, a third as large: these figures have few more."""
-    from PIL import Image
-
-    from ..plotting.style import paper_style
-
-    room = BytesIO()
-    with paper_style(figure.get_figwidth()):
-        drawn = picture_of(figure, dpi=DPI)
-    whole = Image.open(BytesIO(drawn)).convert("RGB")
-    whole.quantize(256, dither=Image.Dither.NONE).save(room, "png")
-    return room.getvalue()
 
 
 def clients_html(run: Run, *, several: bool) -> str:
@@ -286,7 +269,7 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     """A run's files with their sha256."""
     files = [
         path
-        for name in ("run.json", "config.toml", "partition.h5", "metrics.csv")
+        for name in ("run.json", "config.toml", "partition.h5", "metrics.csv", "measured.json")
         if (path := run.path / name).exists()
     ]
     files += sorted((run.path / "rounds").glob("*.h5"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...plotting.still import still_of
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .figure import PATHS, limits_of, round_colours, shade
 from .result import axis_words, remark
@@ -71,6 +72,7 @@ const lay = () => {
     const top = {yref: "container", y: 1 - 22 / layout.height, yanchor: "top"};
     layout.title = {...layout.title, text, font: {size: 15}, ...top};
   }
+  place.parentElement.style.height = layout.height ? `${layout.height}px` : "92vh";
   Plotly.react(place, place.data, layout);
 };
 narrow.addEventListener("change", lay);
@@ -143,7 +145,7 @@ def draw_page(result: Embedding, title: str | None = None) -> str:
         margin={"l": 60, "r": 20, "t": 110, "b": 20},
         hovermode="closest",
     )
-    return as_page(figure, title, "embedding", _NARROW)
+    return as_page(figure, title, "embedding", still_of(result), _NARROW)
 
 
 def _looks() -> list[tuple[str | None, dict[str, Any]]]:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.still import still_of
 from ...plotting.style import SURFACE, clip_label, plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
 from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, space_evenly
 from .drawing.fill import axis_labels, is_metric, remarks
-from .drawing.markers import is_owner, looks, paths, told_apart
+from .drawing.markers import MINIMUM, is_owner, looks, paths, told_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .basins import Basin
     from .result import Plane, PlaneModel
@@ -23,10 +24,28 @@ if TYPE_CHECKING:
     #: models that have one entry in the legend, their look, its words, and the colour of a line through them
     Group = tuple[Sequence[PlaneModel], dict[str, Any], str, str | None]
 
-#: matplotlib's markers in plotly's words; the same on the surface, which has no triangles, and on the contours
-SYMBOLS = {"^": "diamond", "X": "circle", "o": "circle", "s": "square", "D": "diamond", "P": "cross"}
+#: matplotlib's markers in plotly's words
+SYMBOLS = {
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "X": "x",
+    "o": "circle",
+    "s": "square",
+    "D": "diamond",
+    "P": "cross",
+    "*": "star",
+}
+#: as letters those that plotly has not in three dimensions, or not in every font
+LETTERS = {
+    "^": "\N{BLACK UP-POINTING TRIANGLE}",
+    "v": "\N{BLACK DOWN-POINTING TRIANGLE}",
+    "X": "\N{MULTIPLICATION SIGN}",
+    "P": "+",
+    "+": "+",
+    "*": "\N{BLACK STAR}",
+}
 #: far enough that the labels of all three axes lie inside the scene, which cuts off what does not
-EYE = {"x": 0.98, "y": -1.28, "z": 1.75}
+EYE = {"x": 1.1, "y": -1.43, "z": 1.96}
 #: of the width: the surface's, and the room between it and the contours
 SURFACE_SHARE, GAP = 0.5264, 0.06
 
@@ -48,7 +67,7 @@ const lay = () => {
     layout.modebar = {orientation: "v"};
     layout.scene.domain = {x: [0, 1], y: [0.5, 1]};
     // so far that the names of the axes lie inside
-    const eye = layout.scene.camera.eye, away = window.innerWidth < 500 ? 1.7 : 1.2;
+    const eye = layout.scene.camera.eye, away = window.innerWidth < 500 ? 1.5 : 1.07;
     layout.scene.camera = {eye: {x: away * eye.x, y: away * eye.y, z: away * eye.z}};
     layout.xaxis.domain = [0.12, 0.98];
     layout.yaxis.domain = [0.1, 0.46];
@@ -58,6 +77,7 @@ const lay = () => {
   } else {
     layout.height = undefined;
   }
+  place.parentElement.style.height = layout.height ? `${layout.height}px` : "92vh";
   // an entry of the legend is no wider than the window
   const name = (i) => narrow.matches ? broken(names[i], Math.floor((window.innerWidth - 80) / 6)) : names[i];
   const named = place.data.map((trace, i) => names[i] ? {...trace, name: name(i)} : trace);
@@ -78,7 +98,8 @@ def page(plane: Plane, title: str | None = None, **colours: Any) -> str:
 
 def draw_page(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> str:
     """Write the page as HTML with plotly.js inside, the same text for the same plane. See :func:`page_figure`."""
-    return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", _NARROW)
+    still = still_of(plane, **vars(colours or SurfaceColours()))
+    return as_page(page_figure(plane, title, colours), title or _title(plane), "plane", still, _NARROW)
 
 
 def page_figure(plane: Plane, title: str | None = None, colours: SurfaceColours | None = None) -> dict[str, Any]:
@@ -147,6 +168,10 @@ class _Surface:
         projection."""
         return float(np.nanmax([*self.scale.height(np.array([model.loss])), self.below(model), 0.0])) + 0.6
 
+    def lowest(self, basin: Basin) -> float:
+        """Return a height over the lowest point."""
+        return float(self.scale.height(np.array([max(basin.loss, self.scale.edges[0])]))[0]) + 0.3
+
     def legible(self, model: PlaneModel) -> str:
         """Black or white, whichever stands out from the surface at a model."""
         import matplotlib
@@ -202,13 +227,38 @@ def _model_traces(surface: _Surface, group: Group, number: str) -> list[Any]:
         "customdata": [_words(model) for model in models],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
-    solid = {**marker, "symbol": SYMBOLS.get(look["marker"], "circle"), "size": 2 if line else 5}
-    flat = {**marker, "symbol": solid["symbol"], "size": 5 if line else 12}
+    symbol = SYMBOLS.get(look["marker"], "circle")
+    solid = {**marker, "symbol": symbol, "size": 2 if line else 5}
+    if look["marker"] in LETTERS and not line:  # a letter stands there, and this is what is pointed at
+        solid = {"color": "rgba(0,0,0,0)", "line": {"width": 0}, "symbol": "circle", "size": 8}
+    flat = {**marker, "symbol": symbol, "size": 5 if line else 12}
     over = [surface.above(model) for model in models]
     return [
         go.Scatter3d(z=over, marker=solid, showlegend=False, scene="scene", **common),
         go.Scatter(marker=flat, xaxis="x", yaxis="y", **common),
     ]
+
+
+def _letters(surface: _Surface) -> list[dict[str, Any]]:
+    """Return the markers over the surface that are letters."""
+    plane, basin = surface.plane, basin_of(surface.plane)
+    letters = [
+        _letter((model.a, model.b, surface.above(model)), look)
+        for models, look, _, line in _groups(plane)
+        if look["marker"] in LETTERS and not line
+        for model in models
+    ]
+    if basin is not None:
+        letters.append(_letter((basin.a, basin.b, surface.lowest(basin)), {**MINIMUM, "markeredgecolor": "white"}))
+    return letters
+
+
+def _letter(place: tuple[float, float, float], look: Mapping[str, Any]) -> dict[str, Any]:
+    halo = ", ".join(f"{x}px {y}px 1px {look['markeredgecolor']}" for x in (-1, 1) for y in (-1, 1))
+    thin = LETTERS[look["marker"]] in "+\N{MULTIPLICATION SIGN}"
+    font = {"color": look["color"], "size": 22 if thin else 16, "weight": "bold", "shadow": halo}
+    where = dict(zip("xyz", place, strict=True))
+    return {**where, "text": LETTERS[look["marker"]], "font": font, "showarrow": False}
 
 
 def _minimum_traces(surface: _Surface, basin: Basin) -> list[Any]:
@@ -222,11 +272,10 @@ def _minimum_traces(surface: _Surface, basin: Basin) -> list[Any]:
         "name": f"minimum of the surface: loss {basin.loss:#.3g}",
         "hovertemplate": "%{fullData.name}<extra></extra>",
     }
-    low = float(surface.scale.height(np.array([max(basin.loss, surface.scale.edges[0])]))[0])
     cross: dict[str, Any] = {"color": "black", "line": {"color": "white", "width": 1}, "symbol": "cross"}
-    solid = {**cross, "size": 6}
+    solid = {"color": "rgba(0,0,0,0)", "line": {"width": 0}, "size": 8}
     return [
-        go.Scatter3d(z=[low + 0.3], marker=solid, showlegend=False, scene="scene", **common),
+        go.Scatter3d(z=[surface.lowest(basin)], marker=solid, showlegend=False, scene="scene", **common),
         go.Scatter(marker={**cross, "size": 9}, xaxis="x", yaxis="y", **common),
     ]
 
@@ -251,7 +300,7 @@ def _layout(surface: _Surface, title: str | None) -> dict[str, Any]:
             "constrain": "domain",
             **({"scaleanchor": "x"} if is_metric(plane) else {}),
         },
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.12, "x": 0.0},
+        "legend": {"orientation": "h", "yanchor": "bottom", "yref": "container", "y": 0.0, "x": 0.0},
         "margin": {"l": 20, "r": 20, "t": 70, "b": 20},
     }
 
@@ -274,6 +323,7 @@ def _scene(surface: _Surface, unit: str) -> dict[str, Any]:
         "aspectmode": "manual",
         "aspectratio": {"x": 1.0, "y": 1.0, "z": 0.6},
         "camera": {"eye": EYE},
+        "annotations": _letters(surface),
     }
 
 

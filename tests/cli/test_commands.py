@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import Run, load_model, write_file
+from fedscope.cli.commands import demo
 from fedscope.cli.main import run
 from fedscope.landscape import Line, Plane, write_surface
+from fedscope.training.profile import PARTS, ROUND
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -70,6 +72,20 @@ def test_names_in_any_case_and_values_left_out_are_resolved_in_the_run_and_what_
     assert (made["data"]["partition"], made["server"]["method"]) == ("dirichlet:0.1", "fedavgm")
     assert run(["train", "--from", "runs/fma@2", "--method", "Scaffold", "--rounds", "3"]) == 0
     assert "runs/scaffold-from-fma-2: 3 rounds of digits on 8 clients, dirichlet:0.1" in capsys.readouterr().err
+
+
+def test_the_time_of_a_rounds_parts_is_told_and_its_trace_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, _, *rows, last = said(capsys, "train", *SHORT, "--profile", "trace.json").splitlines()
+    assert first.startswith("runs/ima: 2 rounds; test error of the averaged model")
+    assert [row.rsplit(maxsplit=3)[0] for row in rows] == [*PARTS, "all else", ROUND]
+    assert last.startswith("mean over 2 rounds, the first of ")
+    spans = [event for event in json.loads(Path("trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert sorted(event["name"] for event in spans if event["name"].startswith(ROUND)) == ["round 1", "round 2"]
+    found = json.loads(said(capsys, "train", *SHORT, "--force", "--profile", "again.json", "--json"))
+    assert (found["profile"]["rounds"], set(found["profile"]["seconds"])) == (2, {*PARTS, ROUND})
 
 
 def test_a_run_s_own_config_toml_repeats_what_the_run_did_whichever_version_recorded_it(
@@ -331,6 +347,32 @@ def test_help_of_every_command_ends_with_an_example(capsys: pytest.CaptureFixtur
         text = " ".join(said(capsys, name, "--help").split())
         assert f"Example: fedscope {name}" in text, name
     assert "Example:" in said(capsys, "--help")
+
+
+def test_the_demo_trains_what_is_not_there_and_goes_on_with_what_is_unfinished(
+    two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(two_rounds / "runs" / "fma", "demo/fma")
+    asked: list[list[str]] = []
+    monkeypatch.setattr(demo, "_do", asked.append)
+
+    def begun(*words: str) -> tuple[str, list[str]]:
+        """What is said, and the commands before those of the figures."""
+        asked.clear()
+        told = said(capsys, "demo", *words)
+        return told, [" ".join(step) for step in asked[: -len(demo.STEPS)]]
+
+    whole = "demo/fma is trained already (--force trains it again)\n"
+    assert begun() == (whole, ["train --method ima --out demo/ima"])
+    assert [step[0] for step in asked[1:]] == [step[0] for step in demo.STEPS]
+    assert "{out}" not in " ".join(word for step in asked for word in step)
+    max(Path("demo/fma/rounds").glob("*.h5")).unlink()
+    assert begun() == ("", ["train --resume demo/fma", "train --method ima --out demo/ima"])
+    assert begun("--force")[1] == [f"train --method {method} --out demo/{method} --force" for method in ("fma", "ima")]
+    assert all(step[-1] == "--force" for step in asked)
+    with pytest.raises(AssertionError, match="is a run itself; give the demo a folder of its own"):
+        said(capsys, "demo", "--out", "demo/fma")
 
 
 @pytest.mark.slow

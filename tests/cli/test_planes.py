@@ -458,16 +458,6 @@ def test_mistakes_are_told_in_one_sentence(
     assert "Traceback" not in told
 
 
-def test_a_run_of_one_round_is_said_to_have_one() -> None:
-    from fedscope.analysis.runs import parse_rounds
-    from fedscope.checkpoints import FedscopeError
-
-    with pytest.raises(FedscopeError, match=r"^--rounds 9: a has no round 9; it has round 2 only$"):
-        parse_rounds("9", (2,), "a")
-    with pytest.raises(FedscopeError, match=r"it has 2 to 7 \(3 of them\)$"):
-        parse_rounds("9", (2, 3, 7), "a")
-
-
 def test_how_surfaces_are_coloured_is_judged_before_anything_is_computed(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

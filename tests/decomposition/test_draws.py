@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -11,11 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from fedscope import decompose
+from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights, mean, stack, weighted_mean
 from fedscope.decomposition import CohortDraws, decompose_round, draws_of_rounds, draws_of_runs, join
+from fedscope.decomposition.draws.sources import groups_of, parse_draws
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training import Config, branch, config_of, merge, module_of, preset, train
+from fedscope.training.inputs.models import resolve_models
 
 SMALL: dict[str, Any] = {
     "data": {"clients": 4},
@@ -92,6 +97,15 @@ def test_runs_that_are_no_draws_of_one_thing_are_refused(
     other = trained(tmp_path / "other", **{"run": {"seed": 7}, **changes})
     with pytest.raises(FedscopeError, match=sentence):
         draws_of_runs([seeds[0], other], 2)
+
+
+def test_a_run_whose_settings_nobody_knows_is_no_draw() -> None:
+    run: Any = SimpleNamespace(is_foreign=True, config=None, path="runs/flower", info={"source": "flower"})
+    with pytest.raises(
+        FedscopeError, match=r"^runs/flower was recorded by flower and keeps no config\.toml, so .* none"
+    ):
+        groups_of([run], parse_draws("runs"))
+    assert groups_of([run], parse_draws("none")) == [[run]]
 
 
 def test_one_run_one_run_twice_and_a_branch_are_refused(seeds: list[Run], tmp_path: Path) -> None:
@@ -184,6 +198,46 @@ def test_joined_cohorts_close_and_meet_in_the_loss(tmp_path: Path) -> None:
     )
     assert made.row("global_loss").value is None
     assert [row.trained for row in made.clients] == [2] * 4 + [3] * 4
+
+
+def losses_of(run: Run, t: int) -> tuple[float, float]:
+    """The squared losses of the clients' ensemble and of their average, in plain torch on all training data."""
+    resolved = resolve_models([f"{run.path}@{t}/global"], EvaluationConfig("train", device="cpu"))
+    net, samples, round_ = resolved.module, resolved.samples, run.round(t)
+    wanted = torch.nn.functional.one_hot(samples.y, 10)
+
+    def outputs(weights: Weights) -> torch.Tensor:
+        net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.arrays().items()})
+        with torch.no_grad():
+            return torch.softmax(net(samples.x), 1)
+
+    clients = round_.clients()
+    ensemble = sum(p * outputs(clients.row(k)) for k, p in enumerate(round_.weights))
+    average = outputs(weighted_mean(clients, round_.weights))
+    return float((wanted - ensemble).square().sum(1).mean()), float((wanted - average).square().sum(1).mean())
+
+
+@pytest.mark.parametrize(
+    ("draws", "groups"),
+    [
+        ("none", {"s0": [(0, 3)], "s1": [(1, 3)], "s2": [(2, 3)]}),
+        ("rounds:2", {"s0": [(0, 3), (0, 2)], "s1": [(1, 3), (1, 2)], "s2": [(2, 3), (2, 2)]}),
+        ("runs", {"s0+s1+s2": [(0, 3), (1, 3), (2, 3)]}),
+    ],
+)
+def test_the_question_answers_for_each_run_or_for_all_as_draws_of_one(
+    seeds: list[Run], draws: str, groups: dict[str, list[tuple[int, int]]]
+) -> None:
+    """Losses are means over the draws, which are rounds of a run, or runs that differ in their seed."""
+    found = decompose(seeds, rounds=3, draws=draws)
+    assert [part.run for part in found.runs] == list(groups)
+    for part, drawn in zip(found.runs, groups.values(), strict=True):
+        (factors,) = part.rounds
+        ensemble, average = np.mean([losses_of(seeds[i], t) for i, t in drawn], axis=0)
+        assert (factors.round, factors.row("fma_loss").value) == (3, pytest.approx(average, rel=1e-5))
+        assert factors.row("locality").value == pytest.approx(average - ensemble, rel=1e-4, abs=1e-7)
+        adds = [factors.row(name).value or 0.0 for name in ("bias", "variance", "covariance", "locality")]
+        assert sum(adds) == pytest.approx(average, rel=1e-5)
 
 
 def test_rounds_that_do_not_fit_are_not_joined(seeds: list[Run]) -> None:

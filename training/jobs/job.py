@@ -17,7 +17,7 @@ from .records import JobOutcome, JobRecord
 from .worker import Worker
 
 #: seconds between looks at a command
-LOOK = 0.5
+LOOK = 0.1
 #: seconds that a command has to stop where the job's time is over: schedulers leave thirty
 STOP = 20.0
 

@@ -219,7 +219,7 @@ class Processes:
 
     settings: JobSettings
     name: str = field(default="processes", init=False)
-    pace: PollIntervals = field(default=PollIntervals(0.5, 0.5, 1.0), init=False)
+    pace: PollIntervals = field(default=PollIntervals(0.1, 0.5, 1.0), init=False)
 
     @property
     def at_once(self) -> int | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
-
 from ..summary import meets_aim
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from fedscope.checkpoints import (
     size_of,
 )
 from fedscope.checkpoints.io.atomic import LOCK_NAME
+from fedscope.checkpoints.runs.run import lacking_words, warn_of_gaps
 
 LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"), TensorEntry("n", (), "int64", "buffer")))
 INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 3, "classes": 2}
@@ -368,6 +370,29 @@ def test_a_part_that_is_lost_is_not_blamed_on_another_program(tmp_path):
         run.require("partition.h5")
     (run.path / "metrics.csv").unlink()
     run.require("metrics.csv")  # it can be made from the rounds
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ((), ""),
+        ((2,), "lacks round 2, which was recorded"),
+        ((1, 4), "lacks rounds 1, 4, which were recorded"),
+        ((2, 3, 4), "lacks rounds 2-4, which were recorded"),
+        ((5,), "lacks round 5, which was recorded"),  # of the last one there is still a row of the table
+    ],
+)
+def test_rounds_that_are_gone_are_said(tmp_path, gone, words):
+    path = create(tmp_path / "ima", 5).path
+    for t in gone:
+        (path / "rounds" / f"{t:05d}.h5").unlink()
+    run = Run.open(path)
+    assert run.lacking == gone
+    assert lacking_words(run) == words
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        warn_of_gaps(run)
+    assert [str(one.message).partition("; ")[0] for one in said] == ([f"{path} {words}"] if gone else [])
 
 
 def test_find_runs_goes_down_but_not_into_runs_or_hidden_folders(tmp_path):

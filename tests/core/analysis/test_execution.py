@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +19,7 @@ import torch
 
 from fedscope.analysis.analysis import fit_file_name, slug
 from fedscope.analysis.execution import Execution, Report, WorkUnit
-from fedscope.analysis.runs import one_round, open_run, parse_rounds, resolve_runs, rounds_text
+from fedscope.analysis.runs import identity, one_round, open_run, parse_rounds, resolve_runs, rounds_text
 from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting
@@ -73,6 +77,27 @@ def test_a_question_keeps_the_signature_and_the_page_of_its_function() -> None:
 def test_rounds_are_numbers_words_or_both() -> None:
     assert [rounds_text(rounds) for rounds in (None, 3, "1,last", [1, "last"])] == [None, "3", "1,last", "1,last"]
     assert parse_rounds("last,1,-2", (1, 2, 5), "r") == [1, 2, 5]
+    assert [parse_rounds(one, (1, 2, 5, 6), "r") for one in ("all", "every:3,1", "last:9", "-4")] == [
+        *([1, 2, 5, 6], [1, 6], [1, 2, 5, 6], [1])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "available", "sentence"),
+    [
+        ("9", (), "a has no rounds yet; where it is trained here, go on with it: fedscope train --resume a"),
+        ("9", (2,), "--rounds 9: a has no round 9; it has round 2 only"),
+        ("1,9", (2, 3), "--rounds 1,9: a has no round 1; it has 2 to 3"),
+        ("-4", (2, 3, 7), "--rounds -4: a has no round -4; it has 2 to 7 (3 of them)"),
+        ("1,x", (1,), "--rounds 1,x: 'x' is not a round; write numbers, last, last:10 or all"),
+        ("last:0", (1,), "--rounds last:0: 'last:0' is not a round; write numbers, last, last:10 or all"),
+    ],
+)
+def test_rounds_that_a_run_does_not_have_are_refused_with_those_it_has(
+    asked: str, available: tuple[int, ...], sentence: str
+) -> None:
+    with pytest.raises(FedscopeError, match=f"^{re.escape(sentence)}$"):
+        parse_rounds(asked, available, "a")
 
 
 def test_a_run_with_its_rounds_is_the_run_with_these_rounds(runs: Path) -> None:
@@ -101,6 +126,32 @@ def test_one_round_is_a_run_with_one_round(runs: Path) -> None:
     ):
         with pytest.raises(FedscopeError, match=message):
             one_round(address, rounds)
+
+
+def test_a_run_is_told_from_another_in_its_folder_by_when_it_was_made_or_else_by_its_files(
+    two_rounds: Path, tmp_path: Path
+) -> None:
+    """Unfinished work of the run that stood there before would be gone on with."""
+    place = shutil.copytree(two_rounds / "runs" / "fma", tmp_path / "fma")
+    first = min((place / "rounds").glob("*.h5"))
+
+    def touched() -> tuple[dict[str, Any], dict[str, Any]]:
+        before = identity(Run.open(place))
+        os.utime(first, ns=(0, first.stat().st_mtime_ns + 1))
+        return before, identity(Run.open(place))
+
+    before, after = touched()
+    assert before == after
+    assert before["created"] is not None
+    info = json.loads((place / "run.json").read_text())
+    info = {key: value for key, value in info.items() if key not in ("created", "files")}
+    (place / "run.json").write_text(json.dumps(info))
+    before, after = touched()
+    assert before == {**before, "path": str(place), "created": None}
+    assert before == {**after, "files": before["files"]} != after
+    (place / "run.json").write_text(json.dumps(info | {"source": "mine"}))
+    assert identity(Run.open(place))["files"] not in (before["files"], after["files"])
+    assert identity(Run.open(place)) == identity(Run.open(place))
 
 
 def test_names_of_files_are_short_and_clean() -> None:

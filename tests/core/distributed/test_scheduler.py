@@ -25,11 +25,12 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.distributed import engines as named
 from fedscope.distributed import ray_workers as ray_pool
+from fedscope.distributed import torchvision_import
 from fedscope.distributed.engines import open_cluster
 from fedscope.distributed.ray_workers import RayBackend
 from fedscope.distributed.scheduler import MAX_LOSSES, WorkerLost, WorkerPool
 from fedscope.distributed.serialization import LARGE, Parcel, Serializer, unpack
-from fedscope.distributed.torchvision_import import torchvision_part
+from fedscope.distributed.torchvision_import import beside_torchvision, torchvision_part
 from fedscope.distributed.worker import ClusterWorker, MapJob, WorkerInfo
 
 
@@ -209,6 +210,29 @@ def test_networks_of_torchvision_arrive_where_its_compiled_part_does_not_load() 
     assert opened_there.stdout.strip() == b"torchvision.models.resnet", opened_there.stderr.decode()
 
 
+def test_an_import_that_torchvision_breaks_is_made_again_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is half imported would be taken for whole; a torchvision of this process is not touched here."""
+    modules: dict[str, None] = {"torchvisions": None}
+    monkeypatch.setattr(torchvision_import, "sys", SimpleNamespace(modules=modules))
+    monkeypatch.setattr(torchvision_import, "_SCHEMAS", {})
+    found, said = [], "operator torchvision::nms does not exist"
+
+    def make() -> str:
+        found.append(set(modules))
+        modules.update(dict.fromkeys(["torchvision", "torchvision.ops", "torchvision.ops.boxes"]))
+        if len(found) == 1:
+            raise RuntimeError(said)
+        return "made"
+
+    assert beside_torchvision(make) == "made"
+    assert found == [{"torchvisions"}] * 2
+    found.clear()
+    said = "out of memory"
+    with pytest.raises(RuntimeError, match=said):
+        beside_torchvision(make)
+    assert len(found) == 1, "another error is the caller's"
+
+
 def test_workers_of_another_version_are_refused_and_of_another_processor_told() -> None:
     here = WorkerInfo.here()
     fedscope, torch_, python = here.versions
@@ -341,6 +365,21 @@ def test_a_ray_that_can_have_no_token_is_not_started(monkeypatch: pytest.MonkeyP
     with pytest.raises(FedscopeError, match=r"^Ray was imported before .* set RAY_AUTH_MODE=token in the en"):
         RayBackend("local", 2)
     assert "RAY_AUTH_MODE" not in os.environ
+
+
+@pytest.mark.parametrize("name", ["RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"])
+def test_ray_reports_nothing_and_takes_no_gpu_away_unless_its_user_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setattr(ray_pool, "_joined", [])
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setenv(name, "1")
+    RayBackend("local", 2)
+    assert os.environ[name] == "1"
+    monkeypatch.delenv(name)
+    RayBackend("local", 2)
+    assert os.environ[name] == "0"
 
 
 def test_a_cluster_that_has_ended_and_one_that_lets_nobody_in_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

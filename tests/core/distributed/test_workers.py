@@ -1,8 +1,10 @@
-"""Workers: results in order, one thread each, and everybody stops when one fails or the caller leaves."""
+"""Workers: as many as there are cores, results in order, one thread each, and everybody stops when one fails or the
+caller leaves."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedscope.distributed.cores import cores
 from fedscope.evaluation.device import run_in_workers
 
 
@@ -143,3 +146,13 @@ def test_workers_do_not_run_far_ahead_of_a_slow_caller(ahead: dict[str, int], mo
     time.sleep(0.1)
     assert len(started) <= most
     results.close()  # type: ignore[attr-defined]
+
+
+def test_cores_are_those_that_this_process_may_use_or_where_nobody_says_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4}, raising=False)
+    assert cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == 6
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1

@@ -232,6 +232,8 @@ def test_data_of_one_class_are_refused_for_one_output() -> None:
     constant = Samples(torch.ones(3, 2), torch.zeros(3, dtype=torch.int64), 1, "toy", "test", np.arange(3))
     with pytest.raises(FedscopeError, match=r"toy test has one class, so loss and error are 0 .* two classes, and"):
         Evaluator(nn.Linear(2, 1), constant)
+    with pytest.raises(FedscopeError, match=r"toy test has one class, so loss and error are 0 "):
+        Evaluator(nn.Sequential(nn.Linear(2, 1), nn.Flatten(0)), constant)  # a number a sample
     zeros = Weights(Layout.of(nn.Linear(2, 4)), np.zeros(12, np.float32), {})
     loss, _ = Evaluator(nn.Linear(2, 4), constant).models([zeros])
     assert loss[0] == pytest.approx(np.log(4)), "of four outputs it is a loss like any other"

@@ -207,11 +207,15 @@ def test_results_of_another_run_are_left_out_and_said_to_be(runs: Path) -> None:
     assert "left out: updates-all.nc" in Page(report(runs / "one").html).words
 
 
-def test_two_runs_stand_side_by_side(runs: Path) -> None:
-    page = Page(report([runs / "one", runs / "two"]).html)
-    assert page.words.count("Is the run sound?") == 2
-    assert "Report on one and two" in page.words
-    assert "one: Where are the models on the loss surface?" in page.words
+def test_two_runs_stand_side_by_side_each_by_its_name_and_one_needs_none(runs: Path) -> None:
+    both, alone = report([runs / "one", runs / "two"]).html, report(runs / "one").html
+    words = Page(both).words
+    assert words.count("Is the run sound?") == 2
+    assert "Report on one and two" in words
+    assert "one: Where are the models on the loss surface?" in words
+    for part in ("clients", "checks", "configuration"):
+        inside = [re.split("<h2[ >]", page.partition(f"<h2 id={part}>")[2])[0] for page in (both, alone)]
+        assert [re.findall("<h3>(.*?)</h3>", one) for one in inside] == [["one", "two"], []]
 
 
 def test_names_are_words_and_never_markup(runs: Path) -> None:
@@ -280,7 +284,7 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
     linear = report(runs / "two", colour_scale="linear").html
     assert re.search(r"\(nats\),(<br>|\\u003cbr\\u003e)linear", linear)
     assert "log above minimum" not in linear
-    with pytest.raises(FedscopeError, match="--colour-scale lin is no scale of colours"):
+    with pytest.raises(FedscopeError, match="colour_scale='lin' is no scale of colours"):
         report(runs / "two", colour_scale="lin")
     assert find_missing(run, find_results(run)) == ([], {})
 
@@ -299,8 +303,8 @@ def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
     assert "names neither architecture nor data; give --model and --data" in said
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
     assert "FedX, recorded by a loop" in words
-    assert "Not known: the clients' models were not measured while it was trained." in words
-    assert "Nothing was measured on test data while it was trained." in words
+    assert "Not known: the clients' models were not measured (fedscope measure RUN --clients does it)." in words
+    assert "Nothing was measured on test data round by round (fedscope measure RUN does it)." in words
     assert "none: another program trained this run" in words
 
 

@@ -4,15 +4,18 @@ which software made them."""
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import platform
 import re
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import h5py
@@ -20,6 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, write_durably
 from fedscope.results import (
@@ -34,7 +38,8 @@ from fedscope.results import (
     pad_cohorts,
     plain,
 )
-from fedscope.results.base import versions
+from fedscope.results.base import Result, versions
+from fedscope.results.pictures import picture_of, quiet
 from fedscope.results.resume import ResumeStore, sweep
 from fedscope.results.tables import write_csv
 
@@ -204,7 +209,7 @@ def test_numbers_are_plain_and_a_notebook_shows_words_and_figure() -> None:
     assert html.startswith('<p>2 rows &amp; more</p><img src="data:image/png;base64,iVBOR')
 
 
-def test_a_result_becomes_a_frame_or_a_data_set_and_says_which() -> None:
+def test_a_table_becomes_a_frame_and_arrays_a_data_set() -> None:
     pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
     frame = ROWS.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
@@ -216,10 +221,6 @@ def test_a_result_becomes_a_frame_or_a_data_set_and_says_which() -> None:
     assert dataset.loss.dims == ("label", "round")
     assert dataset.loss.attrs["units"] == "nat"
     assert float(dataset.loss.sel(label="b")[1]) == 3.0
-    with pytest.raises(FedscopeError, match=r"a result of curve is kept as arrays; take to_xarray\(\)"):
-        CURVE.to_pandas()
-    with pytest.raises(FedscopeError, match=r"a result of rows is kept as tables; take to_pandas\(\)"):
-        ROWS.to_xarray()
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +254,65 @@ def test_several_results_keep_files_of_their_own(tmp_path: Path) -> None:
     assert [row["name"] for row in both.numbers()["rows"]] == ["a", "b", "c"]
     with pytest.raises(FedscopeError, match="there is no result to put together"):
         Both({})
+
+
+class Shown(Rows):
+    """Two pages each, and two figures, which say what they were asked; a third one has nothing to show."""
+
+    drawn = MappingProxyType({"": "draw", ".more": "draw:more", ".none": "draw:none"})
+    paged = MappingProxyType({"": "page", ".more": "page:more"})
+    figure = Result.figure
+
+    @classmethod
+    def drawing(cls, end: str) -> Any:
+        return lambda result, width, title, **asked: None if end == ".none" else (end, width, title, asked)
+
+    @classmethod
+    def paging(cls, end: str) -> Any:
+        return lambda result, title, **asked: (len(result.entries), end, title, asked)
+
+
+def test_figures_and_pages_go_by_the_ends_of_their_names_and_those_of_several_results_by_both_ends() -> None:
+    one, two = Shown(ROWS.entries), Shown(ROWS.entries[:1])
+    assert one.figure() == ("", 3.5, None, {})
+    assert one.figures(7.0, "t", cmap="x") == {"": ("", 7.0, "t", {"cmap": "x"}), ".more": (".more", 7.0, "t", {})}
+    assert ROWS.pages() == {}
+    assert one.pages("t", cmap="x") == {"": (2, "", "t", {"cmap": "x"}), ".more": (2, ".more", "t", {"cmap": "x"})}
+    assert Both({".ima": one, ".fma": two}).pages() == {
+        ".ima": (2, "", None, {}),
+        ".ima.more": (2, ".more", None, {}),
+        ".fma": (1, "", None, {}),
+        ".fma.more": (1, ".more", None, {}),
+    }
+
+
+@pytest.mark.drawn
+def test_mathematics_that_is_none_is_one_sentence_and_another_error_is_itself() -> None:
+    figure = Figure((1, 1))
+    text = figure.text(0, 0, r"$\frac{1$")
+    with pytest.raises(FedscopeError, match=r"^a text of the figure, .* is no mathematics .* write \\\$ for a dollar$"):
+        picture_of(figure)
+    text.set_text("a plain text")
+    assert picture_of(figure).startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="'xyz' is not supported"):
+        picture_of(figure, "xyz")
+
+
+def test_matplotlib_is_quiet_while_a_figure_is_drawn_and_no_longer() -> None:
+    """A user's own level of its log comes back, also where the drawing fails."""
+    log = logging.getLogger("matplotlib.mathtext")
+    before = log.level
+    try:
+        log.setLevel(logging.INFO)
+        with warnings.catch_warnings(record=True) as said, quiet():
+            warnings.warn("Glyph 20154 (x) missing from font(s) DejaVu Sans.", UserWarning, stacklevel=1)
+            assert not log.isEnabledFor(logging.WARNING)
+        assert (said, log.level) == ([], logging.INFO)
+        with pytest.raises(ZeroDivisionError), quiet():
+            raise ZeroDivisionError
+        assert log.level == logging.INFO
+    finally:
+        log.setLevel(before)
 
 
 def test_cohorts_of_different_size_are_padded() -> None:

@@ -303,11 +303,16 @@ def test_several_rounds_are_lines_a_colour_a_run(tmp_path: Path) -> None:
 
 def test_single_models_are_rows_and_a_density_is_logarithmic() -> None:
     models = (
-        curvature("fma", 60, eigenvalue_1=3.0, trace=18.0, spectrum=True),
+        curvature("fma", 60, eigenvalue_1=3.0, trace=18.0, ball_mean=3e-6, spectrum=True),
         curvature("", None, "best", eigenvalue_1=2.0, trace=float("nan")),
     )
     figure = Sharpness(models, ATTRS).figure(3.5, "a title")
-    first, second, density = figure.axes
+    first, second, rise, density = figure.axes
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        *("nats", "nats", "$10^{-6}$ nats", "eigenvalue of the Hessian (nats)")
+    ]
+    (point, *_) = rise.containers[0]
+    assert (point.get_xdata(), point.get_ydata()) == (pytest.approx([3]), [0]), "in that unit"
     assert [label.get_text() for label in first.get_yticklabels()] == ["fma@60/global", "best"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["", ""]
     assert density.get_yscale() == "log"

@@ -1,5 +1,5 @@
-"""What figures call the models of a plane: legends of panels, the owner of the data, captions, titles; and what is said
-of an adaptive surface."""
+"""What figures call the models of a plane: legends of panels, the owner of the data, captions, titles; how a panel is
+shaped; and what is said of an adaptive surface."""
 
 from __future__ import annotations
 
@@ -178,3 +178,19 @@ def test_an_aim_that_is_missed_is_said(beyond: float, said: str, missed: bool) -
     few = replace(whole, a=axis[:5], b=axis[:5], loss=loss[:5, :5], error=loss[:5, :5], computed=loss[:5, :5] > 0)
     few.attrs["points_computed"] = 25
     assert "all points measured: too few to interpolate" in few.summary()
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.0, 1.3, 2.0])
+def test_distances_are_equally_long_along_both_axes_and_the_panel_fills_its_place(shape: float) -> None:
+    """Lengths of another program's directions may be stretched, so that a panel is never a strip."""
+    plane = own_data(3)
+    plane = replace(plane, b=shape * plane.b)
+    other = replace(plane, attrs={**plane.attrs, "units": "model units"})
+    for one, wanted in ((plane, shape), (other, min(max(shape, 0.6), 1.3))):
+        figure = one.figure(3.5)
+        panel = figure.axes[0]
+        room = panel.get_position(original=True)
+        panel.apply_aspect()
+        drawn = panel.get_position(original=False)
+        assert (drawn.width, drawn.height) == pytest.approx((room.width, room.height), rel=1e-3)
+        assert room.height * figure.get_figheight() / (room.width * 3.5) == pytest.approx(wanted)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -16,12 +19,17 @@ import pytest
 from hostile import TEXTS, Page, steers
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+from fedscope.checkpoints import FedscopeError
 from fedscope.checkpoints.io.visible_text import visible
 from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
+from fedscope.landscape.planes.drawing.markers import looks
+from fedscope.landscape.planes.page import LETTERS, SYMBOLS, page_figure
 from fedscope.landscape.planes.result import Plane, PlaneModel
 from fedscope.plotting import web_page as pages
+from fedscope.plotting.still import Still, draw_small
 from fedscope.plotting.web_page import escape_html, keep_together, label_text, markup, split_library, web_page
 
 NONE = float("nan")
@@ -100,13 +108,24 @@ def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_library", lambda: "const Plotly = {};")
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages whose picture is not drawn: what a text does to figures is tested elsewhere."""
+
+    def still(result: Plane | Embedding, **_: Any) -> Still:
+        return Still(b"a picture", result.summary())
+
+    for module in ("landscape.planes.page", "decomposition.embedding.page"):
+        monkeypatch.setattr(f"fedscope.{module}.still_of", still)
+
+
 @cache
 def plain(place: str) -> Page:
     """A page of a text without a sign."""
     return Page(PAGES[place]("plain"))
 
 
-@pytest.mark.usefixtures("few_bytes")
+@pytest.mark.usefixtures("few_bytes", "no_figures")
 @pytest.mark.parametrize("kind", ["script", "attribute", "comment", "link", "escape", "rows", "surrogate"])
 @pytest.mark.parametrize("place", PAGES)
 def test_a_text_is_text_wherever_it_stands(place: str, kind: str) -> None:
@@ -119,7 +138,7 @@ def test_a_text_is_text_wherever_it_stands(place: str, kind: str) -> None:
         assert not steers(text)
 
 
-@pytest.mark.usefixtures("few_bytes")
+@pytest.mark.usefixtures("few_bytes", "no_figures")
 @pytest.mark.parametrize("kind", [kind for kind in TEXTS if kind not in ("long", "line")])
 def test_a_label_is_shown_as_it_is(kind: str) -> None:
     page, text = Page(plane(TEXTS[kind]).page()), visible(TEXTS[kind])
@@ -161,9 +180,12 @@ def test_a_page_takes_its_library_from_beside_it_and_nothing_else() -> None:
     whole = plane().page()
     page, name, library = split_library(whole)
     assert split_library(whole) == (page, name, library)
-    assert len(page) < 40_000
+    assert len(page) < 50_000
     assert re.fullmatch(r"plotly-[\d.]+\.min\.js", name)
     assert library.decode() in whole
+    assert f"put {name} next to this page" in page
+    assert "does not run here" in whole
+    assert name not in whole
     read = Page(page)
     read.refuse_open()
     scripts = [attrs for tag, attrs in read.elements if tag == "script"]
@@ -189,22 +211,134 @@ def test_a_page_without_a_drawing_stays_as_it_is() -> None:
     assert Page(page).policy["script-src"] == ["'none'"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="there is no Chromium here")
-def test_a_browser_draws_the_page_from_a_disk_and_runs_nothing_else(tmp_path: Path) -> None:
-    import subprocess
+@pytest.mark.usefixtures("few_bytes")
+@pytest.mark.parametrize("result", [plane(), surface("nats"), embedding()], ids=["plane", "surface", "embedding"])
+def test_a_page_shows_its_picture_and_its_numbers_without_a_script(result: Plane | Embedding) -> None:
+    (page,) = result.pages("A title").values()
+    read = Page(page)
+    (picture,) = [attrs for tag, attrs in read.elements if tag == "img"]
+    kind, _, data = picture["src"].partition(";base64,")
+    assert kind == "data:image/png"
+    assert base64.b64decode(data) == draw_small(next(iter(result.figures().values())))
+    assert picture["alt"] == result.summary()
+    shown = " ".join(read.text.split())
+    assert "A title The script in this page does not run here" in shown
+    assert shown.endswith(" ".join(result.summary().split()))
+    # what hides the picture is done by the script that draws, and only where plotly is there
+    assert read.scripts[-1].startswith('if (window.Plotly) {\ndocument.documentElement.className = "drawn";')
+    assert 'class="drawn"' not in page
 
+
+@pytest.mark.usefixtures("few_bytes")
+def test_a_page_of_what_no_figure_can_show_has_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise FedscopeError("there is nothing to draw")
+
+    monkeypatch.setattr(Plane, "figure", refuse)
+    page = Page(plane().page())
+    assert [tag for tag, _ in page.elements if tag == "img"] == []
+    assert plane().summary() in page.text
+
+
+@pytest.mark.drawn
+def test_a_small_picture_keeps_the_colour_of_one_marker() -> None:
+    """Of panels: two hundred shades of a surface leave little room for a method's own colour."""
+    grid = np.linspace(0, 1, 30)
+    loss = 0.1 + np.exp(4 * grid[:, None] + 3 * np.sin(9 * grid[None]))
+    here = replace(plane(), a=grid, b=grid, loss=loss, error=loss / loss.max())
+    shown = PlaneModel("m", 0.5, 0.5, 0.0, 0.5, 0.1, NONE, NONE, "shown")
+    here = replace(here, models=(*here.models, shown))
+    (orange,) = [look["color"] for model, look in looks(here) if model is shown]
+    with Image.open(io.BytesIO(draw_small(here.figure(7.0)))) as picture:
+        seen = np.asarray(picture.convert("RGB")).astype(int)
+    wanted = [int(orange[i : i + 2], 16) for i in (1, 3, 5)]
+    assert np.abs(seen - wanted).max(axis=2).min() <= 4
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_a_page_has_the_markers_of_the_printed_figure(count: int) -> None:
+    """On contours, in the legend and on the surface: no two looks of the figure are one look of the page."""
+    here = plane()
+    shown = [PlaneModel(f"m{i}", 0.1 * i, 0.2, 0.0, 0.5, 0.1, NONE, NONE, "shown") for i in range(count)]
+    here = replace(here, models=(*here.models, *shown))
+    figure = page_figure(here)
+    printed = {model.label: look for model, look in looks(here)}
+    on_contours = {
+        trace["name"].partition(":")[0].split("  ")[-1]: trace["marker"]
+        for trace in figure["data"]
+        if trace["type"] == "scatter"
+    }
+    assert printed.keys() <= on_contours.keys()
+    for label, look in printed.items():
+        assert on_contours[label]["symbol"] == SYMBOLS[look["marker"]]
+        assert on_contours[label]["color"] == look["color"]
+    assert len(set(SYMBOLS.values())) == len(SYMBOLS)
+    letters = {(note["x"], note["y"]): note for note in figure["layout"]["scene"]["annotations"]}
+    over = [trace for trace in figure["data"] if trace["type"] == "scatter3d"]
+    for model, look in looks(here):
+        (trace,) = [own for own in over if (model.a, model.b) == (own["x"][0], own["y"][0])]
+        if look["marker"] in LETTERS:
+            letter = letters[model.a, model.b]
+            assert letter["text"] == LETTERS[look["marker"]]
+            assert (letter["font"]["color"], letter["z"]) == (look["color"], trace["z"][0])
+        else:
+            assert (model.a, model.b) not in letters
+            assert trace["marker"]["symbol"] == SYMBOLS[look["marker"]]
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+def browse(page: Path, *flags: str) -> str:
+    """What Chromium prints of a page from a disk."""
+    flags = (
+        "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+        "--disable-quic", "--disable-component-update", "--disable-sync", "--virtual-time-budget=4000",
+        f"--user-data-dir={page.parent.parent / 'user'}", *flags,
+    )  # fmt: skip
+    return subprocess.run([CHROMIUM, *flags, f"file://{page}"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium here")
+def test_a_browser_draws_the_page_from_a_disk_and_runs_nothing_else(tmp_path: Path) -> None:
     page, name, library = split_library(plane("</title><script src=x.js></script>").page())
-    (tmp_path / name).write_bytes(library)
-    (tmp_path / "x.js").write_text("document.documentElement.id = 'ran'")
-    (tmp_path / "sound.html").write_text(page, encoding="utf-8")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / name).write_bytes(library)
+    (here / "x.js").write_text("document.documentElement.id = 'ran'")
+    (here / "sound.html").write_text(page, encoding="utf-8")
     # as if a text had come in as it is
     put = '<script src="x.js"></script><script>document.documentElement.id = "ran"</script><img src=x onerror="x()">'
-    (tmp_path / "spoilt.html").write_text(page.replace("<body>", f"<body>{put}", 1), encoding="utf-8")
+    (here / "spoilt.html").write_text(page.replace("<body>", f"<body>{put}", 1), encoding="utf-8")
     for file in ("sound.html", "spoilt.html"):
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-        flags += ["--disable-quic", "--disable-component-update", "--disable-sync", "--virtual-time-budget=4000"]
-        flags += [f"--user-data-dir={tmp_path / 'user'}", "--dump-dom", f"file://{tmp_path / file}"]
-        shown = subprocess.run(["/usr/bin/chromium", *flags], capture_output=True, text=True, check=True).stdout
+        shown = browse(here / file, "--dump-dom")
         assert 'class="main-svg"' in shown, "plotly has drawn"
+        assert 'class="drawn"' in shown
         assert 'id="ran"' not in shown
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium here")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1300, 500])  # Chromium's windows are no narrower
+def test_a_page_alone_in_a_folder_is_seen(width: int, dark: bool, tmp_path: Path) -> None:
+    """As mailed: without the script next to it. Both colours of its ink, and the surface's, are on the screen."""
+    page, _, _ = split_library(plane().page())
+    alone = tmp_path / "alone" / "plane.html"
+    alone.parent.mkdir()
+    alone.write_text(page, encoding="utf-8")
+    assert 'class="drawn"' not in browse(alone, "--dump-dom")
+    shot = tmp_path / "shot.png"
+    look = ["--blink-settings=preferredColorScheme=0"] if dark else []
+    browse(alone, f"--window-size={width},1000", "--hide-scrollbars", f"--screenshot={shot}", *look)
+    with Image.open(shot) as picture:
+        seen = np.asarray(picture.convert("RGB")).astype(int)
+    vivid = seen.max(axis=2) - seen.min(axis=2) > 60
+    assert vivid.mean() > 0.05, "the surface"
+    corner = seen[:5, :5].mean()
+    assert (corner < 60) == dark
+    words = seen[:200].mean(axis=2)
+    assert (words > 200).any()
+    assert (words < 60).any()

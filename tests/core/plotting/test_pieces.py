@@ -1,0 +1,179 @@
+"""The pieces that figures and pages are put together from, each by what it is for."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from plotly.offline import get_plotlyjs
+
+from fedscope.plotting.heatmaps import signed_heat_map
+from fedscope.plotting.layout import LINE, FigureLayout, legend_rows
+from fedscope.plotting.levels import BANDS, RATIO, within
+from fedscope.plotting.spread import mean_band
+from fedscope.plotting.style import CHARACTER, SMALL
+from fedscope.plotting.ticks import DOT, crosses, label_points
+from fedscope.plotting.web_page import as_page, split_library
+
+KEY, GAP, LEFT = 0.3, 0.1, 0.2
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=30), max_size=12), st.floats(0.5, 4.0))
+def test_entries_of_a_legend_are_all_there_in_their_order_and_end_before_its_width(
+    labels: list[str], width: float
+) -> None:
+    legend = legend_rows(labels, LEFT, width, KEY, GAP)
+    assert legend.labels == tuple(labels)
+    assert [*dict.fromkeys(row for _, row in legend.places)] == [*range(legend.rows)]
+    assert legend.height == pytest.approx(LINE * legend.rows)
+    behind = dict.fromkeys(range(legend.rows), LEFT)
+    for label, (left, row) in zip(labels, legend.places, strict=True):
+        end = left + KEY + CHARACTER * len(label)
+        assert left == pytest.approx(behind[row])
+        assert end <= width or left == LEFT, "one that is wider than a row has one of its own"
+        behind[row] = end + GAP
+
+
+def test_a_legend_is_drawn_row_by_row_with_each_label_right_of_its_symbol() -> None:
+    sheet, symbols = FigureLayout(2.0, 1.0), []
+    legend = legend_rows(["ima", "fma", "fedprox"], LEFT, 1.3, KEY, GAP)
+    legend.draw(sheet, 0.4, lambda i, left, middle: symbols.append((i, left, middle)), KEY)
+    assert [row for _, row in legend.places] == [0, 0, 1]
+    assert symbols == [
+        (i, left, pytest.approx(0.4 + LINE * (row + 0.5))) for i, (left, row) in enumerate(legend.places)
+    ]
+    texts = [(text.get_text(), *text.get_position()) for text in sheet.figure.texts]
+    for (label, x, y), (i, left, middle) in zip(texts, symbols, strict=True):
+        assert label == legend.labels[i]
+        assert (x * 2.0, (1 - y) * 1.0) == (pytest.approx(left + KEY), pytest.approx(middle))
+
+
+def test_a_symbol_of_a_legend_is_a_line_with_its_marker_in_the_middle_or_the_marker_alone() -> None:
+    look = {"color": "#0072b2", "linestyle": "--", "marker": "s"}
+    sheet = FigureLayout(2.0, 1.0)
+    sheet.symbol(0.5, 0.25, look, 0.4)
+    sheet.symbol(1.5, 0.75, look)
+    drawn = [(line.get_xydata(), line.get_linestyle(), line.get_marker()) for line in sheet.figure.findobj(Line2D)]
+    line, middle, alone = (np.column_stack([2 * at[:, 0], 1 - at[:, 1]]).round(9).tolist() for at, _, _ in drawn)
+    assert (line, middle, alone) == ([[0.5, 0.25], [0.9, 0.25]], [[0.7, 0.25]], [[1.5, 0.75]]), "inches from the top"
+    assert [marker for _, _, marker in drawn] == ["None", "s", "s"]
+    assert drawn[0][1] == "--"
+
+
+WIDE, HIGH = 3.0, 2.0
+
+
+def labels_of(points: list[tuple[float, float, str, str]], most: int | None = None) -> dict[str, np.ndarray]:
+    """Where the middles of the labels come to lie beside points of a panel, in inches."""
+    axes = Figure().add_subplot()
+    axes.set(xlim=(0, WIDE), ylim=(0, HIGH))
+    label_points(axes, points, WIDE, HIGH, most)
+    return {text.get_text(): text.get_position() * np.array([WIDE, HIGH]) for text in axes.texts}
+
+
+@pytest.mark.parametrize("across", [1, -1])
+@pytest.mark.parametrize("up", [1, -1])
+def test_a_label_stands_at_the_corner_of_its_point_that_lies_inside_the_panel(across: int, up: int) -> None:
+    at = np.array([0.1 if across > 0 else WIDE - 0.1, 0.1 if up > 0 else HIGH - 0.1])
+    (found,) = labels_of([(*at, "label", "k")]).values()
+    half = np.array([CHARACTER * len("label"), SMALL / 72]) / 2
+    np.testing.assert_allclose(found, at + np.array([across, up]) * (half + DOT))
+
+
+@given(st.lists(st.tuples(st.floats(0, WIDE), st.floats(0, HIGH)), max_size=12), st.none() | st.integers(0, 4))
+def test_labels_of_points_cover_neither_points_nor_each_other(at: list[tuple[float, float]], most: int | None) -> None:
+    found = labels_of([(x, y, f"p{i:02}", "k") for i, (x, y) in enumerate(at)], most)
+    assert len(found) <= (len(at) if most is None else most)
+    half, dot = np.array([CHARACTER * 3, SMALL / 72]) / 2, np.array([DOT, DOT])
+    boxes = [(middle - half, middle + half) for middle in found.values()]
+    assert all((low >= -1e-9).all() and (high <= np.array([WIDE, HIGH]) + 1e-9).all() for low, high in boxes)
+    others = [*boxes, *((np.array(place) - dot, np.array(place) + dot) for place in at)]
+    for i, (low, high) in enumerate(boxes):
+        for other_low, other_high in others[i + 1 :]:
+            assert (np.minimum(high, other_high) - np.maximum(low, other_low)).min() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("values", "greatest"),
+    [
+        ([[0.2, -0.5]], 0.5),
+        ([[3.0, np.nan], [-1.0, -np.inf]], 3.0),
+        ([[1e-12, 0.0]], 1e-12),
+        ([[0.0, 0.0]], 1.0),
+        ([[np.nan]], 1.0),
+    ],
+)
+def test_a_map_with_a_sign_is_white_at_zero_and_uses_all_of_its_colours(values: list[list[float]], greatest: float):
+    axes = Figure().add_subplot()
+    image = signed_heat_map(axes, np.array(values))
+    assert image.get_clim() == (-greatest, greatest)
+    np.testing.assert_array_equal(np.ma.getmaskarray(image.get_array()), ~np.isfinite(values))
+    assert image.cmap(image.norm(0.0))[:3] == pytest.approx((1, 1, 1), abs=0.05)
+    colours = {to_hex(spine.get_edgecolor()) for spine in axes.spines.values() if spine.get_visible()}
+    assert (len(axes.spines), len(colours)) == (4, 1), "a line all round"
+    assert {tick.tick1line.get_markersize() for tick in axes.xaxis.get_major_ticks()} == {0}, "names without ticks"
+
+
+@given(st.floats(-100, 100), st.floats(0.1, 100), st.floats(0, 1))
+def test_bands_between_given_limits_end_there_grow_by_a_ratio_and_are_not_finer_than_a_step(
+    low: float, size: float, step: float
+) -> None:
+    edges = within(low, low + size, step=step * size)
+    assert (edges[0], edges[-1]) == (low, pytest.approx(low + size))
+    shares = (edges[1:] - low) / size
+    np.testing.assert_allclose(shares[1:] / shares[:-1], shares[-1] / shares[-2], rtol=1e-6)
+    if step < 1e-4:
+        np.testing.assert_allclose(shares, RATIO ** (np.arange(BANDS) + 1.0 - BANDS), rtol=1e-6)
+    elif step < (RATIO - 1) / 2:
+        assert np.diff(shares).min() > 0.8 * step, "a fifth for a whole number of bands"
+    else:  # half of the range, and two bands that share the other half
+        np.testing.assert_allclose(shares, [1 / 2, 1 / np.sqrt(2), 1])
+
+
+def test_a_band_about_a_mean_lies_behind_its_line_and_nowhere_without_a_spread() -> None:
+    axes = Figure().add_subplot()
+    x, mean, spread = np.arange(4.0), np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 0.25, 1.0, np.nan])
+    (line,) = axes.plot(x, mean)
+    mean_band(axes, x, mean, spread, "#0072b2")
+    (band,) = axes.collections
+    assert band.get_zorder() < line.get_zorder()
+    (path,) = band.get_paths()
+    corners = {(float(a), float(b)) for a, b in path.vertices}
+    assert {(a, m - s) for a, m, s in zip(x[:3], mean, spread, strict=False)} <= corners
+    assert {(a, m + s) for a, m, s in zip(x[:3], mean, spread, strict=False)} <= corners
+    assert max(a for a, _ in corners) == 2
+
+
+def test_crosses_stand_at_the_axis_where_a_value_is_not_finite() -> None:
+    axes = Figure().add_subplot()
+    crosses(axes, np.array([1, 2, 5]), np.array([np.nan, 3.0, np.inf]), 0.02)
+    (line,) = axes.lines
+    assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([1, 5], [0.02, 0.02], "x")
+    assert line.get_transform() == axes.get_xaxis_transform(), "across in data, upwards in shares of the panel"
+
+
+def test_a_page_is_one_document_that_runs_two_scripts_both_known_by_hash() -> None:
+    page = as_page(go.Figure(go.Scatter(x=[1], y=["</script><b>"])), "a < b", "drawn", "narrow()")
+    for tag in ("<!DOCTYPE html>", "<html", "<head>", "<body>", "<title>", '<div id="drawn"'):
+        assert page.replace(get_plotlyjs(), "").count(tag) == 1, tag
+    scripts = re.findall(r"<script>(.*?)</script>\n", page, re.DOTALL)
+    assert [scripts[0] == get_plotlyjs(), "narrow()" in scripts[1]] == [True, True]
+    assert len(scripts) == page.count("</script>") == 2
+    hashes = re.findall(r"'sha256-([^']+)'", page.partition("<title>")[0])
+    assert hashes == [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
+    # the library can lie beside many pages: what is left is the page without it, and lets only that file run
+    rest, name, library = split_library(page)
+    assert library.decode() == scripts[0]
+    assert re.findall(r"<script>(.*?)</script>\n", rest, re.DOTALL) == scripts[1:]
+    nonce, opened = re.findall(r'<script nonce="([^"]+)" src="([^"]+)">', rest)[0]
+    assert (opened, rest.count(name), rest.count(f"'nonce-{nonce}' 'sha256-{hashes[1]}'")) == (name, 1, 1)
+    assert split_library(page.replace(hashes[0], hashes[1])) == (page.replace(hashes[0], hashes[1]), "", b"")
