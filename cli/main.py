@@ -13,11 +13,12 @@ from io import StringIO
 from keyword import iskeyword
 from operator import itemgetter
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
 from ..analysis.register import SECTIONS, analyses
+from ..command_line import speaking_flags
 from .printing import say, say_lines
 from .streams import STDOUT, describe_unprinted, guard
 
@@ -25,6 +26,7 @@ from .streams import STDOUT, describe_unprinted, guard
 OWN = {
     "train": ("Train and look around", 10, "Train a federation and record every round."),
     "ls": ("Train and look around", 30, "List runs, or show one run; --check verifies them."),
+    "measure": ("Train and look around", 45, "Test a recorded run's models, for its curves and tables."),
     "report": ("Train and look around", 50, "One page on runs for a co-author: verdict, figures, checks."),
     "bench": ("Train and look around", 60, "How fast this machine trains, evaluates and writes."),
     "demo": ("Train and look around", 70, "Try everything on the embedded digits, in a minute."),
@@ -57,6 +59,11 @@ ELSEWHERE = {"embed": "disperse --embed tsne"}
 
 class Tour(click.Group):
     """A group whose commands are files in ``commands``, listed by what one wants, imported when needed."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command, whose sentences speak of its flags."""
+        with speaking_flags():
+            return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""

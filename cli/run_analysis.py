@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     A = TypeVar("A", bound=Result)
 
 #: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task", "data_accepted", "standardised")
+ONLY = ("task", "data_accepted", "standardised", "measured")
 #: for sentences
 _OWN = "a file of a result"
 #: said for the reader only: the models' sums tell what they are

@@ -53,6 +53,7 @@ WORDS = {
     "data_sha256": "data that have changed since",
     "file_sha256": "a file that has changed since",
     "standardised": "samples in another scale (--standardise, --no-standardise)",
+    "measured": "numbers that were measured afterwards, otherwise than now (fedscope measure)",
     "data_accepted": "data that were accepted otherwise (--accept-data)",
 }
 

@@ -1,5 +1,6 @@
 # models at rest
 from .analysis.execution import Execution as Execution
+from .analysis.stored_results import load as load
 from .checkpoints import FedscopeError as FedscopeError
 from .checkpoints import Layout as Layout
 from .checkpoints import Model as Model
@@ -50,6 +51,7 @@ from .evaluation.standard_tasks import Classification as Classification
 from .evaluation.standard_tasks import Regression as Regression
 from .evaluation.standard_tasks import Sequences as Sequences
 from .evaluation.tasks import Task as Task
+from .landscape import Connectivity as Connectivity
 from .landscape import Line as Line
 from .landscape import Plane as Plane
 from .landscape import Planes as Planes
@@ -70,6 +72,7 @@ from .reporting.report import report as report
 
 # models in motion
 from .training import Comparison as Comparison
+from .training import Config as Config
 from .training import Curves as Curves
 from .training import Recipe as Recipe
 from .training import Sweep as Sweep
@@ -80,5 +83,7 @@ from .training import sweep as sweep
 from .training import table as table
 from .training import train as train
 from .training.curves.analysis import curves as curves
+from .training.loop.measure_outcome import MeasuredRun as MeasuredRun
+from .training.loop.measure_run import measure as measure
 
 __version__: str

@@ -23,15 +23,15 @@ HOW_TOS = Path(__file__).resolve().parent / "howto"
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Train": (
         "Federations, sweeps of them, and the tables of their results.",
-        ("train", "sweep", "table", "recipe", "recipe_names", "download", "Sweep", "Recipe"),
+        ("train", "sweep", "table", "recipe", "recipe_names", "download", "Config", "Sweep", "Recipe"),
     ),
     "Bring models of your own": (
         "Runs of other programs are recorded or imported; every question that needs models alone can be asked of them.",
-        ("Recorder", "record", "partition_mod", "import_models"),
+        ("Recorder", "record", "partition_mod", "import_models", "measure", "MeasuredRun"),
     ),
     "Open what is recorded": (
         "A run has rounds, a round has models, and an address names one of them.",
-        ("Run", "Round", "load_model", "Model", "Layout"),
+        ("Run", "Round", "load", "load_model", "Model", "Layout"),
     ),
     "Ask": (
         "Each question is a function, and has a command of the same name. Runs and models come first; all else is "
@@ -64,6 +64,7 @@ HOW_TO = {
     "Recorder": "record-own-loop",
     "record": "record-flower",
     "import_models": "soup",
+    "measure": "measure",
     "report": "report",
     "Task": "any-loss",
     **{one.name: one.how_to for one in analyses() if one.how_to},

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import fedscope
 from fedscope.analysis.register import Analysis, analyses
 
 # further questions of an analysis, with --out m and each file that it would write there beside its main one
@@ -35,3 +39,34 @@ def files_of(analysis: Analysis) -> str:
 
 #: by name: the command, and its files
 ASKED = {one.name: (one.example, FILES.get(one.name) or files_of(one)) for one in analyses()} | MORE
+
+RUN, ROUND = "runs/fma", "runs/fma@2"
+THREE = ["runs/fma@1", "runs/fma@2", "runs/fma@2/client-0"]
+
+#: the command of the same name in ASKED, asked from Python
+FROM_PYTHON: dict[str, Callable[[], Any]] = {
+    "curves": lambda: fedscope.curves(RUN),
+    "curves-target": lambda: fedscope.curves(RUN, measures="test_accuracy", target=0.3),
+    "data": lambda: fedscope.data(RUN),
+    "line": lambda: fedscope.line(THREE[:2], points=3),
+    "line-clients": lambda: fedscope.line(ROUND, clients=True, points=3),
+    "plane": lambda: fedscope.plane(THREE, grid=5),
+    "planes": lambda: fedscope.plane(RUN, rounds=[1, 2], grid=5),
+    "plane-both": lambda: fedscope.plane(THREE, grid=5, split="both"),
+    "sharpness": lambda: fedscope.sharpness(ROUND, hessian=False, split="test"),
+    "decompose": lambda: fedscope.decompose(RUN, rounds=2, draws="local:2", split="test"),
+    "explain": lambda: fedscope.explain(RUN, rounds=2, draws="local:2", split="test"),
+    "cka": lambda: fedscope.cka(RUN, rounds=2),
+    "cka-models": lambda: fedscope.cka(THREE[:2]),
+    "subsets": lambda: fedscope.subsets(ROUND),
+    "wima": lambda: fedscope.wima(RUN, windows=[2]),
+    "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
+    "theory": lambda: fedscope.theory(RUN, rounds=2, split="test", kernel_samples=60, dimension=64),
+    "disperse": lambda: fedscope.disperse(ROUND),
+    "embed": lambda: fedscope.embed(RUN, method="pca"),
+    "parameters": lambda: fedscope.parameters(RUN, rounds=2),
+    "parameters-tsne": lambda: fedscope.parameters(RUN, rounds=2, tsne=True, sample=40),
+    "updates": lambda: fedscope.updates(RUN),
+    "synergy": lambda: fedscope.synergy(ROUND),
+    "reaggregate": lambda: fedscope.reaggregate(ROUND, ["fedavgm"]),
+}

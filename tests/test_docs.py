@@ -78,6 +78,7 @@ SLOW = {
     "howto/slurm.md",
     "howto/wima.md",
     "howto/record-own-loop.md",
+    "howto/measure.md",
     "gallery.md",
 }
 #: played by tests of their own: in Flower's environment (tests/checkpoints/recorder/test_flower_long.py), in Ray's

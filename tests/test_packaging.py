@@ -294,6 +294,18 @@ def test_what_docstrings_refer_to_is_there() -> None:
     assert broken == []
 
 
+def test_the_package_run_as_a_module_is_the_command_line(tmp_path: Path) -> None:
+    def ended(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path)
+
+    script = str(Path(sys.executable).with_name("fedscope"))
+    module, command = (ended("-P", *words, "--help") for words in (("-m", "fedscope"), (script,)))
+    assert (module.returncode, module.stdout) == (0, command.stdout)
+    refused = ended("-P", "-m", "fedscope", "plane", "--gird", "5")
+    assert refused.returncode == 2
+    assert "'--grid'" in refused.stderr
+
+
 def test_the_command_is_installed() -> None:
     (entry,) = importlib.metadata.entry_points(group="console_scripts", name="fedscope")
     assert entry.value == "fedscope.cli.main:main"

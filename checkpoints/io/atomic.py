@@ -110,6 +110,10 @@ def disk_is_full(error: BaseException) -> bool:
     return isinstance(error, OSError | RuntimeError) and any(os.strerror(number) in str(error) for number in numbers)
 
 
+#: the remedy where another process is writing what a command would make
+OTHER_OUT = "wait until it ends or stop it, or give another --out"
+
+
 class WriterLock:
     """The right to write a run: one process at a time, given back when it ends in whatever way.
 
@@ -117,17 +121,19 @@ class WriterLock:
     that the writer starts nor by its forks, so a killed writer leaves no lock behind. Where the file system has no
     locks, the file ``RUN/.writer.lock`` stands for it, see :mod:`fedscope.checkpoints.io.locks`.
 
+    Args:
+        remedy: for the sentence, where waiting for the other writer is enough.
+
     Raises:
         FedscopeError: another writer has it; names the process. Something else than a file lies in the lock's place.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, remedy: str = OTHER_OUT) -> None:
         self.path = Path(path)
         try:
             held = hold(self.path / LOCK_NAME, "the lock of a writer")
         except HeldError as other:
-            remedy = other.remedy or "wait until it ends or stop it, or give another --out"
-            raise FedscopeError(f"{self.path} is being written by {other.by}; {remedy}") from None
+            raise FedscopeError(f"{self.path} is being written by {other.by}; {other.remedy or remedy}") from None
         self._held: HeldLock | None = held
         with suppress(OSError):  # on a full disk the next one is told of no process
             os.ftruncate(held.descriptor, 0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 
 from .visible_text import visible
 
@@ -19,8 +20,16 @@ class FedscopeError(Exception):
         return sentence(super().__str__())
 
 
+#: how a sentence is put for who reads it; see :mod:`.keywords`
+translated: ContextVar[Callable[[str], str] | None] = ContextVar("translated", default=None)
+
+
 class FedscopeWarning(UserWarning):
     """A warning in one sentence: something that a user should know though the work goes on."""
+
+    def __init__(self, *said: object) -> None:
+        translate = translated.get()
+        super().__init__(*(translate(one) if translate and isinstance(one, str) else one for one in said))
 
     def __str__(self) -> str:
         return sentence(super().__str__())

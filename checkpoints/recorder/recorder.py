@@ -134,6 +134,8 @@ class Recorder:
         self._said: set[str] = set()
         self._lost, self._closed = "", False
         self._background = Background()
+        #: gives a round that is held back until its evaluation is there, before all is written
+        self.waiting: Callable[[], None] | None = None
         if resume and (self.path / "run.json").exists():
             self._writer = RunWriter.open(self.path)
             try:
@@ -233,6 +235,8 @@ class Recorder:
 
     def flush(self) -> int:
         """Wait until all rounds are durable, and say how many are; warns where some could not be written."""
+        if self.waiting is not None:
+            self.waiting()
         self._give(None)
         self._ended()
         return self.rounds

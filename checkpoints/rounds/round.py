@@ -41,7 +41,9 @@ class Round:
         self.identity = identity
 
     def __repr__(self) -> str:
-        return f"Round({self.label})"
+        from .round_words import describe_round
+
+        return describe_round(self)
 
     @property
     def number(self) -> int:

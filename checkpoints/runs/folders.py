@@ -16,12 +16,16 @@ from ..io.safe_write import refuse_linked
 from ..io.untrusted import lost_link, read_json
 from ..models.weights import Layout
 from ..rounds.metrics import write_table
+from . import measured_numbers
 from .info import FORMAT, VERSION, seal
 from .partition import Partition
 from .run import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, visible_rounds
 
 #: what lies in a run's folder beside its rounds
-FILES = ("run.json", "config.toml", "partition.h5", "recorded-data.npz", "metrics.csv", "recorded-error.json")
+FILES = (
+    *("run.json", "config.toml", "partition.h5", "recorded-data.npz", "metrics.csv", "recorded-error.json"),
+    measured_numbers.NAME,
+)
 #: how far below a linked folder runs are looked for: a link may lead to a whole disk
 LINKED_DEPTH = 2
 

@@ -16,10 +16,11 @@ from ..io.errors import FedscopeError, FedscopeWarning, spans
 from ..io.untrusted import read_toml, real_path
 from ..io.visible_text import visible
 from ..models.weights import Layout
-from ..rounds.metrics import read_rows, to_arrays
+from ..rounds.metrics import Metrics, read_rows, to_arrays
 from ..rounds.round import Round, few_of
 from ..rounds.run_identity import NAME, identity_of_round
 from .info import read_info, refuse_broken_seal, refuse_no_settings
+from .measured_numbers import MeasuredNumbers, is_number, merge_numbers, read_measured
 from .partition import Partition
 
 KEPT_NAME = "kept"
@@ -64,7 +65,9 @@ class Run:
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:
-        return f"Run({visible(self.path)}, rounds {spans(self._visible) or 'none'})"
+        from .run_words import describe_run
+
+        return describe_run(self)
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -200,7 +203,7 @@ class Run:
             FedscopeError: a run from another program that has no such table.
         """
         self.require("metrics.csv")
-        return to_arrays(self.rounds, self.table_rows(), lambda t: self.round(t).metrics)
+        return to_arrays(self.rounds, self.table_rows(), self.numbers)
 
     def all_metrics(self) -> dict[str, np.ndarray]:
         """Read the same as :meth:`metrics`, over the rounds that are gone, too: from the table's rows, NaN where it has
@@ -209,10 +212,24 @@ class Run:
         A run of another program may lack the table: its rounds have the numbers.
         """
         rounds = sorted({*self.rounds, *self.lacking})
-        return to_arrays(rounds, self.table_rows(), lambda t: self.round(t).metrics if t in self._there else {})
+        return to_arrays(rounds, self.table_rows(), lambda t: self.numbers(t) if t in self._there else {})
+
+    @cached_property
+    def measured(self) -> MeasuredNumbers:
+        """What was measured of its models after it was recorded, and on what (``measured.json``).
+
+        Raises:
+            FedscopeError: a damaged file, or one of another run.
+        """
+        return read_measured(self.path, self.identity)
+
+    def numbers(self, number: int) -> dict[str, float | int | None]:
+        """Return a round's numbers: those in its file, and in their place what was measured of it afterwards."""
+        return merge_numbers(self.round(number).metrics, self.measured.of(number))
 
     def table_rows(self) -> dict[int, dict[str, float]]:
-        """Return the rows of ``metrics.csv`` by round: those that were written for this run.
+        """Return the rows of ``metrics.csv`` by round: those that were written for this run, with what was measured of
+        it afterwards.
 
         Where there are others alone, a :class:`FedscopeWarning` says so: the table is another run's, or damaged. Rows
         of a run without an identity are compared with its first and last round's own numbers.
@@ -229,7 +246,41 @@ class Run:
                 FedscopeWarning,
                 stacklevel=1,  # so that it is said once
             )
-        return rows
+        if not self.measured.measurements:
+            return rows
+        return {t: _as_floats(merge_numbers(row, self.measured.of(t))) for t, row in rows.items()}
+
+    def recorded_rows(self) -> dict[int, Metrics]:
+        """Return the rows of ``metrics.csv`` by round as the training wrote them, without what was measured since;
+        without those in which something was replaced, of which the round's file has the training's numbers."""
+        rows = self.table_rows()
+        if not self.measured.measurements:
+            return dict(rows)
+        replaced = self.measured.replaced
+        return {
+            t: {name: value for name, value in row.items() if name not in self.measured.of(t)}
+            for t, row in rows.items()
+            if t not in replaced
+        }
+
+    @property
+    def is_table_behind(self) -> bool:
+        """True if ``metrics.csv`` lacks a number that was measured afterwards: of a killed command, or written anew by
+        a fedscope that does not know them."""
+        rows, _, _ = self._table()
+        return not self.table_of_others() and any(
+            rows.get(t, {}).get(name) != value
+            for t in self.measured.rounds
+            if t in self._there
+            for name, value in self.measured.of(t).items()
+            if is_number(value)
+        )
+
+    def table_of_others(self) -> dict[int, dict[str, float]]:
+        """Return the rows of a table that another program wrote beside its rounds, which may say more than these; none
+        of a table of fedscope's, which is made of the rounds' files."""
+        rows, _, summed = self._table()
+        return rows if self.is_foreign and not summed else {}
 
     def _table(self) -> tuple[dict[int, dict[str, float]], int, bool]:
         """Return the table's own rows, how many others there are, and whether it has a sum a row."""
@@ -247,9 +298,12 @@ class Run:
                 recorded = self.round(number).metrics
             except FedscopeError:  # damaged itself, which whoever reads it says
                 continue
+            later = self.measured.of(number)
             for name, value in rows[number].items():
-                there = recorded.get(name)
-                if there is not None and value != there and not (isnan(value) and isnan(there)):
+                if recorded.get(name) is not None and not any(
+                    there is not None and (value == there or (isnan(value) and isnan(there)))
+                    for there in (recorded[name], later.get(name))
+                ):
                     return False
         return True
 
@@ -287,6 +341,10 @@ class Run:
             )
         if lacks:
             raise FedscopeError(f"{self.path} has no {part}, which this needs; restore it from a copy")
+
+
+def _as_floats(row: Metrics) -> dict[str, float]:
+    return {name: float("nan") if value is None else float(value) for name, value in row.items()}
 
 
 def lacking_words(run: Run) -> str:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from ..io.atomic import WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
+from ..io.atomic import OTHER_OUT, WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
 from ..io.errors import DiskFullError, FedscopeError
 from ..io.safe_write import refuse_strange
 from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
 from ..rounds.writer import RoundRecord, write_round
 from .folders import create_run, refuse_linked_parts
+from .measured_numbers import MeasuredNumbers, write_measured
 from .partition import Partition
 from .run import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path
 
@@ -53,15 +54,19 @@ class RunWriter:
         return cls._holding(path, create_run(path, info, config, partition, force=force))
 
     @classmethod
-    def open(cls, path: Path | str) -> RunWriter:
+    def open(cls, path: Path | str, remedy: str = OTHER_OUT, *, mend: bool = True) -> RunWriter:
         """Go on with a run: sweeps what an interrupted write left, and mends ``metrics.csv`` from the round files.
+
+        Args:
+            remedy: where another process is writing the run, for the sentence.
+            mend: False leaves ``metrics.csv`` as it is, for one who writes no round.
 
         Raises:
             FedscopeError: no run; another writer; a link where a run has a folder or a table of its own.
         """
         path = Path(path)
         Run.open(path)  # before a lock file is left in a folder that is no run
-        writer = cls._holding(path, WriterLock(path))
+        writer = cls._holding(path, WriterLock(path, remedy))
         try:
             refuse_linked_parts(path)
             sweep_temporaries(path)
@@ -72,11 +77,10 @@ class RunWriter:
             # a kill between keeping and writing a round leaves what belongs to no round yet
             for part in KEPT_PARTS:
                 writer.forget(part, run.rounds)
-            if not run.is_foreign or os.path.lexists(path / "metrics.csv"):
+            writer._forget_measured()
+            if mend and (not run.is_foreign or os.path.lexists(path / "metrics.csv")):
                 refuse_strange(path / "metrics.csv", TABLE)  # rows are appended to it
-                lacking = {t for t in run.lacking if t < writer.last}  # later ones are played again
-                lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
-                writer._mend(run, lost)
+                writer._mend(run)
         except BaseException:
             writer.close()
             raise
@@ -130,9 +134,34 @@ class RunWriter:
         # the first round that has such columns: of a run, or after a branch's history
         self._mend(Run.open(self.path))
 
-    def _mend(self, run: Run, lost: Mapping[int, Metrics] | None = None) -> None:
-        table = self.path / "metrics.csv"
-        self._further = mend_table(table, run.rounds, lambda t: run.round(t).metrics, run.identity, lost)
+    def _mend(self, run: Run) -> None:
+        lacking = {t for t in run.lacking if t < self.last}  # later ones are played again
+        lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
+        self._further = mend_table(self.path / "metrics.csv", run.rounds, run.numbers, run.identity, lost)
+
+    def _forget_measured(self) -> None:
+        """Forget what was measured of rounds that are gone and will come again."""
+        kept = self.run.measured.up_to(self.last)
+        if kept.rounds != self.run.measured.rounds:
+            self.write_measured(kept)
+
+    def write_measured(self, numbers: MeasuredNumbers) -> None:
+        """Write what was measured of the run afterwards, durably; :meth:`fill_table` brings it into ``metrics.csv``.
+
+        Raises:
+            FedscopeError: a full disk.
+        """
+        with _room(self):
+            write_measured(self.path, numbers, self.run.identity)
+        self.run.__dict__["measured"] = numbers
+
+    def fill_table(self) -> None:
+        """Write ``metrics.csv`` as the rounds' files and what was measured afterwards have it; a table of another
+        program stays as it is. Raises as :meth:`write_measured`."""
+        run = Run.open(self.path)
+        if not run.table_of_others():
+            with _room(self):
+                self._mend(run)
 
     def keep(self, record: RoundRecord, part: str) -> None:
         """Keep what a resume needs of a round and its file leaves out; call it before the round's :meth:`write`.

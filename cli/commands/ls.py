@@ -14,6 +14,7 @@ from ...checkpoints.io.errors import spans
 from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table
+from ...checkpoints.runs.measured_numbers import merge_numbers
 from ...checkpoints.runs.recorded_error import NAME, stored_checks
 from ...training.curves.run_names import both_seeds, settings_of, title_of
 from ..printing import say, say_json
@@ -106,6 +107,7 @@ def last_error(run: Run) -> str:
     last = run.rounds[-1]
     # a writer that was killed, and another program, may leave the row out
     numbers = read_table(run.path / "metrics.csv", run.identity).get(last) or run.round(last).metrics
+    numbers = merge_numbers(numbers, run.measured.of(last))
     measured = [numbers.get(name) for name in ("averaged_test_error", "test_error")]
     return next((f"{100 * error:.1f} %" for error in measured if error is not None and not isnan(error)), "-")
 
@@ -126,6 +128,7 @@ def describe(run: Run) -> dict[str, Any]:
         ),
         "averaged": spans(one.number for one in rounds if "averaged" in one.models) or "none",
         "test error": error,
+        **({"measured": later} if (later := "; ".join(one.words for one in run.measured.measurements)) else {}),
         "size": size,
         "created": created,
         **({"server": server} if run.is_foreign and (server := server_of(run, rounds)) else {}),

@@ -116,27 +116,12 @@ def _answer_all(path: Path, results: Sequence[Path], limit: int | None, given: M
     on."""
     from ...analysis.named_code import NamedCodeError
     from ...analysis.runs import open_run
-    from ...reporting.discover import find_results
-    from ...reporting.missing_results import FEWER, LONG, find_missing, seconds
+    from ...reporting.compute_missing import compute_missing
+    from ...reporting.missing_results import Lacking
     from ..options import Output
     from ..run_analysis import obtain
 
-    run = open_run(path, "")
-    asked, refused = find_missing(run, find_results(run, results), limit, given)
-    for words, why in refused.items():
-        say(f"fedscope: not asked: fedscope {words}: {why}", err=True)
-    if not asked:
-        return
-    took, less = seconds(run, asked, limit, FEWER, given=given)
-    hint = (
-        f"; --limit {FEWER} takes about {_describe_seconds(less)}"
-        if limit is None and took > max(LONG, 2 * less)
-        else ""
-    )
-    number = f"{len(asked)} question{'s' if len(asked) > 1 else ''}"
-    say(f"{run.name}: {number}, about {_describe_seconds(took)}{hint}", err=True)
-    for one in asked:
-        say(f"$ fedscope {one.words}", err=True)
+    def answer(one: Lacking) -> None:
         try:
             obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
         except NamedCodeError as error:
@@ -144,7 +129,7 @@ def _answer_all(path: Path, results: Sequence[Path], limit: int | None, given: M
         except FedscopeError as error:
             say(f"fedscope: not answered: {error}", err=True)
 
+    def warn(what: str, why: str) -> None:
+        say(f"fedscope: {what}: {why}", err=True)
 
-def _describe_seconds(seconds: float) -> str:
-    """``5 minutes``, ``12 s``."""
-    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{max(1, seconds):.0f} s"
+    compute_missing(open_run(path, ""), results, limit, given, answer, lambda line: say(line, err=True), warn)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
+from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
 from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
@@ -86,10 +87,17 @@ class Step(Generic[R]):
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
     def answer(self, work: Execution) -> list[R]:
-        """Return the results."""
+        """Return the results; of several parts each says which it is, from 0."""
         said = versions()
+        places = [{"part": len(work.before) + place} if end else {} for place, end in enumerate(self.ends)]
         return list(
-            self.ready.compute([{**own, **lacking_rounds(own), "versions": said} for own in self.settings], work)
+            self.ready.compute(
+                [
+                    {**own, **lacking_rounds(own), "versions": said, **place}
+                    for own, place in zip(self.settings, places, strict=True)
+                ],
+                work,
+            )
         )
 
     def release(self) -> None:
@@ -224,8 +232,9 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
         except NamedCodeError as error:
             raise FedscopeError(error.as_call(prepare.__name__, args, settings)) from None
 
-    ask.prepare = checked  # type: ignore[attr-defined]
-    return cast(Asks[P, A], ask)
+    spoken = speak_keywords(ask, known)
+    spoken.prepare = speak_keywords(checked, known)  # type: ignore[attr-defined]
+    return cast(Asks[P, A], spoken)
 
 
 def take_labels(

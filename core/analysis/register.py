@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 #: where folders of analyses lie, below ``fedscope``; ``training`` has one
 ROOMS = ("landscape", "decomposition")
 OTHERS = ("training.curves",)
+#: results that no report shows, as ``module:Class`` below ``fedscope``
+UNREPORTED = ("training.curves.result:Curves", "training.tables.comparison:Comparison")
 
 
 class ReportSection(NamedTuple):
@@ -74,6 +76,16 @@ def analyses() -> tuple[Analysis, ...]:
     ['line', 'plane', 'sharpness']
     """
     return tuple(sorted(_find_analyses().values(), key=lambda one: (SECTIONS.index(one.section), one.place, one.name)))
+
+
+def result_classes() -> tuple[type[Result], ...]:
+    """Return the class of every result that is stored as one, imported now; collections are stored as their parts."""
+    root = __package__.partition(".")[0]
+    found = [one.result(report) for one in analyses() for report in one.reports]
+    for path in UNREPORTED:
+        module, _, name = path.partition(":")
+        found.append(getattr(import_module(f"{root}.{module}"), name))
+    return tuple(dict.fromkeys(found))
 
 
 #: of ``fedscope --help``, in the order of a first tour

@@ -166,7 +166,7 @@ class Evaluator:
 
         def form(i: int, replica: Replica) -> None:
             model = pick(i)
-            _take(replica, model)
+            load_into(replica, model)
 
         loss, error = np.empty(rows), np.empty(rows)
         for i, model_loss, model_error in self.evaluate(rows, form, here=True):
@@ -179,7 +179,7 @@ class Evaluator:
 
         def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
             (replica,) = self._first(1, replicas)
-            _take(replica, model)
+            load_into(replica, model)
             parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
             return torch.cat(parts)
 
@@ -189,7 +189,7 @@ class Evaluator:
         """Compute outputs of a model on the first ``count`` samples, [count, ...]; here, in no worker."""
         with torch_threads(1):
             (replica,) = self._first(1, self._idle[0])
-            _take(replica, model)
+            load_into(replica, model)
             return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
 
     def batches(self, part: int) -> Iterator[Tensor]:
@@ -296,7 +296,7 @@ def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
     return min(max(CONVOLUTION_BATCH, CONVOLUTION_PIXELS // max(1, pixels)), LINEAR_BATCH // 2)
 
 
-def _take(replica: Replica, model: Weights) -> None:
+def load_into(replica: Replica, model: Weights) -> None:
     """Load a model by the names of its tensors, which another program may have recorded in an order of its own."""
     own = model.layout.as_in(replica.layout)
     if own is not model.layout:

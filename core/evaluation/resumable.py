@@ -27,6 +27,7 @@ from .model_replica import Replica
 from .normalization import Normalization
 from .samples import Samples
 from .standard_tasks import CLASSIFICATION, is_own
+from .tasks import unit_of
 from .uint8_images import in_batches
 
 #: samples on which a module shows what it computes
@@ -206,7 +207,8 @@ def task_of(samples: Samples) -> dict[str, Any]:
     """Name the task and the unit of its loss, where they are not those of a classification."""
     task = samples.task
     named = {} if task.name == CLASSIFICATION.name else {"task": task.name}
-    return named | ({} if task.unit == CLASSIFICATION.unit else {"loss_units": task.unit})
+    unit = unit_of(task)
+    return named | ({} if unit == CLASSIFICATION.unit else {"loss_units": unit})
 
 
 def precision_errors(

@@ -30,7 +30,7 @@ class Task:
 
     Attributes:
         name: in provenance and sentences; of a class that does not say it the class's own.
-        unit: of the loss, as in netCDF: ``nat``, or ``1`` where it has none.
+        unit: of the loss, as in netCDF: ``nat`` (or ``nats``), or ``1`` where it has none.
         has_classes: whether outputs are [n, classes] and targets labels [n], which some questions need.
         tokens: whether whole numbers in a file's x [n, L] are tokens, which are neither scaled nor made float.
     """
@@ -112,6 +112,26 @@ class Task:
             outputs [M, m, ...], targets [m, ...], and of each of the m which of the n it is a part of, [m].
         """
         return outputs, y, torch.arange(len(y), device=y.device)
+
+
+def unit_of(task: Task) -> str:
+    """Return the unit of a task's loss; ``nats`` is ``nat``.
+
+    Raises:
+        FedscopeError: it is no text that netCDF takes as a unit.
+
+    >>> class Mine(Task):
+    ...     unit = "nats"
+    >>> unit_of(Mine())
+    'nat'
+    """
+    unit = task.unit
+    if not isinstance(unit, str) or not unit.strip() or not unit.isprintable():
+        raise FedscopeError(
+            f'the task {task.name} has the unit {unit!r}; give a text as netCDF has it, "nat", or "1" without one'
+        )
+    unit = unit.strip()
+    return "nat" if unit.lower() in ("nat", "nats") else unit
 
 
 class Plain(Task):

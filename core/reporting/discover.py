@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.register import Analysis, ReportSection, analyses
+from ..analysis.stored_results import Stored, results_in
 from ..checkpoints import FedscopeError, Run, real_path
-from ..results import ArrayResult, Result, make_visible
-from ..results.arrays import read_netcdf
+from ..results import Result, make_visible
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ def find_results(run: Run, folders: Sequence[Path] = ()) -> Beside:
         if not folder.is_dir():
             raise FedscopeError(f"{folder} is not a folder, so there are no results in it; give another --results")
     apart = [folder for folder in dict.fromkeys(folders) if real_path(folder) != real_path(own)]
-    formats = {path: _format_of(path, left_out) for folder in (own, *apart) for path in sorted(folder.glob("*.nc"))}
+    stored = {folder: results_in(folder, left_out) for folder in (own, *apart)}
     for kind in kinds():
-        for folder in (own, *apart):
-            found += _of_kind(run, kind, folder, formats, left_out, strangers=folder == own)
+        for folder, there in stored.items():
+            found += _of_kind(run, kind, there, left_out, strangers=folder == own)
     # a page on the factors holds their decomposition
     explained = {one.base for one in found if one.kind.name == "Explanation"}
     visible = [one for one in found if one.kind.name != "Decomposition" or one.base not in explained]
@@ -114,45 +114,30 @@ def find_results(run: Run, folders: Sequence[Path] = ()) -> Beside:
 
 
 def _of_kind(
-    run: Run,
-    kind: Kind,
-    folder: Path,
-    formats: Mapping[Path, str | None],
-    left_out: dict[str, str],
-    *,
-    strangers: bool,
+    run: Run, kind: Kind, stored: Sequence[Stored], left_out: dict[str, str], *, strangers: bool
 ) -> Iterator[Found]:
-    """Results of a question in a folder; ``strangers`` among them are said to be left out."""
-    end = kind.cls.suffixes[-1]
-    for path in sorted(folder.glob(f"*{end}")):
-        if issubclass(kind.cls, ArrayResult) and formats[path] != f"fedscope-{kind.cls.kind}":
+    """Results of a question among those of a folder; ``strangers`` are said to be left out."""
+    for one in stored:
+        if not issubclass(kind.cls, one.kind):
             continue
-        base = path.with_name(path.name.removesuffix(end))
         try:
-            result = kind.cls.load(base)
+            result = one.kind.load(one.base)
         except FedscopeError as error:
-            left_out[path.name] = str(error)
+            left_out[one.main.name] = str(error)
+            continue
+        if type(result) is not kind.cls:
             continue
         if not is_of(run, result.attrs, strangers):
             if strangers:
-                left_out[path.name] = "it is of another run, or of one that has stood in this folder before"
+                left_out[one.main.name] = "it is of another run, or of one that has stood in this folder before"
             continue
-        within = base.is_relative_to(run.path)
-        yield Found(kind, base, str(base.relative_to(run.path) if within else base), make_visible(result))
+        within = one.base.is_relative_to(run.path)
+        yield Found(kind, one.base, str(one.base.relative_to(run.path) if within else one.base), make_visible(result))
 
 
 def _closure(decomposition: Result) -> float:
     errors = [abs(row.get("closure_error") or 0.0) for row in decomposition.numbers()["rounds"]]
     return max(errors, default=0.0)
-
-
-def _format_of(path: Path, left_out: dict[str, str]) -> str | None:
-    """Read the format that a file of arrays names; one that cannot be read is left out."""
-    try:
-        return str(read_netcdf(path)[1].get("format"))
-    except FedscopeError as error:
-        left_out[path.name] = str(error)
-        return None
 
 
 def is_of(run: Run, attrs: Mapping[str, Any], unless_said: bool = True) -> bool:

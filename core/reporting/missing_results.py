@@ -109,11 +109,14 @@ def find_missing(
 
 
 def _options(given: Mapping[str, Any]) -> str:
-    """Settings as a command line has them."""
+    """Settings as a command line has them; what is an object in Python is named by its class."""
     words = []
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
-        words += [option if value else option.replace("--", "--no-", 1)] if isinstance(value, bool) else [option, value]
+        if isinstance(value, bool):
+            words.append(option if value else option.replace("--", "--no-", 1))
+        else:
+            words += [option, str(value) if isinstance(value, str | int | float) else type(value).__name__]
     return f" {shlex.join(words)}" if words else ""
 
 

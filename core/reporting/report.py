@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 from ..analysis.runs import open_run, refuse_one_name
-from ..checkpoints import FedscopeError, Run, write_durably
+from ..analysis.settings import EvaluationSettings
+from ..checkpoints import FedscopeError, FedscopeWarning, Run, format_size, nearest, write_durably
+from ..checkpoints.io.keywords import speak_keywords
+from ..checkpoints.io.one_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
@@ -37,12 +43,28 @@ class Report:
         results: how many results it shows.
         faults: how many faults the runs' checks found.
         broken: by run why it is not sound, a sentence each; sound ones are left out.
+        title: the page's heading.
     """
 
     html: str
     results: int
     faults: int
     broken: Mapping[str, str]
+    title: str = ""
+
+    def __repr__(self) -> str:
+        sound = [f"{name}: {why}" for name, why in self.broken.items()] or ["every run is sound"]
+        return screen(
+            self.title or "Report",
+            [f"a page of {format_size(len(self.html.encode()))} with {self.results} results", *sound],
+            ['save("report.html")', "html", "fedscope.load(BASE) opens one of its results"],
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, for a notebook, whose styles it must not change."""
+        from html import escape
+
+        return f'<iframe srcdoc="{escape(self.html)}" style="width:100%;height:40em;border:1px solid #ccc"></iframe>'
 
     def save(self, path: Path | str, *, force: bool = False) -> Path:
         """Write it; an earlier report there is replaced.
@@ -76,25 +98,34 @@ def refuse_other_file(path: Path, force: bool) -> None:
         raise FedscopeError(f"{path} is in the way, and is not a report; give another --out, or --force to replace it")
 
 
+@partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
 def report(
     runs: Sequence[Run | Path | str] | Run | Path | str,
     *,
     title: str | None = None,
     results: Sequence[Path | str] | Path | str = (),
     colour_scale: str = "log",
+    compute: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
+    **measured: Unpack[EvaluationSettings],
 ) -> Report:
     """Make one page on one run or several: a verdict first, then curves, and every result in the runs' ``RUN/figures``,
     their clients, checks, configurations and files with their sha256.
 
     Nothing is computed anew but the checks: what is not there is said, with the command that makes it. The same runs
-    and results give the same page, byte for byte.
+    and results give the same page, byte for byte. Results that were made in Python are shown once they are saved there:
+    ``fedscope.plane(...).save("runs/ima/figures/plane")``.
 
     Args:
         title: the page's heading; by default the runs' names.
         results: folders with further results, as a command's ``--out`` left them; those of other runs are passed over.
         colour_scale: of surfaces: ``log`` above the minimum, or ``linear``.
+        compute: first ask what is missing, as ``--compute`` does, into ``RUN/figures``: ``explain``, a plane near the
+            last round's clients, ``subsets``, ``cka`` and ``updates``. What cannot be asked of a run is a
+            :class:`~fedscope.checkpoints.FedscopeWarning`.
         progress: told what is done, how far it is, and of how much.
+        measured: on what ``compute`` measures; see :class:`~fedscope.analysis.settings.EvaluationSettings`. Each
+            question has its own ``split``.
 
     Raises:
         FedscopeError: no run there; two runs of one name; a run without rounds; no such folder of results; another
@@ -108,9 +139,13 @@ def report(
     refuse_one_name(opened)
     for run in opened:
         run.round("last")  # says that there is none
+    folders = [Path(results)] if isinstance(results, Path | str) else [Path(folder) for folder in results]
+    _refuse_settings(measured, compute)
+    if compute:
+        for run in opened:
+            _compute(run, folders, measured, progress)
     tell = progress or (lambda what, done, of: None)
     checks = [check_run(run.path, lambda done, of, run=run: tell(f"checking {run.name}", done, of)) for run in opened]  # type: ignore[misc]
-    folders = [Path(results)] if isinstance(results, Path | str) else [Path(folder) for folder in results]
     found = [find_results(run, folders) for run in opened]
     live = Live(colours)
     parts = [
@@ -143,4 +178,48 @@ def report(
             for run, one in zip(opened, checks, strict=True)
             if (said := soundness(run, one)).tone == "bad"
         },
+        name,
     )
+
+
+def _refuse_settings(measured: EvaluationSettings, compute: bool) -> None:
+    """Refuse settings of what is measured that would be without effect, or that there are not.
+
+    Raises:
+        FedscopeError: without ``compute``; a split. TypeError: another setting.
+    """
+    known = EvaluationSettings.__annotations__
+    for name, value in measured.items():
+        if name not in known:
+            raise TypeError(f"fedscope.report has no setting {name!r}{nearest(name, known)}")
+        if name == "split":
+            raise FedscopeError(f"split={value!r}: a report's questions have splits of their own; leave split= out")
+        if not compute:
+            raise FedscopeError(f"{name}= is for what compute=True measures; add compute=True, or leave {name}= out")
+
+
+def _compute(
+    run: Run,
+    folders: Sequence[Path],
+    measured: EvaluationSettings,
+    progress: Callable[[str, int, int], None] | None,
+) -> None:
+    """Ask what is missing of a run; what cannot be asked is a warning."""
+    from ..analysis.named_code import NamedCodeError
+    from .compute_missing import compute_missing, keep_answer
+    from .missing_results import Lacking
+
+    def warn(what: str, why: str) -> None:
+        warnings.warn(f"{what}: {why}", FedscopeWarning, stacklevel=4)
+
+    def answer(one: Lacking) -> None:
+        try:
+            keep_answer(one.question, one.question.folder / one.question.name, progress)
+        except NamedCodeError as error:
+            warn("not answered", error.as_call("report", [run], {"compute": True, **measured}))
+        except FedscopeError as error:
+            warn("not answered", str(error))
+
+    asked = {name: value for name, value in measured.items() if value is not None and name != "limit"}
+    given = {name: value for name, value in asked.items() if (name, value) != ("accept_data", False)}
+    compute_missing(run, folders, measured.get("limit"), given, answer, lambda line: None, warn)

@@ -269,7 +269,7 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     """A run's files with their sha256."""
     files = [
         path
-        for name in ("run.json", "config.toml", "partition.h5", "metrics.csv")
+        for name in ("run.json", "config.toml", "partition.h5", "metrics.csv", "measured.json")
         if (path := run.path / name).exists()
     ]
     files += sorted((run.path / "rounds").glob("*.h5"))

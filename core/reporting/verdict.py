@@ -8,12 +8,17 @@ import numpy as np
 
 from ..checkpoints import Run
 from ..checkpoints.io.errors import spans
+from ..decomposition.explanation.dominant_factor import parts_of
+from ..decomposition.explanation.intervals import Reading, above, finite, magnitude, read, size
 from ..decomposition.explanation.result import Explanation
-from ..decomposition.factors.result import Decomposition
-from ..results import Result
+from ..decomposition.explanation.statements import Statement
+from ..decomposition.explanation.wording import NAMES, capital, spell
+from ..decomposition.factors.result import Decomposition, RunFactors
+from ..decomposition.factors.rows import FACTORS_OF
 from ..training.curves.measures import measure_of
 from ..training.curves.result import Curves
 from ..training.loop.verify_run import Soundness
+from .average_and_clients import find_comparison
 from .clients import readable
 from .discover import Beside
 
@@ -40,9 +45,9 @@ def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
     """Write what a co-author wants to know first."""
     return [
         soundness(run, sound),
-        *outcome(run),
-        *judge_average(run),
-        *composition(results),
+        *outcome(run, results),
+        *judge_average(run, results),
+        *composition(run, results),
         describe_recorded(run),
     ]
 
@@ -81,8 +86,9 @@ def diverged_clients(run: Run) -> dict[int, list[int]]:
     return found
 
 
-def outcome(run: Run) -> list[Sentence]:
-    """Return the error of the model that one would deploy."""
+def outcome(run: Run, results: Beside) -> list[Sentence]:
+    """Return the error of the model that one would deploy; where nothing was measured round by round, that of the
+    average of a round's clients, as a result has it."""
     curve = Curves.of([run]).runs[0]
     for name, spoken, unit in (("test_error", "has an error of", True), ("test_loss", "has a loss of", False)):
         mean, deviation, count = curve.tail(name)
@@ -94,17 +100,21 @@ def outcome(run: Run) -> list[Sentence]:
         last = curve.measured(measure_of(name))[0][-1]
         over = f"mean ± deviation over the last {count} measured rounds" if count > 1 else f"round {last}"
         return [Sentence("How good is it?", f"The {which} model {spoken} {value} ({over}).")]
-    return [Sentence("How good is it?", "Nothing was measured on test data while it was trained.")]
+    lacks = "Nothing was measured on test data round by round (fedscope measure RUN does it)."
+    if (found := find_comparison(run, results)) is not None:
+        lacks += f" By {found.source}, {found.words.partition(';')[0]}."
+    return [Sentence("How good is it?", lacks)]
 
 
-def judge_average(run: Run) -> list[Sentence]:
-    """Compare the error of the average with that of what was averaged."""
+def judge_average(run: Run, results: Beside) -> list[Sentence]:
+    """Compare the error of the average with that of what was averaged: as the table of metrics has it, else as a result
+    of the run has."""
     curve = Curves.of([run]).runs[0]
     own, clients, spread = (curve.column(name) for name in ("test_error", "client_error_mean", "client_error_std"))
     there = np.flatnonzero(np.isfinite(own) & np.isfinite(clients))
     asks = "Was averaging good?"
     if not len(there):
-        return [Sentence(asks, "Not known: the clients' models were not measured while it was trained.")]
+        return [Sentence(asks, *_judge_by_results(run, results))]
     at = there[-1]
     gain, scatter = clients[at] - own[at], spread[at]
     beside = (
@@ -113,31 +123,87 @@ def judge_average(run: Run) -> list[Sentence]:
     text = f"in round {curve.round[at]} the average of the clients has an error of {beside}."
     better = int((clients[there] > own[there]).sum())
     count = f" It was better than their mean in {better} of {len(there)} measured rounds."
+    answer, tone = _judge(gain, scatter)
+    return [Sentence(asks, f"{answer}: {text}{count}", tone)]
+
+
+def _judge(gain: float, scatter: float) -> tuple[str, str]:
+    """Whether averaging has helped, by how far the clients' error is above the average's, and the tone of it."""
     if gain > _CLEAR * scatter:
-        return [Sentence(asks, f"Yes: {text}{count}", "good")]
+        return "Yes", "good"
     if gain < -_CLEAR * scatter:
-        return [Sentence(asks, f"No: {text}{count}", "bad")]
-    return [Sentence(asks, f"Too close to say: {text}{count}")]
+        return "No", "bad"
+    return "Too close to say", "open"
 
 
-def composition(results: Beside) -> list[Sentence]:
-    """Return the first claim of a page on the factors, and how many of its claims hold; else the decomposition's
-    sentence."""
+def _judge_by_results(run: Run, results: Beside) -> tuple[str, str]:
+    """Answer whether averaging was good from the results of a run, and the tone of it."""
+    found = find_comparison(run, results)
+    if found is not None:
+        answer, tone = _judge(found.mean - found.average, found.deviation)
+        return f"{answer}: {found.words}.", tone
+    for result in (one.result for one in results.results):
+        said = find_statements(run, result) if isinstance(result, Explanation) else []
+        for one in (own for own in said if own.claim == "better-than-clients" and own.verdict != "undecided"):
+            held = one.verdict == "supported"
+            return f"{'Yes' if held else 'No'}: {one.title}: {one.verdict}. {one.sentence}", "good" if held else "bad"
+    return "Not known: the clients' models were not measured (fedscope measure RUN --clients does it).", "open"
+
+
+def find_statements(run: Run, page: Explanation) -> list[Statement]:
+    """Return the statements of a page on one of its runs; all of them where none is on it alone."""
+    own = [one for one in page.statements if one.run == run.name]
+    return own or list(page.statements)
+
+
+def composition(run: Run, results: Beside) -> list[Sentence]:
+    """Return the first claim of a page on the factors, and how many of its claims hold; else which factor of a
+    decomposition is the greatest part."""
     asks = "What dominates the loss?"
     explained = [one.result for one in results.results if isinstance(one.result, Explanation)]
     if explained:
         page = explained[-1]
-        said = [one for one in page.statements if one.claim.startswith("greatest-part")] or list(page.statements)
+        about = find_statements(run, page)
+        said = [one for one in about if one.claim.startswith("greatest-part")] or about
         counts = {word: sum(one.verdict == word for one in page.statements) for word in ("supported", "contradicted")}
         counts["undecided"] = len(page.statements) - sum(counts.values())
         held = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
         return [
             Sentence(asks, f"{said[-1].title}: {said[-1].sentence} ({len(page.statements)} statements below: {held}.)")
         ]
-    factors: list[Result] = [one.result for one in results.results if isinstance(one.result, Decomposition)]
-    if factors:
-        return [Sentence(asks, f"{factors[-1].summary().splitlines()[-1]}.")]
+    factors = [one.result for one in results.results if isinstance(one.result, Decomposition)]
+    own = [part for one in factors for part in one.runs if part.run == run.name and part.rounds]
+    if own:
+        return [Sentence(asks, describe_greatest_part(own[-1]))]
     return [Sentence(asks, "Not measured: fedscope explain RUN says it.")]
+
+
+def describe_greatest_part(factors: RunFactors) -> str:
+    """Say in a sentence which factor of the last decomposed round is the greatest part of the loss, and the next one;
+    where their intervals are not apart, that they are not."""
+    one = factors.rounds[-1]
+    names = parts_of(one) if one.loss == "squared" else FACTORS_OF[one.loss][:2]
+    parts = sorted(filter(finite, (read(one, name) for name in names)), key=size, reverse=True)
+    loss = read(one, "fma_loss")
+    of = f" The average of the clients has a loss of {spell(loss)}." if finite(loss) else ""
+    which = "" if factors.model == "global" else f" ({factors.model})"
+    if not parts:
+        return f"Not known: in round {one.round}{which} no factor of the loss has a finite value.{of}"
+    first, *others = parts
+    near = [other for other in others if not above(magnitude(first), magnitude(other))]
+    if near and first.low is not None:
+        return (
+            f"In round {one.round}{which} {_name_part(first)} and {_name_part(near[0])} are the greatest parts of the "
+            f"loss, and not apart.{of}"
+        )
+    then = f"; next is {_name_part(others[0])}" if others else ""
+    return f"{capital(_name_part(first))} is the greatest part of the loss in round {one.round}{which}{then}.{of}"
+
+
+def _name_part(one: Reading) -> str:
+    """A factor with its value; one below 0 takes away from the loss."""
+    away = ", which takes it away" if one.value is not None and one.value < 0 else ""
+    return f"{NAMES[one.name]} ({spell(one)}{away})"
 
 
 def describe_recorded(run: Run) -> Sentence:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import h5py
 import numpy as np
 
-from ..checkpoints.io.errors import FedscopeError
+from ..checkpoints.io.errors import FedscopeError, nearest
 from ..checkpoints.io.hdf5 import RESULT_AGAIN, UnreadableAttribute, attribute, check_seal, open_hdf5, write_hdf5
 from ..checkpoints.io.hdf5_validation import refuse_unstored
 from ..checkpoints.io.visible_text import visible
@@ -122,6 +122,42 @@ class ArrayResult(Result):
             said = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise FedscopeError(f"{path} is damaged ({said}); compute the {kind} again with --force") from error
 
+    def to_pandas(self, of: str | None = None) -> Any:
+        """Return its arrays as one long frame: a row a value, the coordinates first; what lies along fewer dimensions
+        is repeated.
+
+        Args:
+            of: the array, or the dimension, whose rows these are; by default the one with the most dimensions, the
+                first of these. What lies along others is left out: ``plane.to_pandas("model")`` has the models.
+
+        Raises:
+            FedscopeError: pandas is not installed; no such array.
+
+        >>> import numpy as np
+        >>> from fedscope.landscape import Line
+        >>> ends, loss, one = (("a", "b"),), np.array([[1.0, 0.5, 2.0]]), np.zeros(1)
+        >>> made = Line(("a - b",), ends, np.array([0.0, 0.5, 1.0]), loss, loss, one, one, {}, loss[:, :2], loss[:, :2])
+        >>> made.to_pandas()[["pair", "beta", "loss"]].values.tolist()
+        [['a - b', 0.0, 1.0], ['a - b', 0.5, 0.5], ['a - b', 1.0, 2.0]]
+        """
+        pandas = of_installed("pandas", "frames")
+        coords, variables = self.arrays()
+        dims = _rows_along(variables, of, self.command)
+        sizes = {
+            dim: size for own, values, _ in variables.values() for dim, size in zip(own, values.shape, strict=True)
+        }
+        shape = [sizes[dim] for dim in dims]
+        columns: dict[str, np.ndarray] = {}
+        for axis, dim in enumerate(dims):
+            values = coords[dim][1] if dim in coords else np.arange(sizes[dim])
+            columns[dim] = np.expand_dims(np.asarray(values), [i for i in range(len(dims)) if i != axis])
+        for name, (own, values, _) in variables.items():
+            if own and set(own) <= set(dims) and len(set(own)) == len(own):
+                order = sorted(range(len(own)), key=lambda axis, own=own: dims.index(own[axis]))  # type: ignore[misc]
+                lacking = [i for i, dim in enumerate(dims) if dim not in own]
+                columns[name] = np.expand_dims(np.asarray(values).transpose(order), lacking)
+        return pandas.DataFrame({name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()})
+
     def to_xarray(self) -> Any:
         """Its arrays as a data set.
 
@@ -131,6 +167,25 @@ class ArrayResult(Result):
         xarray = of_installed("xarray", "frames")
         coords, variables = self.arrays()
         return xarray.Dataset(dict(variables), coords=dict(coords), attrs={**self.attrs, **self.head()})
+
+
+def _rows_along(variables: Mapping[str, Variable], of: str | None, command: str) -> tuple[str, ...]:
+    """Return the dimensions of a long frame.
+
+    Raises:
+        FedscopeError: there is neither an array nor a dimension of this name.
+    """
+    if of is None:
+        return max((dims for dims, _, _ in variables.values()), key=len)
+    if of in variables:
+        return variables[of][0]
+    if any(of in dims for dims, _, _ in variables.values()):
+        return (of,)
+    known = [*variables, *dict.fromkeys(dim for dims, _, _ in variables.values() for dim in dims)]
+    raise FedscopeError(
+        f"{of!r} is neither an array nor a dimension of a result of {command}{nearest(of, known)}; there are "
+        f"{', '.join(known)}"
+    )
 
 
 def pad_cohorts(cohorts: list[np.ndarray], most: int, fill: Any = np.nan) -> np.ndarray:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
+from glob import escape
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,8 +17,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..checkpoints.io.errors import FedscopeError
+from ..checkpoints.io.keywords import speaking
 from ..checkpoints.io.visible_text import visible
 from .labels import names_in, rename
+from .one_screen import describe
 from .pictures import picture_of
 
 if TYPE_CHECKING:
@@ -38,6 +42,8 @@ class Result(ABC):
             class, or ``file:function``; it takes the result, a width in inches and a title, and gives None where it has
             nothing.
         paged: the same of its web pages, from ``page.py``; it takes the result and a title.
+        alongside: the same of files that :meth:`save` writes beside them, such as a model.
+        collected: the collection of several, in the folder of the class as ``file:Class``; "" where there is none.
     """
 
     command: ClassVar[str]
@@ -45,11 +51,15 @@ class Result(ABC):
     derived: ClassVar[tuple[str, ...]] = ()
     drawn: ClassVar[Mapping[str, str]] = MappingProxyType({"": "draw"})
     paged: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    alongside: ClassVar[tuple[str, ...]] = ()
+    collected: ClassVar[str] = ""
     attrs: Mapping[str, Any]
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Have every kind's summary say of accepted data that they were, so that none leaves it out."""
+        """Have every kind's summary say of accepted data that they were, so that none leaves it out; and keep
+        dataclasses from giving it a repr of all its numbers."""
         super().__init_subclass__(**given)
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
         if "summary" in cls.__dict__ and not getattr(cls.summary, "__isabstractmethod__", False):
             cls.summary = _with_accepted(cls.summary)  # type: ignore[method-assign, assignment]
 
@@ -105,7 +115,8 @@ class Result(ABC):
         Raises:
             FedscopeError: there is nothing to draw.
         """
-        figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, *more, **drawing)
+        with speaking({"width": width, "title": title, **drawing}):
+            figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, *more, **drawing)
         return figure
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
@@ -123,6 +134,10 @@ class Result(ABC):
     @abstractmethod
     def summary(self) -> str:
         """Describe what was found, in one sentence a part, with its numbers and their errors."""
+
+    def told(self, width: int) -> str:
+        """Return the same for a screen of so many characters; a page that is written in lines takes it into account."""
+        return self.summary()
 
     def numbers(self) -> dict[str, Any]:
         """Return what was found as plain JSON types: what ``--json`` prints, less its ``files``."""
@@ -147,21 +162,26 @@ class Result(ABC):
         """
         return rename(self, labels)
 
+    @abstractmethod
     def to_pandas(self) -> Any:
-        """Its tables as data frames.
+        """Return its numbers as a data frame: a row a row of its table, or a value of its arrays; of several tables or
+        parts a dictionary of them by what their files are called.
 
         Raises:
-            FedscopeError: it is kept as arrays; pandas is not installed.
+            FedscopeError: pandas is not installed.
         """
-        raise FedscopeError(f"a result of {self.command} is kept as arrays; take to_xarray() instead")
 
+    @abstractmethod
     def to_xarray(self) -> Any:
-        """Its arrays, with their dimensions and attributes.
+        """Return its arrays with their dimensions and attributes, or its tables as such, as one data set; of several
+        parts a dictionary of them by what their files are called.
 
         Raises:
-            FedscopeError: it is kept as tables; xarray is not installed.
+            FedscopeError: xarray is not installed.
         """
-        raise FedscopeError(f"a result of {self.command} is kept as tables; take to_pandas() instead")
+
+    def __repr__(self) -> str:
+        return describe(self)
 
     def _repr_html_(self) -> str:
         """Return the sentence and the figure, for a notebook."""
@@ -182,6 +202,11 @@ def _beside(cls: type[Result], name: str, file: str) -> Callable[..., Any]:
     package = cls.__module__.rpartition(".")[0]
     found: Callable[..., Any] = getattr(import_module(f"{package}.{other if colon else file}"), function)
     return found
+
+
+def class_beside(cls: type[Result], name: str) -> Any:
+    """Return a class of a file in the folder of another, ``file:Class``, or of the same file, ``Class``."""
+    return _beside(cls, name, cls.__module__.rpartition(".")[2])
 
 
 def _with_accepted(summary: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -205,15 +230,31 @@ class Collection(Result, Generic[R]):
 
     Attributes:
         parts: the results, by what stands behind the base in the names of their files (``.ima``, ``.round-20``).
+        part: the class of each, in the folder of this one as ``file:Class``.
+        whole: whether one part alone is such a collection, too.
 
     Raises:
         FedscopeError: no part.
     """
 
+    part: ClassVar[str] = ""
+    whole: ClassVar[bool] = False
+
     def __init__(self, parts: Mapping[str, R]) -> None:
         if not parts:
             raise FedscopeError("there is no result to put together; give at least one")
         self.parts = dict(parts)
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, R]) -> Self:
+        """Build the collection of what :meth:`save` wrote, in its order."""
+        return cls(parts)
+
+    @classmethod
+    def split_parts(cls, parts: Mapping[str, R]) -> dict[str, dict[str, R]]:
+        """Return the collections that parts under one base are, by what stands behind the base in the names of their
+        figures: one, of most kinds."""
+        return {"": dict(parts)}
 
     @property
     def attrs(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -231,12 +272,25 @@ class Collection(Result, Generic[R]):
 
     def save(self, base: Path | str) -> list[Path]:
         """Write every part's files, and what is derived from all."""
-        return [*(path for end, part in self.parts.items() for path in part.save(f"{base}{end}")), *self.derive(base)]
+        written = [path for end, part in self.parts.items() for path in part.save(f"{base}{end}")]
+        return list(dict.fromkeys([*written, *self.derive(base)]))
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """Parts are loaded one by one, by the class of their own."""
-        raise FedscopeError(f"{base} names several results; load each by its own file")
+        """Read the parts that :meth:`save` wrote under the base, in their order.
+
+        Raises:
+            FedscopeError: there is none; one is damaged; the parts of several collections lie there.
+        """
+        kind = class_beside(cls, cls.part)
+        several = cls.split_parts({end: kind.load(f"{base}{end}") for end in ends_at(kind, base)})
+        if not several:
+            raise FedscopeError(
+                f"no result of {kind.command} lies at {base}; its files would be called {base}*{kind.suffixes[-1]}"
+            )
+        if len(several) > 1:
+            raise FedscopeError(f"{base} is the base of several answers; give {_one_of(base, several)}")
+        return cls.of_parts(in_order(next(iter(several.values()))))
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """Write what every part derives."""
@@ -250,6 +304,52 @@ class Collection(Result, Generic[R]):
         """Every part's pages."""
         pages = {end: part.pages(title, **drawing) for end, part in self.parts.items()}
         return {f"{end}{more}": page for end, own in pages.items() for more, page in own.items()}
+
+    def to_pandas(self, *given: Any) -> Any:
+        """All parts' rows in one frame, behind a column ``part`` that says whose they are; of one part its own.
+
+        Raises:
+            FedscopeError: pandas is not installed.
+        """
+        frames = {end.lstrip("."): part.to_pandas(*given) for end, part in self.parts.items()}
+        if len(frames) == 1:
+            return next(iter(frames.values()))
+        pandas = of_installed("pandas", "frames")
+        for end, frame in frames.items():
+            frame.insert(0, "part", end)
+        return pandas.concat(list(frames.values()), ignore_index=True)
+
+    def to_xarray(self) -> Any:
+        """Every part's data set, by what its files are called; of one part its own.
+
+        Raises:
+            FedscopeError: xarray is not installed.
+        """
+        sets = {end.lstrip("."): part.to_xarray() for end, part in self.parts.items()}
+        return sets if len(sets) > 1 else next(iter(sets.values()))
+
+
+def ends_at(kind: type[Result], base: Path | str) -> list[str]:
+    """Return what stands behind a base in the names of the whole results of a class that lie there: "", ``.ima``."""
+    base, last = Path(base), kind.suffixes[-1]
+    names = (path.name for path in base.parent.glob(f"{escape(base.name)}*{last}"))
+    ends = (name.removeprefix(base.name).removesuffix(last) for name in names)
+    return sorted(end for end in ends if not end or end.startswith("."))
+
+
+def in_order(parts: Mapping[str, R]) -> dict[str, R]:
+    """Sort parts by the place that each says it had; those of older versions, which say none, by their names."""
+
+    def place(end: str) -> tuple[int, list[tuple[int, str]]]:
+        said = parts[end].attrs.get("part")
+        numbered = [(int(word), "") if word.isdecimal() else (-1, word) for word in re.split(r"(\d+)", end)]
+        return (said if isinstance(said, int) else -1), numbered
+
+    return {end: parts[end] for end in sorted(parts, key=place)}
+
+
+def _one_of(base: Path | str, ends: Iterable[str]) -> str:
+    return " or ".join(f"{base}{end}" for end in ends)
 
 
 def plain(value: Any) -> Any:

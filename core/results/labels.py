@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..checkpoints import FedscopeError, nearest
@@ -94,7 +95,7 @@ def _find_names(value: Any, field: str) -> Iterator[str]:
             own.remove("model")
         found = [part for name in own if name != "attrs" for part in _find_names(getattr(value, name), name)]
         yield from found or (_runs_of(getattr(value, "attrs", {})))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict | MappingProxyType):
         for part in value.values():
             yield from _find_names(part, field)
     elif isinstance(value, tuple | list):
@@ -117,7 +118,7 @@ def _rename(value: Any, labels: Mapping[str, str], field: str) -> Any:
         made = {name: _rename(getattr(value, name), labels, name) for name in own}
         changed = {name: part for name, part in made.items() if part is not getattr(value, name)}
         return replace(value, **changed) if changed else value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | MappingProxyType):
         made = {key: _rename(part, labels, field) for key, part in value.items()}
         return made if any(made[key] is not part for key, part in value.items()) else value
     if isinstance(value, tuple | list):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..checkpoints.io.visible_text import visible
@@ -27,7 +27,7 @@ def _replacement(value: Any) -> Any:
     if isinstance(value, str):
         text = visible(value)
         return None if text == value else text
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | MappingProxyType):  # and no mapping that reads a file for each value
         pairs = {key: (_replacement(key), _replacement(part)) for key, part in value.items()}
         if all(name is None and part is None for name, part in pairs.values()):
             return None

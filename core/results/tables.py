@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
+import numpy as np
+
 from ..checkpoints.io.atomic import write_durably
 from ..checkpoints.io.errors import FedscopeError, list_few
 from ..checkpoints.io.untrusted import RESULT, read_json, read_text
@@ -202,6 +204,14 @@ class TableResult(Result):
                 f"{names} in {paths[-1].parent} do not fit each other, so one was changed or cut; {AGAIN}"
             ) from error
 
+    def named_tables(self) -> dict[str, tuple[Mapping[str, Callable[[str], Any]], list[Sequence[Any]]]]:
+        """Return the columns and rows of every table that is there, by what its file is called."""
+        return {
+            table.suffix.strip(".").removesuffix(".csv"): (table.columns, list(rows))
+            for table, rows in zip(self.tables, self.rows(), strict=True)
+            if rows is not None
+        }
+
     def to_pandas(self) -> Any:
         """Its table as a data frame; of several, a dictionary of them by what their files are called.
 
@@ -210,14 +220,43 @@ class TableResult(Result):
         """
         pandas = of_installed("pandas", "frames")
         frames = {}
-        for table, rows in zip(self.tables, self.rows(), strict=True):
-            if rows is None:
-                continue
-            frame = pandas.DataFrame(list(rows), columns=list(table.columns))
-            # a column in which no value exists is one of numbers all the same
-            numbers = [name for name, reader in table.columns.items() if reader in (number, float)]
-            frames[table.suffix.strip(".").removesuffix(".csv")] = frame.astype(dict.fromkeys(numbers, "float64"))
+        for name, (columns, rows) in self.named_tables().items():
+            frame = pandas.DataFrame(rows, columns=list(columns))
+            frames[name] = frame.astype(dict.fromkeys(_numbers_in(columns), "float64"))
         return frames if len(frames) > 1 else next(iter(frames.values()))
+
+    def to_xarray(self) -> Any:
+        """Its table as a data set of columns along ``row``; of several tables each along a dimension of its own,
+        columns as ``TABLE_COLUMN``. Numbers that do not exist are NaN.
+
+        Raises:
+            FedscopeError: xarray is not installed.
+        """
+        xarray = of_installed("xarray", "frames")
+        tables = self.named_tables()
+        columns = {}
+        for table, (kinds, rows) in tables.items():
+            values = dict(zip(kinds, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(kinds, ())
+            for name, own in values.items():
+                several = len(tables) > 1
+                array = np.array(own, np.float64) if name in _numbers_in(kinds) else _column(own)
+                columns[f"{table}_{name}" if several else name] = ((table if several else "row",), array)
+        return xarray.Dataset(columns, attrs=dict(self.attrs))
+
+
+def _numbers_in(columns: Mapping[str, Callable[[str], Any]]) -> list[str]:
+    """Return the columns of numbers, of which some may not exist: one in which none does is one of numbers, too."""
+    return [name for name, reader in columns.items() if reader in (number, float)]
+
+
+def _column(values: Sequence[Any]) -> np.ndarray:
+    """Return a column of whole numbers, truths or texts; with gaps it is of numbers, or of what there is."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, np.int64} and kinds:
+        return (
+            np.array([np.nan if value is None else value for value in values]) if None in values else np.array(values)
+        )
+    return np.array(values) if kinds == {bool} and None not in values else np.array(values, dtype=object)
 
 
 def add_suffix(base: Path, suffix: str) -> Path:

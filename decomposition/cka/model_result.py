@@ -31,6 +31,7 @@ class ModelCKA(ArrayResult):
     command = "cka"
     drawn: ClassVar = {"": "draw_models"}
     kind = "cka-models"
+    collected = "ModelCKAs"
     needed = {"model_label": "", "cka": "model model2", "cka_stderr": "model model2"}
 
     labels: tuple[str, ...]
@@ -84,6 +85,9 @@ class ModelCKA(ArrayResult):
 
 class ModelCKAs(Collection[ModelCKA]):
     """Similarity of the same models at several layers; a figure a layer."""
+
+    command = "cka"
+    part = "ModelCKA"
 
     def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """There is none.

@@ -87,6 +87,7 @@ class ClientCKA(ArrayResult):
     """
 
     command = kind = "cka"
+    collected = "ClientCKAs"
     needed = {
         **{"round": "round", "client_ids": "round client", "cka": "round client client2"},
         **{"cka_global": "round client", **dict.fromkeys((*MEANS, *TEST_ERROR), "round")},
@@ -165,6 +166,9 @@ class ClientCKA(ArrayResult):
 
 class ClientCKAs(Collection[ClientCKA]):
     """Similarity of the clients of several runs, or at several layers; a figure a layer."""
+
+    command = "cka"
+    part = "ClientCKA"
 
     def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """One a layer, with all runs."""

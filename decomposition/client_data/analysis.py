@@ -38,8 +38,8 @@ def data(
 
     Args:
         federation: a recorded run, or a configuration: a ``.toml`` file, or its tables, as in
-            ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``; the defaults of ``train`` where
-            nothing is given.
+            ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``, and all else that
+            :func:`fedscope.train` takes; the defaults of ``train`` where nothing is given.
         settings: tables laid over a configuration.
         shown: of how many clients a few samples are shown, the first, the last and those between.
         samples: how many of each.
@@ -100,11 +100,14 @@ def name_of(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """A configuration's tables with others laid over them."""
-    stored: Mapping[str, Mapping[str, Any]] = federation or {}
     if isinstance(federation, str | Path):
         from ...training.config.config import read_toml
 
-        stored = read_toml(Path(federation))
+        stored: Mapping[str, Mapping[str, Any]] = read_toml(Path(federation))
+    else:
+        from ...training.config.given import nested_tables
+
+        stored = nested_tables({} if federation is None else federation)
     return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in settings.items()}}
 
 

@@ -156,6 +156,10 @@ class Explanation(Result):
         """Return the page for a terminal."""
         return self.as_text() + "\n"
 
+    def told(self, width: int) -> str:
+        """Return the page for a terminal so wide."""
+        return self.as_text(width)
+
     def findings(self) -> dict[str, Any]:
         """Every statement."""
         names = ("claim", "run", "title", "verdict", "sentence", "decide")
@@ -164,6 +168,10 @@ class Explanation(Result):
     def to_pandas(self) -> Any:
         """Return the decomposition's tables as data frames."""
         return self.decomposition.to_pandas()
+
+    def to_xarray(self) -> Any:
+        """Return the decomposition's tables as a data set."""
+        return self.decomposition.to_xarray()
 
     def as_text(self, width: int = 100) -> str:
         """Write the page for a terminal, without the table of numbers."""

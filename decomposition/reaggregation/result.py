@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.models.files import read_file
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, number, optional_bool
 from ...results.tables import add_suffix
@@ -39,6 +40,22 @@ class ModelRow:
     identical: bool | None
 
 
+class StoredModels(Mapping[str, Weights]):
+    """Models in files, by their server's name; each is read when it is asked for."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+
+    def __getitem__(self, server: str) -> Weights:
+        return read_file(self._files[server])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 @dataclass(frozen=True, eq=False)
 class Reaggregation(TableResult):
     """A round as it was aggregated and as other servers would have aggregated it.
@@ -47,11 +64,12 @@ class Reaggregation(TableResult):
         measured: the recorded model first, then plain FMA, then what was asked for.
         attrs: provenance: run, round, servers, data, split, samples, versions; ``diverged``, the clients by their ids
             whose recorded models are not finite; ``members``, the clients that a server has chosen, by its name.
-        models: the models asked for, by their server's name; empty where it was loaded.
+        models: the models asked for, by their server's name; read when first used where it was loaded.
     """
 
     command = "reaggregate"
     suffixes = (".reaggregate.csv", ".reaggregate.json")
+    alongside = (".safetensors",)
     drawn: ClassVar = {}
     format = "fedscope-reaggregate"
     tables = (
@@ -80,7 +98,7 @@ class Reaggregation(TableResult):
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """Build the result from what :meth:`rows` gave, without the models."""
+        """Build the result from what :meth:`rows` gave, without the models, which :meth:`load` names."""
         return cls(
             tuple(ModelRow(**{name: row[name] for name in ModelRow.__annotations__}) for row in tables[0]),
             head["attrs"],
@@ -98,17 +116,19 @@ class Reaggregation(TableResult):
 
     @classmethod
     def load(cls, base: Path | str) -> Self:
-        """Read the tables that :meth:`save` wrote, without the models.
+        """Read the tables that :meth:`save` wrote; the models are read when they are used.
 
         Raises:
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
         """
         result, main = super().load(base), cls.paths(base)[-1]
         stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
-        for file in (add_suffix(stem, suffix) for suffix in model_suffixes(result.attrs["servers"])):
+        servers = result.attrs["servers"]
+        files = [add_suffix(stem, suffix) for suffix in model_suffixes(servers)]
+        for file in files:
             if not file.exists():
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
-        return result
+        return replace(result, models=StoredModels(dict(zip(servers, files, strict=True))))
 
     def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
         """There is none.

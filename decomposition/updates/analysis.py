@@ -33,20 +33,20 @@ def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Prep
     opened, asked_rounds = resolve_runs(runs, rounds)
     words = [said or "all" for said in asked_rounds]
     asked = [rounds_of(run, said) for run, said in zip(opened, words, strict=True)]
-    notes = [note for run, said, own in zip(opened, words, asked, strict=True) for note in left_out(run, said, own)]
+    notes = [left_out(run, said, own) for run, said, own in zip(opened, words, asked, strict=True)]
     ends = [f".{run.name}" if len(opened) > 1 else "" for run in opened]
-    parts = (_part(run, own, end) for run, own, end in zip(opened, asked, ends, strict=True))
+    parts = (_part(*each) for each in zip(opened, asked, notes, ends, strict=True))
     return PreparedAnalysis(
         opened[0].path / "figures",
         f"updates-{'-'.join([*(run.name for run in opened[1:]), slug_rounds(words[0])])}",
         tuple(parts),
-        lambda results: Updates(dict(zip(ends, results, strict=True)), notes),
+        lambda results: Updates(dict(zip(ends, results, strict=True)), [note for own in notes for note in own]),
         derived=(".updates.csv",),
     )
 
 
-def _part(run: Run, numbers: Sequence[int], end: str) -> Step[ClientUpdates]:
-    """One run's result."""
+def _part(run: Run, numbers: Sequence[int], notes: Sequence[str], end: str) -> Step[ClientUpdates]:
+    """One run's result, which keeps what was left out of it."""
     settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers)}
 
     def task(number: int) -> WorkUnit[RoundUpdates]:
@@ -65,7 +65,8 @@ def _part(run: Run, numbers: Sequence[int], end: str) -> Step[ClientUpdates]:
     def compute(attrs: list[dict[str, Any]], work: Execution) -> list[ClientUpdates]:
         with work.store(settings, *ROUNDS) as store:
             rounds = work.each(f"updates of {run.name}", map(task, numbers), store)
-        return [ClientUpdates(tuple(rounds), attrs[0])]
+        said = {"left_out": list(notes)} if notes else {}
+        return [ClientUpdates(tuple(rounds), {**attrs[0], **said})]
 
     return Step(ClientUpdates, lambda: PreparedStep([settings], compute), (end,))
 

@@ -52,6 +52,7 @@ class ClientUpdates(ArrayResult):
 
     command = "updates"
     kind = "geometry-of-updates"
+    collected = "Updates"
     needed = {
         **{"round": "round", "client_ids": "round client", "cosine": "round client client2"},
         **{**dict.fromkeys(CLIENTS, "round client"), **dict.fromkeys(NUMBERS, "round")},
@@ -144,9 +145,18 @@ class Updates(Collection[ClientUpdates]):
         notes: what was left out.
     """
 
+    command = "updates"
+    derived = (".updates.csv",)
+    part, whole = "ClientUpdates", True
+
     def __init__(self, parts: Mapping[str, ClientUpdates], notes: Sequence[str] = ()) -> None:
         super().__init__(parts)
         self.notes = list(notes)
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, ClientUpdates]) -> Self:
+        """Build the collection of its parts, each of which says what was left out of it."""
+        return cls(parts, [note for part in parts.values() for note in part.attrs.get("left_out", ())])
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """``BASE.updates.csv``, a row a run and round; fields are empty where a value does not exist, also where a

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regular
+from ...checkpoints.io.keywords import speak_keywords
 from .. import Plane
 
 if TYPE_CHECKING:
     from ...checkpoints.recorder.read_files import NamedArchitecture
 
 
+@speak_keywords
 def import_models(
     files: Path | str | Sequence[Path | str],
     out: Path | str,

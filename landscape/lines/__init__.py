@@ -7,7 +7,7 @@ ANALYSIS = Analysis(
     section="See losses in weight space",
     place=10,
     line="Losses between two models, or between all pairs of clients.",
-    answers=("Line",),
+    answers=("Line", "Connectivity"),
     reports=(
         ReportSection("result:Line", "Surfaces", 20, "What is the loss between two models?"),
         ReportSection("result:Connectivity", "Surfaces", 30, "What is the loss between the clients?"),

@@ -9,7 +9,8 @@ the middle says how far.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -80,14 +81,21 @@ class Line(ArrayResult):
         return coords, variables
 
     def head(self) -> dict[str, Any]:
-        """Attributes of the file besides :attr:`attrs`."""
-        return {"ends": [list(two) for two in self.ends]}
+        """Attributes of the file besides :attr:`attrs`; those of a matrix say so, and curves that would be taken for
+        one that they are none."""
+        about = {"ends": [list(two) for two in self.ends]}
+        is_matrix = isinstance(self, Connectivity)
+        return {**about, "matrix": int(is_matrix)} if is_matrix != looks_like_matrix(self) or is_matrix else about
 
     @classmethod
     def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
-        """Build the result from what :meth:`arrays` gave."""
+        """Build the result from what :meth:`arrays` gave: of the lines between all clients a :class:`Connectivity`."""
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
-        return cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs)
+        is_matrix = attrs.pop("matrix", None)
+        made = cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs)
+        if looks_like_matrix(made) if is_matrix is None else is_matrix:
+            return cast(Self, Connectivity(**vars(made)))
+        return made
 
     def summary(self) -> str:
         """Describe the barriers in words."""
@@ -133,6 +141,22 @@ class Connectivity(Line):
             f"{len(between)} pairs of clients: loss of the mean of two less their mean loss {between.mean():.3g} on "
             f"average, {words(middles, int(between.argmin()))} to {words(middles, int(between.argmax()))}; {barrier}"
         )
+
+
+def looks_like_matrix(line: Line) -> bool:
+    """Tell whether a line of an older file, which does not say it, is one between all of a round's clients: three or
+    more clients of one round, every pair in order, from one end to the other."""
+    labels = tuple(dict.fromkeys(label for pair in line.ends for label in pair))
+    cohorts = {label.rpartition("/client-")[::2] for label in labels}
+    rounds = {round_ for round_, client in cohorts if client.isdecimal()}
+    return (
+        len(labels) > 2
+        and len(rounds) == 1
+        and len(cohorts) == len(labels)
+        and all(label.rpartition("/client-")[1] for label in labels)
+        and line.ends == tuple(combinations(labels, 2))
+        and line.attrs.get("range") == [0.0, 1.0]
+    )
 
 
 def connectivity(line: Line) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:

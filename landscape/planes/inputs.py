@@ -14,6 +14,7 @@ from ...checkpoints import FedscopeError, Model, Run, parse_address, recorded_cl
 from ...checkpoints.rounds.round import few_of
 from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of, runs_of
 from ...training.inputs.samples import describe_samples, limit_samples
+from .panel_names import client_data, globals_title, round_title, split_data
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
@@ -109,12 +110,12 @@ def panels_of(run: Run, path: str, rounds: str, end: str) -> list[PlaneModels]:
                 f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; {run.larger_cohorts}"
             )
         anchors = tuple(f"{path}@{number}/client-{k}" for k in ids[:3])
-        panels.append(PlaneModels("models", anchors, (), f"Round {number}", f"{end}.round-{number}"))
+        panels.append(PlaneModels("models", anchors, (), round_title(number), f"{end}.round-{number}"))
     have = [t for t in run.rounds if "global" in run.round(t).models]
     if len(have) >= 3:
         anchors = tuple(f"{path}@{t}/global" for t in have[-3:])
         shown = (f"{path}@{have[-1]}/averaged",) if "averaged" in run.round(have[-1]).models else ()
-        panels.append(PlaneModels("models", anchors, shown, f"Globals {have[-3]}-{have[-1]}", f"{end}.globals"))
+        panels.append(PlaneModels("models", anchors, shown, globals_title(have[-3], have[-1]), f"{end}.globals"))
     return panels
 
 
@@ -176,10 +177,10 @@ def sample_sets(models: Sequence[ModelLike], source: EvaluationConfig, data_of: 
         if not runs:
             raise FedscopeError(f"--data-of {data_of} needs a run, which says whose data are whose; give RUN@ROUND")
         clients = _numbers(data_of, models, runs[0])
-        return [SampleSet(f"client-{k}", f"client {k}'s data", "train", k) for k in clients]
+        return [SampleSet(f"client-{k}", client_data(k), "train", k) for k in clients]
     if source.split == "both":
-        return [SampleSet(split, f"{split} data", split) for split in ("test", "train")]
-    return [SampleSet("", f"{source.split} data", source.split)]
+        return [SampleSet(split, split_data(split), split) for split in ("test", "train")]
+    return [SampleSet("", split_data(source.split), source.split)]
 
 
 def _numbers(data_of: str, models: Sequence[ModelLike], run: Run) -> list[int]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...results import Collection
+from .panel_names import PlaneName, figure_end
 from .result import Plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: in a plane's provenance what stands above its panel, where its name does not say it
+PANEL = "panel"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +54,59 @@ class Planes(Collection[Plane]):
     """
 
     command = "plane"
+    part = "result:Plane"
     drawn: ClassVar = {"": "draw_planes"}
 
     def __init__(self, rows: Sequence[Sequence[Panel]], heads: Sequence[str] = (), end: str = "") -> None:
         self.rows, self.heads, self.end = rows, heads if any(heads) else (), end
         super().__init__({panel.end: panel.plane for panel in self.panels()})
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, Plane]) -> Self:
+        """Build the planes of what the names of their files say, or of what each says of its panel."""
+        rows: dict[Any, list[Panel]] = {}
+        heads: dict[Any, str] = {}
+        names = {end: PlaneName.of(end) for end in parts}
+        several = len({name.run for name in names.values()}) > 1
+        for end, plane in parts.items():
+            name, said = names[end], plane.attrs.get(PANEL)
+            if said:
+                row, head, panel = said["row"], said["head"], Panel(end, plane, said["title"], said["data"])
+            else:
+                row = name.run, name.samples if name.panel else ""
+                about = name.data if name.panel else ""
+                head = ", ".join(words for words in (name.run if several else "", about) if words)
+                panel = Panel(end, plane, name.title(plane.attrs.get("addresses", ())), name.data)
+            rows.setdefault(row, []).append(panel)
+            heads[row] = head
+        figure = next((plane.attrs[PANEL]["figure"] for plane in parts.values() if PANEL in plane.attrs), None)
+        return cls(list(rows.values()), list(heads.values()), figure_end(parts) if figure is None else figure)
+
+    @classmethod
+    def split_parts(cls, parts: Mapping[str, Plane]) -> dict[str, dict[str, Plane]]:
+        """Return planes on both splits, on clients' data and on the usual one apart, and those of rounds."""
+        several: dict[tuple[bool, str], dict[str, Plane]] = {}
+        for end, plane in parts.items():
+            name = PlaneName.of(end)
+            kind = "client" if name.client is not None else "split" if name.samples else name.other
+            several.setdefault((bool(name.panel), kind if PANEL not in plane.attrs else ""), {})[end] = plane
+        return {figure_end(own): own for own in several.values()}
+
+    def save(self, base: Path | str) -> list[Path]:
+        """Write every plane's files; each says what stands above its panel where its name does not."""
+        if _layout(type(self).of_parts(self.parts)) == _layout(self):
+            return super().save(base)
+        heads = self.heads or ("",) * len(self.rows)
+        told = {
+            panel.end: {"row": number, "head": head, "title": panel.title, "data": panel.data, "figure": self.end}
+            for number, (row, head) in enumerate(zip(self.rows, heads, strict=True))
+            for panel in row
+        }
+        return [
+            path
+            for place, (end, plane) in enumerate(self.parts.items())
+            for path in replace(plane, attrs={**plane.attrs, "part": place, PANEL: told[end]}).save(f"{base}{end}")
+        ]
 
     def panels(self) -> Iterator[Panel]:
         """All, row by row."""
@@ -76,6 +129,12 @@ class Planes(Collection[Plane]):
     def findings(self) -> dict[str, Any]:
         """Every plane's models."""
         return {"panels": [{"title": panel.about, **panel.plane.findings()} for panel in self.panels()]}
+
+
+def _layout(planes: Planes) -> Any:
+    """Return all that is said of planes besides themselves."""
+    rows = [[(panel.end, panel.title, panel.data) for panel in row] for row in planes.rows]
+    return rows, tuple(planes.heads), planes.end
 
 
 def _with_runs(panel: Panel) -> str:

@@ -91,6 +91,7 @@ class Plane(ArrayResult):
     """
 
     command = kind = "plane"
+    collected = "many_planes:Planes"
     needed = dict.fromkeys(("a", "b", "loss", "error", *(f"model_{name}" for name in MODEL_COLUMNS)), "")
     optional = {"computed": ""}
     derived = (".basin.csv",)

@@ -436,8 +436,8 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
             round_.attrs["metrics"] = "{}"
     Path("runs/ima/figures").rename("figures")
     assert (
-        "ima has no numbers of test_loss or test_error: nothing was measured while it was recorded; measure its global "
-        "models now: fedscope plane RUN --trajectory, with --model and --data if the run names none"
+        "ima has no numbers of test_loss or test_error: nothing was measured while it was recorded; measure its "
+        "models now: fedscope measure RUN, with --model and --data if the run names none"
         in refused(capsys, "curves", "runs/ima")
     )
     assert not Path("runs/ima/figures").exists()

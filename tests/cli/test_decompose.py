@@ -64,7 +64,7 @@ def test_the_recorded_models_alone_of_a_run_that_another_program_recorded(
         "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
     )
     told = ["--model", "nets:small", "--data", "digits", "--split", "test"]
-    with pytest.raises(FedscopeError, match=r"cannot be replayed; give --draws none, the recorded models alone$"):
+    with pytest.raises(FedscopeError, match=r"cannot be replayed; give draws='none', the recorded models alone$"):
         decompose("runs/soup", model="nets:small", data="digits", split="test")
     assert run(["decompose", "runs/soup", *told, "--draws", "none", "--out", "soup"]) == 0
     words = capsys.readouterr().out
@@ -83,7 +83,7 @@ def test_the_recorded_models_alone_of_a_run_that_another_program_recorded(
     assert [row["samples"] for row in rows] == [""] * 4
     again = Decomposition.load("soup")
     assert [row.samples for row in again.runs[0].rounds[0].clients] == [None] * 4
-    with pytest.raises(FedscopeError, match=r"--draws none:2: none are the recorded models alone; write --draws none"):
+    with pytest.raises(FedscopeError, match=r"draws='none:2': none are the recorded models alone; write draws='none'"):
         decompose("runs/fma-0", draws="none:2")
 
 

@@ -127,7 +127,7 @@ def test_an_interrupted_map_goes_on(
             {"perplexity": 5.0},
             r"perplexity 5 .* each of 5 different models .* less than 5; give 1\.33",
         ),
-        ("iid", "1", "pca", {"perplexity": 3.0}, r"--perplexity 3 belongs to t-SNE; leave it out with --embed pca"),
+        ("iid", "1", "pca", {"perplexity": 3.0}, r"^perplexity=3 belongs to t-SNE; leave it out with --embed pca"),
         ("iid", "1", "umap", {}, r"a map by 'umap' is not known; take one of tsne, pca"),
         ("iid", "1", "pca", {"layers": "fc1"}, r"have no parameter 'fc1'; they have fc1\.weight, fc1\.bias"),
     ],

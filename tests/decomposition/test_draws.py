@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -15,6 +16,7 @@ from fedscope import decompose
 from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights, mean, stack, weighted_mean
 from fedscope.decomposition import CohortDraws, decompose_round, draws_of_rounds, draws_of_runs, join
+from fedscope.decomposition.draws.sources import groups_of, parse_draws
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training import Config, branch, config_of, merge, module_of, preset, train
@@ -95,6 +97,15 @@ def test_runs_that_are_no_draws_of_one_thing_are_refused(
     other = trained(tmp_path / "other", **{"run": {"seed": 7}, **changes})
     with pytest.raises(FedscopeError, match=sentence):
         draws_of_runs([seeds[0], other], 2)
+
+
+def test_a_run_whose_settings_nobody_knows_is_no_draw() -> None:
+    run: Any = SimpleNamespace(is_foreign=True, config=None, path="runs/flower", info={"source": "flower"})
+    with pytest.raises(
+        FedscopeError, match=r"^runs/flower was recorded by flower and keeps no config\.toml, so .* none"
+    ):
+        groups_of([run], parse_draws("runs"))
+    assert groups_of([run], parse_draws("none")) == [[run]]
 
 
 def test_one_run_one_run_twice_and_a_branch_are_refused(seeds: list[Run], tmp_path: Path) -> None:

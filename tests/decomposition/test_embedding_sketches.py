@@ -167,7 +167,7 @@ def test_what_sketches_cannot_tell_is_refused_in_one_sentence(tmp_path: Path) ->
         (
             [told],
             {"layers": "w"},
-            r"^--layer w: .*told is computed from sketches, which add up all parameters of a "
+            r"^layers='w': .*told is computed from sketches, which add up all parameters of a "
             "model",
         ),
         ([told, wider], {}, r"told@1 has sketches of 64 numbers, .*wider@1 of 128, .* show them one by one$"),

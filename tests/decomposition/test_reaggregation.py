@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedscope
 from fedscope.checkpoints import (
     FedscopeError,
     Layout,
@@ -168,6 +169,8 @@ def test_averages_over_rounds_are_left_out(tmp_path: Path) -> None:
         config("ima", server={"method": "fedavgm"}, average={"start": 1, "before_server": True}), tmp_path / "first"
     )
     assert again(first, 2, "fedsa").server == "fedsa"
+    said = [fedscope.reaggregate(f"{path}@2", "fedsa").summary() for path in (run.path, first.path)]
+    assert ["averaged over rounds before its server stepped, which is left out" in one for one in said] == [False, True]
 
 
 def test_settings_of_the_run_stay_for_its_own_server_only(runs: Any, tmp_path: Path) -> None:

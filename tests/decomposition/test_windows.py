@@ -153,11 +153,11 @@ means_row: Callable[..., Weights] = RunMemory.row
 @pytest.mark.parametrize(
     ("without", "rounds", "windows", "sentence"),
     [
-        ([4], [9], (7,), r"of round 4, which the mean of the last 7 in round 9 needs; give --rounds 9 and --windows "
+        ([4], [9], (7,), r"of round 4, which the mean of the last 7 in round 9 needs; give rounds=9 and windows "
          r"up to 5, or train with record\.globals = 'all'"),
-        ([2], [5, 8, 9], (4,), r"of round 2, which the mean of the last 4 in round 5 needs; give --rounds from 6 on"),
+        ([2], [5, 8, 9], (4,), r"of round 2, which the mean of the last 4 in round 5 needs; give rounds from 6 on"),
         ([2, 4, 6, 8], [9], (2,), r"of round 8, which the mean of the last 2 in round 9 needs; train with record"),
-        ([5], [5], (2,), r"of round 5, which the mean of the last 2 in round 5 needs; give --rounds from 7 on, or"),
+        ([5], [5], (2,), r"of round 5, which the mean of the last 2 in round 5 needs; give rounds from 7 on, or"),
     ],
 )  # fmt: skip
 def test_globals_that_were_not_recorded_are_refused_with_what_can_be_asked(
@@ -181,16 +181,16 @@ def test_a_window_beyond_the_run_is_said(tmp_path: Path) -> None:
 def test_what_is_no_window_or_cannot_be_had_in_parts_is_refused(tmp_path: Path) -> None:
     run = recorded_rows(tmp_path / "run", 3)
     for windows, sentence in (
-        ("5,x", r"--windows 5,x: 'x' is not a number; write 5,10,50"),
-        ([1], r"--windows 1: a window of 1 averages nothing, and global, W = 1, is always there; give numbers from 2"),
+        ("5,x", r"windows='5,x': 'x' is not a number; write 5,10,50"),
+        ([1], r"windows=1: a window of 1 averages nothing, and global, W = 1, is always there; give numbers from 2"),
     ):
         with pytest.raises(FedscopeError, match=sentence):
             fedscope.wima(run, windows=windows)
-    with pytest.raises(FedscopeError, match=r"--parts head is none of all, features, classifier"):
+    with pytest.raises(FedscopeError, match=r"parts='head' is none of all, features, classifier"):
         fedscope.wima(run, parts="head")
     with pytest.raises(FedscopeError, match=r"has no config\.toml, which this needs: the run was recorded by mine"):
         fedscope.wima(run, parts="features")
-    with pytest.raises(FedscopeError, match=r"--rounds last:x: 'last:x' is not a round; write numbers, last, a range"):
+    with pytest.raises(FedscopeError, match=r"rounds='last:x': 'last:x' is not a round; write numbers, last, a ra"):
         fedscope.wima(run, rounds="last:x")
     frozen = merge(preset("fedbabu"), SMALL, {"run": {"rounds": 2}})
     train(Config.read(frozen), tmp_path / "frozen")

@@ -34,6 +34,8 @@ _STDS = tuple(f"{name}_std" for name in MEANS)
 
 #: what is drawn where nothing is asked for
 USUAL = ("test_loss", "test_error")
+#: and where there is nothing of these
+OWN_TEST = "client_test_error_mean"
 
 _LABELS = {
     "train_loss": "training loss (nats)",

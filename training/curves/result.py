@@ -16,10 +16,9 @@ from ...checkpoints.io.untrusted import RESULT, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
-from ...results.base import of_installed
 from ...results.tables import AGAIN, add_suffix, write_csv
 from .bands import COLUMNS, Band, seeds_of
-from .measures import MEASURES, USUAL, CurveMeasure, measure_of, refuse_smoothing
+from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
 from .summary import describe_missing, describe_reached, tails
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     pass
 
 _NAMED = ("run", "round")
+#: what is no part of the numbers, and kept so that a result that is read back says and draws the same
+ASKED = ("measures", "last", "smooth", "target")
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Curves(TableResult):
 
     @classmethod
     def of(cls, runs: Sequence[Run], *, bands: bool = False, **asked: Any) -> Self:
-        """Collect what was measured while training; ``attrs`` names the runs' tasks where one has another than the
-        usual.
+        """Collect what was measured while training, and since (``fedscope measure``); ``attrs`` names the runs' tasks
+        where one has another than the usual, and as ``measured`` on what was measured afterwards.
 
         Args:
             bands: whether runs that differ only in their seed are one line.
@@ -80,7 +81,13 @@ class Curves(TableResult):
                 raise FedscopeError(f"{names}: a run is given twice; give each once")
         tasks = [(run.config or {}).get("model", {}).get("task") for run in runs]
         grouped = seeds_of(runs, curves) if bands else ()
-        return cls(tuple(curves), {"tasks": tasks} if any(tasks) else {}, bands=grouped, **asked)
+        later = {
+            curve.run: [one.told for one in run.measured.measurements]
+            for run, curve in zip(runs, curves, strict=True)
+            if run.measured.measurements
+        }
+        about = {**({"tasks": tasks} if any(tasks) else {}), **({"measured": later} if later else {})}
+        return cls(tuple(curves), about, bands=grouped, **asked)
 
     @property
     def lines(self) -> tuple[Curve, ...]:
@@ -103,8 +110,13 @@ class Curves(TableResult):
         ]
 
     def head(self) -> dict[str, Any]:
-        """BASE.curves.json is the provenance, and nothing else."""
-        return dict(self.attrs)
+        """BASE.curves.json is the provenance, and under ``asked`` what is drawn and told besides the usual."""
+        asked: dict[str, Any] = {
+            name: getattr(self, name) for name in ASKED if getattr(self, name) not in ((), None, 0)
+        }
+        if self.bands:
+            asked["bands"] = [[band.label, [curve.run for curve in band.members]] for band in self.bands]
+        return {**self.attrs, **({"asked": asked} if asked else {})}
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the table, then the provenance; returns their paths. Floats survive."""
@@ -144,20 +156,31 @@ class Curves(TableResult):
         names = lines.partition("\n")[0].strip().split(",")
         known = cls.tables[0]
         columns = {**known.columns, **dict.fromkeys(further([names]), number)}
-        return cls.of_tables(attrs, replace(known, columns=columns).read(table, cls.command))
+        rows = replace(known, columns=columns).read(table, cls.command)
+        try:
+            return cls.of_tables(attrs, rows)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise FedscopeError(f"{head} is damaged: what was asked does not fit {table.name}; {AGAIN}") from error
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """Build the result from what :meth:`rows` and :meth:`head` gave."""
-        curves = (
+        curves = [
             Curve(
                 run,
                 np.array([row["round"] for row in own]),
                 {name: np.array([row[name] for row in own], np.float64) for name in own[0] if name not in _NAMED},
             )
             for (run,), own in group_rows(tables[0], "run").items()
-        )
-        return cls(tuple(curves), head)
+        ]
+        asked = dict(head.get("asked", {}))
+        by_name = {curve.run: curve for curve in curves}
+        bands = tuple(Band(str(label), tuple(by_name[run] for run in own)) for label, own in asked.pop("bands", ()))
+        if unknown := set(asked) - set(ASKED):
+            raise LookupError(unknown)
+        measures = tuple(measure_of(name).name for name in asked.pop("measures", ()))
+        attrs = {name: value for name, value in head.items() if name != "asked"}
+        return cls(tuple(curves), attrs, measures, **asked, bands=bands)
 
     def save_events(self, folder: Path | str, *, force: bool = False) -> list[Path]:
         """Write every run's numbers as TensorBoard's event files, a folder a run, and return the files' paths.
@@ -177,14 +200,10 @@ class Curves(TableResult):
         places = folders_of([Path(curve.run) for curve in self.runs], Path(folder))
         return [write_events(*one, force=force) for one in zip(self.runs, created, places, strict=True)]
 
-    def to_pandas(self) -> Any:
-        """Its table as a data frame.
-
-        Raises:
-            FedscopeError: pandas is not installed.
-        """
-        frame = of_installed("pandas", "frames").DataFrame(self.rows()[0], columns=[*_NAMED, *self.columns])
-        return frame.astype(dict.fromkeys(self.columns, "float64"))
+    def named_tables(self) -> dict[str, Any]:
+        """Return its table with the columns that are there."""
+        columns = {**{name: self.tables[0].columns[name] for name in _NAMED}, **dict.fromkeys(self.columns, number)}
+        return {"curves": (columns, self.rows()[0])}
 
     def summary(self) -> str:
         """Every measure's mean and deviation over the last rounds of every run, and where a target is reached."""
@@ -192,7 +211,18 @@ class Curves(TableResult):
         said = [tails(measure, self._tailed, self.last) for measure in told]
         if self.target is not None:
             said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
+        later = self.attrs.get("measured", {})
+        said += [f"measured afterwards: {run}: {'; '.join(one['words'] for one in own)}" for run, own in later.items()]
         return "\n".join(said)
+
+    @property
+    def _usual(self) -> tuple[str, ...]:
+        """What is drawn where nothing is asked for: of runs that were tested on their clients' own data alone, as in
+        Flower, that."""
+        there = [
+            name for name in (*USUAL, OWN_TEST) if any(not np.isnan(one.deployed(name)).all() for one in self.runs)
+        ]
+        return (OWN_TEST,) if there == [OWN_TEST] else USUAL
 
     @property
     def _tailed(self) -> tuple[Band | Curve, ...]:
@@ -202,6 +232,8 @@ class Curves(TableResult):
     def _told(self) -> tuple[str, ...]:
         if self.measures:
             return self.measures
+        if self._usual != USUAL:
+            return self._usual
         losses, errors = (any(curve.tail(name)[2] for curve in self.runs) for name in USUAL)
         return ("test_loss",) if losses and not errors else ("test_error",)  # a task without one
 
@@ -239,7 +271,7 @@ class Curves(TableResult):
 
     def drawable(self) -> tuple[CurveMeasure, ...]:
         """Return the measures that are drawn, checked; raises as :meth:`figure`."""
-        asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or USUAL))
+        asked = tuple(measure_of(name) for name in dict.fromkeys(self.measures or self._usual))
         counts = [[len(curve.measured(measure)[0]) for measure in asked] for curve in self.lines]
         drawn = tuple(measure for i, measure in enumerate(asked) if any(own[i] for own in counts))
         for curve, own in zip(self.lines, counts, strict=True):

@@ -101,8 +101,8 @@ def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> 
         lacks += ": nothing was measured while it was recorded"
     if not any(measure.column in USUAL for measure in asked):
         return lacks
-    return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its global models now: " + (
-        "fedscope plane RUN --trajectory, with --model and --data if the run names none"
+    return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its models now: " + (
+        "fedscope measure RUN, with --model and --data if the run names none"
     )
 
 

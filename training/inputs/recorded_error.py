@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
@@ -92,12 +92,14 @@ def compare_recorded(
 def recorded_numbers(run: Run) -> Iterator[RecordedNumbers]:
     """Of which models of a run something was recorded, the last round first; those with an error before others.
 
-    Nothing of a run without ``metrics.csv``; rows that it lacks are taken from the rounds.
+    Nothing of a run without ``metrics.csv``; rows that it lacks are taken from the rounds. What was measured afterwards
+    (``fedscope measure``) was not recorded.
     """
     if not (run.path / "metrics.csv").exists():
         return
-    rows = run.table_rows()
+    rows = run.recorded_rows()
 
+    @cache
     def numbers(t: int) -> Any:
         return rows[t] if t in rows else run.round(t).metrics
 

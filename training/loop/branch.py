@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
+from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
@@ -28,6 +29,7 @@ from .train import made_with, refuse_until, resolve_device, run_rounds
 from .verify_run import refuse_damaged
 
 
+@speak_keywords
 def branch(
     run: Run,
     round: int,

@@ -124,7 +124,7 @@ class MeasuredDomains:
         models, count = [global_] if averaged is None else [global_, averaged], len(self.names)
         each = [model for model in models for _ in range(count)]
         errors = self.parts.errors([*range(count)] * len(models), each).reshape(-1, count)
-        numbers = [number for row in errors for number in (*row, *_spread(row))]
+        numbers = [number for row in errors for number in (*row, *summarize_errors(row))]
         return dict(zip(self.columns, map(float, numbers), strict=False))
 
 
@@ -199,7 +199,7 @@ class RoundMeter:
         if self.own is not None:
             own_errors = self.own.errors(ids, own)
         deployed = (np.nan, np.nan) if averaged is None else (losses[1], errors[1])
-        numbers = (losses[0], errors[0], *deployed, *_spread(client_errors), *_spread(own_errors))
+        numbers = (losses[0], errors[0], *deployed, *summarize_errors(client_errors), *summarize_errors(own_errors))
         measured = {name: float(number) for name, number in zip(MEASURED, numbers, strict=True)}
         return measured if self._domains is None else measured | self._domains.measure(global_, averaged)
 
@@ -209,11 +209,11 @@ def summarize_all(own: np.ndarray, deployed: np.ndarray) -> dict[str, float]:
     numbers: list[float] = []
     for errors in (own, deployed):
         there = errors[~np.isnan(errors)]
-        numbers += (*_spread(there), there.max() if len(there) else np.nan)
+        numbers += (*summarize_errors(there), there.max() if len(there) else np.nan)
     return {name: float(number) for name, number in zip(ALL_MEASURED, numbers, strict=True)}
 
 
-def _spread(errors: np.ndarray) -> tuple[float, float]:
+def summarize_errors(errors: np.ndarray) -> tuple[float, float]:
     """Mean and deviation of those that there are; NaN of none."""
     there = errors[~np.isnan(errors)]
     return (there.mean(), there.std()) if len(there) else (np.nan, np.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, RunWriter, refuse_occupied
+from ...checkpoints.io.keywords import speak_keywords
 from ...evaluation.device import Compute
 from ...results.base import versions
 from ..build import (
@@ -25,6 +27,7 @@ from ..build import (
     split_dataset,
 )
 from ..config.config import Config
+from ..config.given import config_from
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
@@ -42,8 +45,9 @@ from .state import Position, RunMemory, position_after
 from .verify_run import refuse_contradictions, refuse_damaged
 
 
+@speak_keywords
 def train(
-    config: Config,
+    config: Config | Mapping[str, Any],
     out: Path | str,
     *,
     force: bool = False,
@@ -58,7 +62,8 @@ def train(
     """Train a federation and record it in ``out``.
 
     Args:
-        config: see :class:`fedscope.training.Config`; written into the run, resolved.
+        config: a :class:`fedscope.Config`, or plain settings: ``{"run": {"rounds": 2}}``, ``{"run.rounds": 2}``, with
+            ``"method": "ima"`` as of ``--method``, and FMA without one; written into the run, resolved.
         force: replace an existing run, and train although the disk is too small for what will be recorded.
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
@@ -75,15 +80,14 @@ def train(
         KeyboardInterrupt: passed on; every round that was complete is on disk, and :func:`resume` goes on.
 
     >>> import tempfile, fedscope
-    >>> from fedscope.training import Config
-    >>> config = Config.read({"data": {"clients": 4}, "run": {"rounds": 2, "participation": 0.5}})
+    >>> small = {"data": {"clients": 4}, "run": {"rounds": 2, "participation": 0.5}}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     fedscope.train(config, f"{folder}/fma").rounds
+    ...     fedscope.train(small, f"{folder}/fma").rounds
     (1, 2)
     """
     watcher = watcher or Unwatched()
     options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile)
-    return train_with(config, out, options)
+    return train_with(config_from(config), out, options)
 
 
 def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
@@ -189,6 +193,7 @@ def tell_of_another_processor(run: Run) -> None:
         )
 
 
+@speak_keywords
 def resume(
     path: Path | str,
     *,

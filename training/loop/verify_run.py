@@ -16,6 +16,8 @@ from ...checkpoints.recorder.stored_data import KEPT, read_kept
 from ...checkpoints.rounds.metrics import MetricRows, read_rows
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ...checkpoints.rounds.verify import check_round
+from ...checkpoints.runs import measured_numbers
+from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_number
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
 from ..config.config import Config
 from ..methods.base import ServerMethod
@@ -125,6 +127,17 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
         read_kept(run.path, run.info)
     except FedscopeError as error:
         yield KEPT, str(error)
+    yield from _about_table(run)
+    for number in run.lacking:
+        yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
+    for part in KEPT_PARTS:
+        for number in kept_rounds(run.path, part):
+            if number not in run.rounds:
+                yield f"kept/{part}/{number:05d}.h5", "it belongs to no round; train --resume removes it"
+
+
+def _about_table(run: Run) -> Iterator[tuple[str, str]]:
+    """Find where ``metrics.csv`` and what was measured afterwards do not say what the rounds' files do."""
     try:
         table = read_rows(run.path / "metrics.csv", run.identity)
     except FedscopeError as error:
@@ -133,26 +146,47 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
     if table.summed and table.strange:
         which = "none of its rows was" if not table.own else f"{table.strange} of its rows were not"
         yield "metrics.csv", f"{which} written for this run; delete it: what it lacks is taken from the rounds"
+    try:
+        measured = run.measured
+    except FedscopeError as error:
+        yield measured_numbers.NAME, str(error)
+        measured = MeasuredNumbers()
+    for number in measured.rounds:
+        if number not in run.rounds and number not in run.lacking:
+            yield measured_numbers.NAME, f"it has numbers of round {number}, and there is none; {REMEDY}"
     rows = table.own if table.summed else {**table.others, **table.own}
     for number in run.rounds:
         try:
             recorded = run.round(number).metrics
         except FedscopeError:
             continue  # its check says why
+        later = measured.of(number)
         for name, value in rows.get(number, {}).items():
-            there = recorded.get(name, value)
-            if there is not None and value != there and not (isnan(value) and isnan(there)):
+            if (said := _find_contradiction(value, recorded.get(name), later.get(name))) is not None:
+                where = "measured.json" if is_number(later.get(name)) else "the round's file"
                 yield (
                     "metrics.csv",
-                    f"it says {name} = {value!r} of round {number}, but the round's file says {there!r}; delete it: "
-                    "what it lacks is taken from the rounds",
+                    f"it says {name} = {value!r} of round {number}, but {where} says {said!r}; delete it: what it "
+                    "lacks is taken from the rounds",
                 )
-    for number in run.lacking:
-        yield f"rounds/{number:05d}.h5", "it is missing; restore it from a copy"
-    for part in KEPT_PARTS:
-        for number in kept_rounds(run.path, part):
-            if number not in run.rounds:
-                yield f"kept/{part}/{number:05d}.h5", "it belongs to no round; train --resume removes it"
+
+
+def _find_contradiction(value: float, recorded: float | None, later: float | None) -> float | None:
+    """Return what a number of a table contradicts; None where it is the recorded one, or the one that was measured
+    later, or nothing is said of it.
+
+    >>> nan = float("nan")
+    >>> [_find_contradiction(0.2, 0.2, None), _find_contradiction(0.2, nan, 0.2), _find_contradiction(nan, nan, 0.2)]
+    [None, None, None]
+    >>> [_find_contradiction(0.2, 0.3, None), _find_contradiction(0.2, None, 0.3), _find_contradiction(nan, 0.3, 0.2)]
+    [0.3, 0.3, 0.3]
+    """
+    said = [one for one in (recorded, later) if one is not None]
+    if not said or any(value == one or (isnan(value) and isnan(one)) for one in said):
+        return None
+    if isnan(value) and recorded is None:  # the table was written anew from the rounds' files alone
+        return None
+    return recorded if isnan(value) or not is_number(later) else later
 
 
 def _about_round(run: Run, number: int, parts: list[tuple[float, Config]]) -> Iterator[str]:

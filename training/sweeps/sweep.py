@@ -10,6 +10,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
+from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.untrusted import lost_link
 from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
@@ -72,6 +73,7 @@ class Sweep:
         return tuple(run.name for run in self.plan.runs if run.name not in self._complete)
 
 
+@speak_keywords
 def sweep(
     axes: Mapping[str, Sequence[Any]] | Sequence[Sequence[Cell]] = (),
     *,

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...results import Table, TableResult, group_rows, number
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
@@ -213,6 +214,7 @@ class Comparison(TableResult):
         return len({place[0] for place in self.attrs.get("places", {}).values()}) > 1
 
 
+@speak_keywords
 def table(
     runs: Run | Sweep | Path | str | Sequence[Run | Sweep | Path | str],
     *,

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...io.errors import FedscopeError, FedscopeWarning
 from ..recorder import Recorder
+from .evaluation import NoShareError
 from .replies import Arrays, Reply
 
 T = TypeVar("T")
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 class Watch:
     """A strategy whose rounds are recorded; whatever recording stumbles over is a warning, and the training goes on.
+
+    A round waits for its evaluation, so that its numbers are in its file: until the next round begins, the strategy
+    ends, or nothing of it can come any more.
 
     Args:
         named: whether the recorder has the names of models' arrays.
@@ -31,7 +35,10 @@ class Watch:
         self._by_partition: bool | None = None
         self._said: set[str] = set()
         self._own: dict[str, Any] = {}
+        self._held: tuple[int, dict[str, Any]] | None = None  # a round that waits for its evaluation
+        self._evaluated: dict[str, float] = {}
         strategy.recorder, strategy._fedscope = recorder, self
+        recorder.waiting = self.settle
         self.attach()
 
     def attach(self) -> None:
@@ -62,6 +69,7 @@ class Watch:
 
     def sent(self, server_round: int, read: Callable[[], Arrays]) -> None:
         """Keep the model that a round starts from."""
+        self.settle()
         self._start = self._of_round(server_round, read)
 
     def replied(self, server_round: int, read: Callable[[], list[Reply]]) -> list[Reply] | None:
@@ -72,12 +80,49 @@ class Watch:
     def aggregated(
         self, server_round: int, replies: list[Reply] | None, made: Any, read: Callable[[Any], Arrays]
     ) -> None:
-        """Record a round, given the strategy's arrays and metrics."""
+        """Hold a round, given the strategy's arrays and metrics, until its evaluation is there."""
+        self.settle()
         if replies is not None:
-            self._of_round(server_round, lambda: self._record(replies, made, read))
+            given = self._of_round(server_round, lambda: self._round(replies, made, read))
+            self._held = None if given is None else (server_round, given)
         self._start = None
+        if not self.evaluates:
+            self.settle()
 
-    def _record(self, replies: Sequence[Reply], made: Any, read: Callable[[Any], Arrays]) -> None:
+    @property
+    def evaluates(self) -> bool:
+        """Whether an evaluation of the round may come."""
+        raise NotImplementedError
+
+    def evaluated(self, server_round: int, read: Callable[[], dict[str, float]]) -> None:
+        """Take numbers of the round that waits; those of another one, as of the model before all rounds, are left
+        out."""
+        if self._held is None or self._held[0] != server_round:
+            return
+        self._evaluated.update(self.read_evaluation(read) or {})
+
+    def read_evaluation(self, read: Callable[[], T]) -> T | None:
+        """Read a part of an evaluation; None where it is something else than is known, which is told."""
+        try:
+            return read()
+        except NoShareError as error:
+            self._evaluated.update(error.numbers)
+            self.tell(f"{self.recorder.path}: Flower's evaluation gives {error}; give a share")
+        except Exception as error:  # whatever a program's own metrics are
+            self.tell(f"{self.recorder.path}: Flower's evaluation is not recorded: {type(error).__name__}: {error}")
+        return None
+
+    def settle(self) -> None:
+        """Record the round that waits, with what its evaluation said."""
+        held, self._held = self._held, None
+        numbers, self._evaluated = self._evaluated, {}
+        if held is not None:
+            server_round, given = held
+            metrics = {**given.pop("metrics"), **numbers}
+            self._of_round(server_round, lambda: self.recorder.round(**given, metrics=metrics))
+
+    def _round(self, replies: Sequence[Reply], made: Any, read: Callable[[Any], Arrays]) -> dict[str, Any]:
+        """A round as the recorder takes it."""
         arrays, metrics = made
         if self._start is None:
             raise FedscopeError("it is not known which model was sent")
@@ -92,14 +137,14 @@ class Watch:
                     f"the first round in {self._types[other[0]]}, as which it is recorded"
                 )
         loss = (metrics or {}).get("train_loss")
-        self.recorder.round(
-            start=self._given(self._start),
-            clients={k: self._given(reply.model) for k, reply in zip(ids, replies, strict=True)},
+        return {
+            "start": self._given(self._start),
+            "clients": {k: self._given(reply.model) for k, reply in zip(ids, replies, strict=True)},
             # a strategy that gives nothing leaves the model as it was
-            global_=self._given(self._start if arrays is None else read(arrays)),
-            metrics={"train_loss": float(loss)} if isinstance(loss, int | float) else {},
+            "global_": self._given(self._start if arrays is None else read(arrays)),
+            "metrics": {"train_loss": float(loss)} if isinstance(loss, int | float) else {},
             **self._weights(ids, replies),
-        )
+        }
 
     def _given(self, model: Arrays) -> Any:
         """Return a model as the recorder takes it: in order, if it has no names but those that Flower makes up."""

@@ -55,6 +55,16 @@ def trained(model: list[np.ndarray], partition: int, special: Sequence[str]) -> 
     ]
 
 
+def accuracy(partition: int) -> float:
+    """A client's, on its own test data."""
+    return (partition + 1) / 10
+
+
+def centrally(number: int) -> tuple[float, float]:
+    """Loss and accuracy of the server's model after a round."""
+    return 2.0 - number / 4, number / 10
+
+
 def samples(partition: int) -> int:
     """How many a client has."""
     return 10 * (partition + 1)
@@ -79,7 +89,7 @@ class Case:
     """A strategy and what is special about how it is played.
 
     Words: "half" (float16), "floats" (no whole numbers), "lists" (arrays without names), "unnumbered" (no mod),
-    "failing" (client 1 in round 2), "raising" (the strategy in the last round).
+    "failing" (client 1 in round 2), "raising" (the strategy in the last round), "evaluating" (server and clients do).
     """
 
     def __init__(self, folder: Path, text: str) -> None:
@@ -126,6 +136,10 @@ class Case:
             told = MetricRecord({"num-examples": samples(partition), "train_loss": 0.5 + partition})
             return Message(content=RecordDict({"arrays": arrays, "metrics": told}), reply_to=message)
 
+        def evaluate(message: Any, context: Any) -> Any:
+            told = {"num-examples": 1, "eval_acc": accuracy(context.node_config["partition-id"]), "eval_loss": 0.5}
+            return Message(content=RecordDict({"metrics": MetricRecord(told)}), reply_to=message)
+
         def client_fn(context: Any) -> Any:
             partition = context.node_config["partition-id"]
 
@@ -133,6 +147,9 @@ class Case:
                 def fit(self, parameters: Any, config: Any) -> Any:
                     fail(config["round"], partition)
                     return trained(parameters, partition, special), samples(partition), {"train_loss": 0.5}
+
+                def evaluate(self, parameters: Any, config: Any) -> Any:
+                    return 0.5, 1, {"accuracy": accuracy(partition)}
 
             return Client().to_client()
 
@@ -146,6 +163,7 @@ class Case:
             return ClientApp(client_fn, mods=mods)
         app = ClientApp(mods=mods)
         app.train()(train)
+        app.evaluate()(evaluate)
         return app
 
     # --- the server ---
@@ -178,6 +196,8 @@ class Case:
         import flwr.serverapp.strategy as strategies
 
         known = {"fraction_evaluate": 0.0, "min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}
+        if "evaluating" in self.special:
+            known |= {"fraction_evaluate": 1.0, "min_evaluate_nodes": CLIENTS}
         if self.name.startswith("Differential"):
             settings = ADAPTIVE if "Adaptive" in self.name else FIXED
             return getattr(strategies, self.name)(strategies.FedAvg(**known), **settings)
@@ -194,6 +214,9 @@ class Case:
             "initial_parameters": ndarrays_to_parameters(list(initial(self.special).values())),
             "on_fit_config_fn": lambda number: {"round": number},
         }
+        if "evaluating" in self.special:
+            known |= {"fraction_evaluate": 1.0, "min_evaluate_clients": CLIENTS}
+            known["evaluate_fn"] = lambda number, *_: (centrally(number)[0], {"accuracy": centrally(number)[1]})
         name = self.name.removeprefix("old:")
         if name.startswith("DPFedAvg"):
             return getattr(strategies, name)(strategies.FedAvg(**known), **SETTINGS[self.name])
@@ -204,12 +227,17 @@ class Case:
 
     def start(self, strategy: Any, grid: Any) -> None:
         """Play the rounds of the message interface."""
-        from flwr.app import Array, ArrayRecord
+        from flwr.app import Array, ArrayRecord, MetricRecord
 
         model = initial(self.special)
         named = {name: Array(array) for name, array in model.items()}
         arrays = ArrayRecord(list(model.values())) if "lists" in self.special else ArrayRecord(named)
-        strategy.start(grid=grid, initial_arrays=arrays, num_rounds=ROUNDS)
+        more: dict[str, Any] = {}
+        if "evaluating" in self.special:
+            more["evaluate_fn"] = lambda number, _: MetricRecord(
+                dict(zip(("loss", "accuracy"), centrally(number), strict=True))
+            )
+        strategy.start(grid=grid, initial_arrays=arrays, num_rounds=ROUNDS, **more)
 
     # --- both ways of playing ---
 

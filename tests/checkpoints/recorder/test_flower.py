@@ -633,6 +633,165 @@ def test_bfloat16_needs_what_knows_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sentence.endswith("a.scale is bfloat16, which needs ml_dtypes; pip install ml_dtypes")
 
 
+# --- evaluations ---
+
+
+class Evaluating(Emptying):
+    """A strategy of the message interface, with Flower's own order of a round."""
+
+    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+        for message in replies:
+            if message.has_content():
+                message.content.clear()  # as a strategy may
+        return None
+
+    def start(
+        self, grid: Any, initial_arrays: Any, num_rounds: int = 3, timeout: float = 1, evaluate_fn: Any = None
+    ) -> Any:
+        self.seen_by_server = [evaluate_fn and evaluate_fn(0, initial_arrays)]
+        for number in range(1, num_rounds + 1):
+            self.configure_train(number, initial_arrays, "config", grid)
+            initial_arrays = self.aggregate_train(number, grid(number))[0]
+            self.configure_evaluate(number, initial_arrays, "config", grid)
+            self.aggregate_evaluate(number, evaluations(number))
+            if evaluate_fn:
+                self.seen_by_server.append(evaluate_fn(number, initial_arrays))
+        return initial_arrays
+
+
+def evaluations(number: int) -> Iterator[Message]:
+    """Three clients' accuracies; one fails in the second round."""
+    for k in range(3):
+        told_ = MetricRecord({"eval_acc": 0.1 * number + 0.2 * k, "eval_loss": 1.0, "num-examples": 10 * k + 1})
+        yield Message(k) if (number, k) == (2, 0) else Message(k, Content(metrics=told_), "evaluate")
+
+
+def centrally(number: int, arrays_: Any) -> Any:
+    """What an ``evaluate_fn`` gives; nothing in the second round."""
+    return None if number == 2 else MetricRecord({"accuracy": 1 - number / 10, "loss": number + 0.5, "f1": 0.3})
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("by_place", [False, True])
+def test_evaluations_of_server_and_clients_are_numbers_of_their_round(by_place: bool, tmp_path: Path) -> None:
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    first = arrays(model(0))
+    if by_place:
+        strategy.start(cohort, first, 3, 60.0, centrally)
+    else:
+        strategy.start(grid=cohort, initial_arrays=first, evaluate_fn=centrally)
+    assert strategy.seen_by_server == [centrally(number, None) for number in range(4)]
+    run = Run.open(tmp_path / "run")
+    found = run.metrics()
+    np.testing.assert_allclose(found["test_loss"], [1.5, np.nan, 3.5])
+    np.testing.assert_allclose(found["test_error"], [0.1, np.nan, 0.3])
+    errors = [[1 - 0.1 * t - 0.2 * k for k in range(3) if (t, k) != (2, 0)] for t in (1, 2, 3)]
+    np.testing.assert_allclose(found["client_test_error_mean"], [np.mean(own) for own in errors])
+    np.testing.assert_allclose(found["client_test_error_std"], [np.std(own) for own in errors])
+    assert [run.round(t).metrics["train_loss"] for t in run.rounds] == [0.25] * 3
+    assert [check_round(run.round(t)).faults for t in run.rounds] == [()] * 3
+
+
+@pytest.mark.usefixtures("quiet")
+def test_without_its_evaluation_a_round_is_recorded_all_the_same(tmp_path: Path) -> None:
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    for t in (1, 2, 3):
+        strategy.configure_train(t, arrays(model(0)), "config", None)
+        strategy.aggregate_train(t, cohort(t))
+        if t == 1:
+            strategy.aggregate_evaluate(1, evaluations(1))
+            assert strategy.recorder.flush() == 1
+    assert strategy.recorder.flush() == 3
+    strategy.aggregate_evaluate(3, evaluations(3))  # too late
+    strategy.recorder.close()
+    found = Run.open(tmp_path / "run").metrics()["client_test_error_mean"]
+    np.testing.assert_allclose(found, [0.7, np.nan, np.nan])
+
+
+class EvaluatingOld(Averaging):
+    """A strategy of the older interface."""
+
+    central: Any = (2.5, {"accuracy": 0.75})
+    asks = True
+
+    def evaluate(self, server_round: int, parameters: Any) -> Any:
+        return self.central
+
+    def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> list[Any]:
+        return [client_manager] if self.asks else []
+
+    def aggregate_evaluate(self, server_round: int, results: Any, failures: Any) -> tuple[Any, Any]:
+        return 0.5, {}
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("order", ["central", "clients"])
+def test_evaluations_of_the_older_interface_in_either_order(order: str, asks: bool, tmp_path: Path) -> None:
+    strategy = EvaluatingOld()
+    strategy.asks = asks
+    fedscope.record(strategy, tmp_path / "run", model=Net)
+    start = parameters(list(model(1).values()))
+    assert strategy.evaluate(0, parameters=start) == (2.5, {"accuracy": 0.75})
+    for t in (1, 2):
+        strategy.configure_fit(t, start, "manager")
+        strategy.aggregate_fit(t, [result(n, list(model(k).values()), k + 1, k) for n, k in NODES.items()], [])
+
+        def clients(t: int = t) -> None:
+            answers = [(None, SimpleNamespace(loss=1.0, metrics={"accuracy": 0.5 + 0.1 * k})) for k in range(3)]
+            if strategy.configure_evaluate(t, start, "manager"):
+                assert strategy.aggregate_evaluate(t, answers, []) == (0.5, {})
+
+        def central(t: int = t) -> None:
+            strategy.evaluate(server_round=t, parameters=start)
+
+        for part in (central, clients) if order == "central" else (clients, central):
+            part()
+        assert strategy._fedscope._held is None  # nothing waits for more
+    strategy.recorder.close()
+    run = Run.open(tmp_path / "run")
+    assert [(row["test_loss"], row["test_error"]) for row in run.table_rows().values()] == [(2.5, 0.25)] * 2
+    found = run.metrics()["client_test_error_mean"]
+    np.testing.assert_allclose(found, [0.4] * 2 if asks else [np.nan] * 2)
+
+
+def test_an_accuracy_in_per_cent_is_told_and_not_taken(tmp_path: Path) -> None:
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    (sentence,) = told(
+        lambda: play(strategy, cohort, evaluate_fn=lambda number, arrays: {"accuracy": 87.5, "loss": 0.5})
+    )
+    assert sentence == (
+        f"{tmp_path}/run: Flower's evaluation gives accuracy = 87.5, which is no share from 0 to 1, so no error is "
+        "recorded of it; give a share"
+    )
+    found = Run.open(tmp_path / "run").metrics()
+    assert found["test_loss"].tolist() == [0.5] * 3
+    assert np.isnan(found["test_error"]).all()
+
+
+def test_metrics_that_nobody_understands_disturb_nobody(tmp_path: Path) -> None:
+    class Odd:
+        metadata = SimpleNamespace(src_node_id=1)
+
+        def has_content(self) -> bool:
+            raise RuntimeError("odd")
+
+    class Careless(Evaluating):
+        def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+            return "no record"
+
+    strategy = fedscope.record(Careless(), tmp_path / "run")
+    strategy.configure_train(1, arrays(model(0)), "config", None)
+    strategy.aggregate_train(1, cohort(1))
+    (sentence,) = told(lambda: strategy.aggregate_evaluate(1, [Odd()]))
+    assert sentence.endswith("run: Flower's evaluation is not recorded: RuntimeError: odd")
+    strategy.recorder.close()
+    assert Run.open(tmp_path / "run").rounds == (1,)
+
+
 # --- what is refused at once ---
 
 

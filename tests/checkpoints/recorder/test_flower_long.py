@@ -35,14 +35,16 @@ PRIVATE = [
 ]
 AVERAGES = ["FedAvg", "FedAvgM", "FedProx"]
 OTHERS = ["FedAdam", "FedAdagrad", "FedYogi", "FedMedian", "FedTrimmedAvg", "Krum", "Bulyan"]
+EVALUATING = [f"{kind}{name}+evaluating" for kind in ("", "old:") for name in ("FedAvg", PRIVATE[0])]
 #: QFedAvg of the message interface fails on whole numbers, recorded or not
 HERE = [
     *(f"{kind}{name}" for kind in ("", "old:") for name in AVERAGES + OTHERS + PRIVATE),
     *("MultiKrum", "QFedAvg+floats", "old:QFedAvg", "old:FaultTolerantFedAvg", "old:DPFedAvgFixed"),
     *("FedAvg+half", "FedAdam+half", "FedMedian+half", "old:FedAvg+half", "FedAvg+lists"),
     *(f"{kind}FedAvg+{word}" for kind in ("", "old:") for word in ("failing", "unnumbered", "raising")),
+    *EVALUATING,
 ]
-SIMULATED = ["FedAvg", "FedAdam", "FedMedian", "FedTrimmedAvg", "old:FedAvg", "old:FedAdam"]
+SIMULATED = ["FedAvg+evaluating", "FedAvg", "FedAdam", "FedMedian", "FedTrimmedAvg", "old:FedAvg", "old:FedAdam"]
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +166,16 @@ def test_every_strategy_of_flower(text: str, played: tuple[Path, dict[str, Any]]
         assert run.round(1).metrics["train_loss"] == pytest.approx(mean)
 
 
+@pytest.mark.parametrize("text", EVALUATING)
+def test_what_flower_evaluates_is_in_the_run(text: str, played: tuple[Path, dict[str, Any]]) -> None:
+    found = Run.open(played[0] / text / "run").metrics()
+    np.testing.assert_allclose(found["test_loss"], [2.0 - t / 4 for t in range(1, ROUNDS + 1)])
+    np.testing.assert_allclose(found["test_error"], [1 - t / 10 for t in range(1, ROUNDS + 1)])
+    errors = [1 - (k + 1) / 10 for k in range(CLIENTS)]
+    np.testing.assert_allclose(found["client_test_error_mean"], [np.mean(errors)] * ROUNDS)
+    np.testing.assert_allclose(found["client_test_error_std"], [np.std(errors)] * ROUNDS)
+
+
 def test_a_simulation_is_recorded_and_analysed(flower: Callable[..., str], tmp_path: Path) -> None:
     told = json.loads(flower(APP, "--simulation", tmp_path, *SIMULATED, cwd=tmp_path).splitlines()[-1])
     assert {text: one["raised"] for text, one in told.items()} == dict.fromkeys(SIMULATED, "")
@@ -172,8 +184,9 @@ def test_a_simulation_is_recorded_and_analysed(flower: Callable[..., str], tmp_p
         assert_recorded(tmp_path / text)
         shutil.move(tmp_path / text / "run", tmp_path / "one")
         listed = asked(tmp_path, "ls", "one")
-        name = text.removeprefix("old:")
+        name = text.removeprefix("old:").partition("+")[0]
         assert f"Flower ({name})" in listed
+        assert ("test error    70.0 %" in listed) == ("evaluating" in text)
         assert rules.get(name, "no known server explains global") in listed
         assert "one, round 3: of 1,240 parameters over 6 clients" in asked(tmp_path, "disperse", "one")
         assert "one: mean cosine between updates" in asked(tmp_path, "updates", "one")
@@ -196,7 +209,7 @@ def test_the_page_runs_and_prints_what_it_shows(flower: Callable[..., str], tmp_
                 assert [path for path in step.shown if not (tmp_path / path).exists()] == []
             seen.append(step.text.split()[1])
     assert seen[0] == "ls"
-    assert len(seen) == 9
+    assert len(seen) == 11
     assert Run.open(tmp_path / "runs/flower").round(5).client_ids.tolist() == list(range(8))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked import ASKED
+from asked import ASKED, FROM_PYTHON
 from few import few
 
 import fedscope
@@ -24,37 +24,6 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 
 pytestmark = pytest.mark.usefixtures("few_digits")
-
-RUN, ROUND = "runs/fma", "runs/fma@2"
-THREE = ["runs/fma@1", "runs/fma@2", "runs/fma@2/client-0"]
-
-#: the command of the same name in ASKED, asked from Python
-FROM_PYTHON: dict[str, Callable[[], Any]] = {
-    "curves": lambda: fedscope.curves(RUN),
-    "curves-target": lambda: fedscope.curves(RUN, measures="test_accuracy", target=0.3),
-    "data": lambda: fedscope.data(RUN),
-    "line": lambda: fedscope.line(THREE[:2], points=3),
-    "line-clients": lambda: fedscope.line(ROUND, clients=True, points=3),
-    "plane": lambda: fedscope.plane(THREE, grid=5),
-    "planes": lambda: fedscope.plane(RUN, rounds=[1, 2], grid=5),
-    "plane-both": lambda: fedscope.plane(THREE, grid=5, split="both"),
-    "sharpness": lambda: fedscope.sharpness(ROUND, hessian=False, split="test"),
-    "decompose": lambda: fedscope.decompose(RUN, rounds=2, draws="local:2", split="test"),
-    "explain": lambda: fedscope.explain(RUN, rounds=2, draws="local:2", split="test"),
-    "cka": lambda: fedscope.cka(RUN, rounds=2),
-    "cka-models": lambda: fedscope.cka(THREE[:2]),
-    "subsets": lambda: fedscope.subsets(ROUND),
-    "wima": lambda: fedscope.wima(RUN, windows=[2]),
-    "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
-    "theory": lambda: fedscope.theory(RUN, rounds=2, split="test", kernel_samples=60, dimension=64),
-    "disperse": lambda: fedscope.disperse(ROUND),
-    "embed": lambda: fedscope.embed(RUN, method="pca"),
-    "parameters": lambda: fedscope.parameters(RUN, rounds=2),
-    "parameters-tsne": lambda: fedscope.parameters(RUN, rounds=2, tsne=True, sample=40),
-    "updates": lambda: fedscope.updates(RUN),
-    "synergy": lambda: fedscope.synergy(ROUND),
-    "reaggregate": lambda: fedscope.reaggregate(ROUND, ["fedavgm"]),
-}
 
 
 def told(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[str, Any]:

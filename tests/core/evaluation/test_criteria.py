@@ -252,7 +252,7 @@ def test_weights_that_do_not_fit_are_refused(criterion: nn.Module, sentence: str
 
 
 def test_outputs_whose_classes_may_be_either_axis_are_refused() -> None:
-    with pytest.raises(FedscopeError, match=r"of which either axis may be the 7 classes; give --task sequences"):
+    with pytest.raises(FedscopeError, match=r"of which either axis may be the 7 classes; give task='sequences'"):
         measured(nn.Linear(3, 7), (PIECES, WORDS), CE(label_smoothing=0.1))
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.decomposition import CohortDraws, decompose_loss, decompose_round
 from fedscope.decomposition.cka.pairs import model_similarity
@@ -464,3 +465,26 @@ def test_cka_refuses_layers_without_a_row_a_position() -> None:
     models = [model_of(module, seed) for seed in range(2)]
     with pytest.raises(FedscopeError, match=r"layer first returns shape .*of sequences features are a row a position"):
         model_similarity(module, characters(), models, layers=["first"])
+
+
+@pytest.mark.parametrize(("unit", "said"), [("nats", None), ("nat", None), (" Nats", None), ("m2", "m2"), ("1", "1")])
+def test_nats_are_nat_and_other_units_are_kept(unit: str, said: str | None) -> None:
+    class Own(fedscope.Classification):
+        name = "classification"
+
+    Own.unit = unit
+    x = torch.randn(12, 2)
+    line = fedscope.line([torch.nn.Linear(2, 2) for _ in range(2)], data=(x, x[:, 0] > 0), task=Own(), points=3)
+    assert line.attrs.get("loss_units") == said
+    assert ("(nats)" in line.figure().axes[0].get_ylabel()) == (said is None)
+
+
+@pytest.mark.parametrize("unit", [None, 3, "", "a\nb"])
+def test_what_is_no_unit_is_refused(unit: object) -> None:
+    class Own(fedscope.Classification):
+        pass
+
+    Own.unit = unit  # type: ignore[assignment]
+    x = torch.randn(12, 2)
+    with pytest.raises(FedscopeError, match=r"the task .*Own has the unit .*; give a text as netCDF has it"):
+        fedscope.line([torch.nn.Linear(2, 2) for _ in range(2)], data=(x, x[:, 0] > 0), task=Own(), points=3)

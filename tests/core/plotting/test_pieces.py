@@ -90,7 +90,7 @@ def test_a_label_stands_at_the_corner_of_its_point_that_lies_inside_the_panel(ac
     np.testing.assert_allclose(found, at + np.array([across, up]) * (half + DOT))
 
 
-@given(st.lists(st.tuples(st.floats(0, WIDE), st.floats(0, HIGH)), max_size=30), st.none() | st.integers(0, 4))
+@given(st.lists(st.tuples(st.floats(0, WIDE), st.floats(0, HIGH)), max_size=12), st.none() | st.integers(0, 4))
 def test_labels_of_points_cover_neither_points_nor_each_other(at: list[tuple[float, float]], most: int | None) -> None:
     found = labels_of([(x, y, f"p{i:02}", "k") for i, (x, y) in enumerate(at)], most)
     assert len(found) <= (len(at) if most is None else most)

@@ -284,7 +284,7 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
     linear = report(runs / "two", colour_scale="linear").html
     assert re.search(r"\(nats\),(<br>|\\u003cbr\\u003e)linear", linear)
     assert "log above minimum" not in linear
-    with pytest.raises(FedscopeError, match="--colour-scale lin is no scale of colours"):
+    with pytest.raises(FedscopeError, match="colour_scale='lin' is no scale of colours"):
         report(runs / "two", colour_scale="lin")
     assert find_missing(run, find_results(run)) == ([], {})
 
@@ -303,8 +303,8 @@ def test_a_recorded_run_is_reported_and_what_cannot_be_asked_is_said(
     assert "names neither architecture nor data; give --model and --data" in said
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
     assert "FedX, recorded by a loop" in words
-    assert "Not known: the clients' models were not measured while it was trained." in words
-    assert "Nothing was measured on test data while it was trained." in words
+    assert "Not known: the clients' models were not measured (fedscope measure RUN --clients does it)." in words
+    assert "Nothing was measured on test data round by round (fedscope measure RUN does it)." in words
     assert "none: another program trained this run" in words
 
 

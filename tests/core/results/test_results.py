@@ -209,7 +209,7 @@ def test_numbers_are_plain_and_a_notebook_shows_words_and_figure() -> None:
     assert html.startswith('<p>2 rows &amp; more</p><img src="data:image/png;base64,iVBOR')
 
 
-def test_a_result_becomes_a_frame_or_a_data_set_and_says_which() -> None:
+def test_a_table_becomes_a_frame_and_arrays_a_data_set() -> None:
     pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
     frame = ROWS.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
@@ -221,10 +221,6 @@ def test_a_result_becomes_a_frame_or_a_data_set_and_says_which() -> None:
     assert dataset.loss.dims == ("label", "round")
     assert dataset.loss.attrs["units"] == "nat"
     assert float(dataset.loss.sel(label="b")[1]) == 3.0
-    with pytest.raises(FedscopeError, match=r"a result of curve is kept as arrays; take to_xarray\(\)"):
-        CURVE.to_pandas()
-    with pytest.raises(FedscopeError, match=r"a result of rows is kept as tables; take to_pandas\(\)"):
-        ROWS.to_xarray()
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,23 @@ def test_every_column_of_the_table_is_drawable() -> None:
         assert ("%" in label) == (share == 100)
 
 
+def test_runs_that_were_tested_on_their_clients_own_data_alone_are_drawn_by_that() -> None:
+    """As a federation of Flower without an evaluation on the server; what is asked for is never replaced."""
+    own, both = (
+        curve(columns=("client_test_error_mean",)),
+        curve("fma", columns=("client_test_error_mean", "test_loss")),
+    )
+    curves = Curves((own,))
+    assert [measure.name for measure in curves.drawable()] == ["client_test_error_mean"]
+    assert curves.summary().startswith("own-test error, ")
+    np.testing.assert_allclose(lines(curves.figure())[0][:, 1], 100 * own.values["client_test_error_mean"])
+    assert [measure.name for measure in Curves((both,)).drawable()] == ["test_loss"]
+    with pytest.raises(FedscopeError, match="ima has no numbers of test_error, only of client_test_error_mean"):
+        Curves((own,), measures=("test_error",)).drawable()
+    with pytest.raises(FedscopeError, match="ima has no numbers of test_loss or test_error"):
+        Curves((both, own)).drawable()
+
+
 def test_an_accuracy_ends_at_100() -> None:
     """Where a mean and its deviation are more."""
     one = curve()

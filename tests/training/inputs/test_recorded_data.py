@@ -269,7 +269,7 @@ def test_an_old_run_that_says_nothing_of_its_scale_is_compared_likewise(here: Pa
         if not standardises:
             assert measured("run") == pytest.approx(loop.error, abs=1e-9)
             continue
-        with pytest.raises(FedscopeError, match=r"standardised by the training split it has .* give --standardise"):
+        with pytest.raises(FedscopeError, match=r"standardised by the training split it has .* give standardise=True"):
             measured("run")
         assert measured("run", standardise=True) == pytest.approx(loop.error, abs=1e-9)
 
@@ -336,7 +336,7 @@ def test_only_a_sum_can_be_kept_and_others_are_refused(here: Path) -> None:
     loop = Loop(train, test)
     loop.record("run", data=(train, test), keep_data=False)
     assert not Path("run/recorded-data.npz").exists()
-    with pytest.raises(FedscopeError, match=r"keeps the sum of its data alone \(keep_data=False\), so give --data"):
+    with pytest.raises(FedscopeError, match=r"keeps the sum of its data alone \(keep_data=False\), so give data="):
         measured("run")
     assert measured("run", data=(train, test)) == pytest.approx(loop.error, abs=1e-9)
     assert measured("run", data=form("npz", train, test)) == pytest.approx(loop.error, abs=1e-9)
@@ -469,7 +469,7 @@ def mismatched(here: Path) -> Path:
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_every_question_refuses_wrong_data_and_says_that_they_were_accepted(mismatched: Path, name: str) -> None:
     how = {"model": net(), "limit": 60}
-    with pytest.raises(FedscopeError, match=r"test_error of round 2 was recorded as .* but global has .*accept-data"):
+    with pytest.raises(FedscopeError, match=r"test_error of round 2 was recorded as .* but global has .*accept_data="):
         QUESTIONS[name](**how)
     right = QUESTIONS[name](**how, standardise=True)
     assert "accepted" not in right.summary()
@@ -791,7 +791,9 @@ def test_a_loss_that_fits_in_the_other_scale_says_so(here: Path) -> None:
         return {"test_error": error(one["global_"], loop.test), "test_loss": losses.mean()}
 
     loop.record("run", own, data=raw)
-    with pytest.warns(FedscopeWarning, match=r"\(standardised by the training split it has a loss of .*: give --stand"):
+    with pytest.warns(
+        FedscopeWarning, match=r"\(standardised by the training split it has a loss of .*: give standard"
+    ):
         assert measured("run") == loop.error == 0
 
 
@@ -890,7 +892,7 @@ def test_runs_of_other_data_or_scales_are_told_apart(here: Path) -> None:
         lambda: fedscope.subsets(["a", "b"], rounds="last", model=net()),
         lambda: fedscope.line(["a@2/global", "b@2/global"], points=3, model=net()),
     ):
-        with pytest.raises(FedscopeError, match=r"a and b were trained on different data .*; say with --data"):
+        with pytest.raises(FedscopeError, match=r"a and b were trained on different data .*; say with data="):
             ask()
     Loop(*scaled(*raw, True)).record("c", data=form("npz", *raw), standardise=True)
     Loop(*raw).record("d", data=form("npz", *raw), standardise=False)

@@ -221,14 +221,14 @@ def test_a_full_disk_leaves_the_whole_rounds_readable(
 
 def test_more_than_the_disk_holds_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(FedscopeError, match=r"recording would take \d+ kB, but .* has 1 kB free.*--force"):
+    with pytest.raises(FedscopeError, match=r"recording would take \d+ kB, but .* has 1 kB free.*force=True"):
         train(config(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_existing_runs_are_not_overwritten_and_complete_ones_not_resumed(ima: Run) -> None:
     before = ima.round(1).read("global").parameters
-    with pytest.raises(FedscopeError, match=r"--force"):
+    with pytest.raises(FedscopeError, match=r"force=True"):
         train(config(), ima.path)
     with pytest.raises(FedscopeError, match=r"is complete: all of its 8 rounds are recorded"):
         resume(ima.path)

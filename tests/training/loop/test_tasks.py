@@ -295,7 +295,7 @@ def test_a_task_of_ones_own_is_trained_and_resumed_by_whoever_names_it(here: Pat
     made = Run.open(out)
     assert made.config["model"]["task"] == "owntasks:Huber(0.5)"  # type: ignore[index]
     (made.path / "rounds/00002.h5").unlink()
-    with pytest.raises(FedscopeError, match=r"its task owntasks:Huber\(0.5\) is your own code.*give --task owntasks"):
+    with pytest.raises(FedscopeError, match=r"its task owntasks:Huber\(0.5\) is your own code.*give task='owntasks"):
         resume(out)
     with pytest.raises(FedscopeError, match=r"is trained with the task owntasks.*, and regression is another"):
         resume(out, task="regression")

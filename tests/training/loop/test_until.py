@@ -86,11 +86,11 @@ def test_a_branch_waits_too(tmp_path: Path) -> None:
 
 
 def test_a_round_that_is_there_is_no_round_to_stop_after(tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"^--until 0 is not a round; they are counted from 1$"):
+    with pytest.raises(FedscopeError, match=r"^until=0 is not a round; they are counted from 1$"):
         train(config("fma"), tmp_path / "run", until=0)
     assert not (tmp_path / "run").exists()
     run = train(config("fma"), tmp_path / "run", until=3)
-    sentence = "^--until {} is to stop after a round that is there: {} are recorded; give a later one$"
+    sentence = "^until={} is to stop after a round that is there: {} are recorded; give a later one$"
     with pytest.raises(FedscopeError, match=sentence.format(3, 3)):
         resume(run.path, until=3)
     with pytest.raises(FedscopeError, match=sentence.format(1, 2)):

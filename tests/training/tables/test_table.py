@@ -104,7 +104,7 @@ def test_the_best_of_a_grid_is_that_of_the_best_mean_over_seeds(grid: dict[tuple
             note = f"{method}: participation {best:g}, chosen by these numbers before participation {other:g}"
             assert note in found.notes
             assert len(found.commands[method]) == len(SEEDS), "only those of the runs that count"
-    with pytest.raises(FedscopeError, match=r"--best-of 'client\.mu' is not a setting of these runs"):
+    with pytest.raises(FedscopeError, match=r"best_of='client\.mu' is not a setting of these runs"):
         table(list(grid.values()), best_of="client.mu")
 
 
@@ -191,17 +191,17 @@ def test_rows_and_columns_can_be_chosen(grid: dict[tuple[str, float, int], Run])
     turned = table(runs, rows=["run.participation"], columns=["method"])
     assert turned.rows_named == ("participation 0.5", "participation 1")
     assert [column for column, _ in turned.columns_named] == list(METHODS)
-    with pytest.raises(FedscopeError, match=r"runs differ in run.participation, too, .* add them to --columns"):
+    with pytest.raises(FedscopeError, match=r"runs differ in run.participation, too, .* add them to columns="):
         table(runs, rows=["server.weighting"], columns=["method"])
     with pytest.raises(FedscopeError, match=r"'run.particpation' is not a setting of these runs; did you mean"):
         table(runs, rows=["run.particpation"])
     assert table(runs, rows="run.participation", columns="method").cells == turned.cells, "one key is a word, too"
     for keys, sentence in (
-        ({"rows": "participation"}, "--rows 'participation' .* of these runs; did you mean \"run.participation\"\\?$"),
-        ({"columns": "xyz"}, "--columns 'xyz' .* of these runs; write section.key, as run.rounds, or method$"),
+        ({"rows": "participation"}, "rows='participation' .* of these runs; did you mean \"run.participation\"\\?$"),
+        ({"columns": "xyz"}, "columns='xyz' .* of these runs; write section.key, as run.rounds, or method$"),
         (
             {"columns": "method,run.participation"},
-            "are several settings; write --columns method --columns run.participation$",
+            "are several settings; write columns=.'method', 'run.participation'.$",
         ),
     ):
         with pytest.raises(FedscopeError, match=sentence):
@@ -261,7 +261,7 @@ def test_both_models_of_a_run_stand_side_by_side(tmp_path: Path) -> None:
     expected = [1 - statistics.fmean(column(run, name)[-2:]) for name in ("test_error", "averaged_test_error")]
     assert [cell.mean for cell in found.cells] == pytest.approx(expected, abs=1e-12)
     assert table(run, last=2).cells[0].mean == pytest.approx(expected[1], abs=1e-12), "the deployed one is the averaged"
-    with pytest.raises(FedscopeError, match=r"--of 'avg' is not a model; give deployed, global, averaged, both"):
+    with pytest.raises(FedscopeError, match=r"of='avg' is not a model; give deployed, global, averaged, both"):
         table(run, of="avg")
 
 
@@ -419,16 +419,16 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
         table([])
     with pytest.raises(FedscopeError, match=r"fma-1.0-0 and fma-1.0-0 are the same run .* leave one out"):
         table([runs[0], runs[0]])
-    with pytest.raises(FedscopeError, match=r"--target 80 is not an accuracy; give one above 0 and at most 1"):
+    with pytest.raises(FedscopeError, match=r"target=80 is not an accuracy; give one above 0 and at most 1"):
         table(runs, target=80)
-    with pytest.raises(FedscopeError, match=r"--target 0\.5 is not an accuracy; give one above 0 and at most 1"):
+    with pytest.raises(FedscopeError, match=r"target=0\.5 is not an accuracy; give one above 0 and at most 1"):
         table(runs, target="0.5")  # type: ignore[arg-type]
     for last in (0, 2.5, "3"):
-        with pytest.raises(FedscopeError, match=rf"--last {last} is not a number of rounds; give 1 or more"):
+        with pytest.raises(FedscopeError, match=rf"last={last} is not a number of rounds; give 1 or more"):
             table(runs, last=last)  # type: ignore[arg-type]
-    with pytest.raises(FedscopeError, match=r'--measure accurcy is .* did you mean "test_accuracy"\? there are'):
+    with pytest.raises(FedscopeError, match=r'measures=.accurcy. is .* did you mean "test_accuracy"\? there are'):
         table(runs, measures="accurcy")
-    with pytest.raises(FedscopeError, match=r"--baseline 'ima' is not a row.*the rows are fma"):
+    with pytest.raises(FedscopeError, match=r"baseline='ima' is not a row.*the rows are fma"):
         table(runs, baseline="ima")
     with pytest.raises(FedscopeError, match=r"--format 'tex' is not known"):
         table(runs).text("tex")
@@ -438,7 +438,7 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
     arrays = {f"x_{split}": draw.integers(0, 255, (40, 8, 8), np.uint8) for split in ("train", "test")}
     np.savez(tmp_path / "other.npz", **arrays, **{f"y_{split}": np.arange(40) % 10 for split in ("train", "test")})
     other = train(settings("fma", 1.0, 0, data={"name": f"npz:{tmp_path / 'other.npz'}"}), tmp_path / "other")
-    with pytest.raises(FedscopeError, match=r"were trained on different data \(digits and npz:.*--columns data.name"):
+    with pytest.raises(FedscopeError, match=r"were trained on different data \(digits and npz:.*columns=.data.name"):
         table([runs[0], other])
     beside = table([runs[0], other], columns=["data.name"])
     assert len(beside.columns_named) == 2

@@ -1,0 +1,233 @@
+"""A report's cards take the results beside a run, and what is missing is computed from Python as by the command."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.cli.main import run as fedscope
+from fedscope.decomposition.factors.result import Decomposition, RunFactors
+from fedscope.decomposition.factors.rows import FactorRow, RoundFactors
+from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
+from fedscope.landscape import Plane
+from fedscope.landscape.planes.result import PlaneModel
+from fedscope.reporting.compute_missing import keep_answer
+from fedscope.reporting.discover import Beside
+from fedscope.reporting.report import report
+from fedscope.reporting.verdict import composition, judge_average, outcome
+from fedscope.training import Config, train
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tables: dict[str, Any] = {
+        "data": {"clients": 6},
+        "model": {"hidden": [8]},
+        "client": {"epochs": 1},
+        "run": {"rounds": 3, "participation": 0.5},
+    }
+    return train(Config.read(tables), tmp_path_factory.mktemp("trained") / "two").path
+
+
+# --- cards that take results ---
+
+
+def beside_of(*results: Any) -> Beside:
+    """Results as a report finds them."""
+    return Beside(tuple(SimpleNamespace(result=one) for one in results))  # type: ignore[arg-type]
+
+
+def subsets_of(run: str, number: int, whole: float, single: float, deviation: float, **attrs: Any) -> Subsets:
+    def row(m: int, subsets: int, mean: float, std: float | None) -> SizeRow:
+        return SizeRow(m, subsets, True, mean, std, None, 2 * mean, std, None, mean, mean)
+
+    rounds = (RoundSubsets(run, number, 8, (row(1, 8, single, deviation), row(8, 1, whole, None))),)
+    return Subsets(rounds, "samples", {"split": "test", "samples": 397, **attrs})
+
+
+def plane_of(errors: Sequence[float], mean: float, number: int, **attrs: Any) -> Plane:
+    def model(label: str, error: float, role: str) -> PlaneModel:
+        return PlaneModel(label, 0.0, 0.0, 0.0, 2 * error, error, np.nan, np.nan, role)
+
+    models = [model(f"client {k}", error, "anchor") for k, error in enumerate(errors)] + [model("mean", mean, "mean")]
+    about = {"kind": "clients", "split": "test", "samples": 360, "addresses": [f"runs/loop@{number}/client-0"], **attrs}
+    grid = np.zeros((2, 2))
+    return Plane(np.arange(2.0), np.arange(2.0), grid, grid, tuple(models), 0.0, "none", about)
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Run:
+    """A loop that measured nothing."""
+    from fedscope import Recorder
+
+    w = {"w": np.zeros(3, np.float32)}
+    with Recorder(tmp_path / "loop") as recorder:
+        for _ in range(3):
+            recorder.round(start=w, clients=[{"w": w["w"] + 1}, {"w": w["w"] + 2}], global_=w)
+    return Run.open(tmp_path / "loop")
+
+
+@pytest.mark.parametrize(
+    ("results", "answer"),
+    [
+        ([subsets_of("loop", 3, 0.0694, 0.187, 0.05)], "Yes: in round 3 the average of the 8 clients has an error of"),
+        ([subsets_of("loop", 3, 0.187, 0.0694, 0.05)], "No: in round 3"),
+        ([subsets_of("loop", 3, 0.1, 0.12, 0.05)], "Too close to say: in round 3"),
+        (
+            [plane_of([0.1, 0.2, 0.3], 0.05, 2)],
+            "Yes: in round 2 the average of the 3 clients has an error of 5.0 %; the",
+        ),
+        ([plane_of([0.1, 0.2], 0.05, 2), subsets_of("loop", 3, 0.2, 0.2, 0.1)], "Too close to say: in round 3"),
+        ([subsets_of("loop", 1, 0.2, 0.2, 0.1), plane_of([0.1, 0.2], 0.05, 2)], "Yes: in round 2"),
+        ([subsets_of("another", 3, 0.1, 0.2, 0.05)], "Not known"),
+        ([subsets_of("loop", 3, 0.1, 0.2, 0.05, split="train")], "Not known"),
+        ([plane_of([0.1, 0.2], 0.05, 2, split="train"), plane_of([0.1, 0.2], 0.05, 2, kind="models")], "Not known"),
+        ([plane_of([0.1, np.nan], 0.05, 2)], "Not known"),
+        ([subsets_of("loop", 3, np.nan, np.nan, 0.1)], "Not known"),
+    ],
+)
+def test_whether_averaging_was_good_is_taken_from_a_result(loop: Run, results: list[Any], answer: str) -> None:
+    (said,) = judge_average(loop, beside_of(*results))
+    assert said.answer.startswith(answer)
+    assert said.tone == {"Yes": "good", "No:": "bad"}.get(answer[:3], "open")
+
+
+def test_the_numbers_of_the_cards_are_those_of_the_result(loop: Run) -> None:
+    results = beside_of(subsets_of("loop", 3, 0.0694, 0.187, 0.05))
+    (said,) = judge_average(loop, results)
+    assert said.answer == (
+        "Yes: in round 3 the average of the 8 clients has an error of 6.9 %; the clients have 18.7 ± 5.0 % (mean ± "
+        "deviation; subsets, 397 test samples)."
+    )
+    (good,) = outcome(loop, results)
+    assert good.answer == (
+        "Nothing was measured on test data round by round (fedscope measure RUN does it). By subsets, 397 test "
+        "samples, in round 3 the average of the 8 clients has an error of 6.9 %."
+    )
+    (plane,) = judge_average(loop, beside_of(plane_of([0.1, 0.2, 0.3], 0.05, 2)))
+    assert f"the clients have 20.0 ± {100 * np.std([0.1, 0.2, 0.3]):.1f} %" in plane.answer
+    few = subsets_of("loop", 3, 0.0694, 0.187, 0.05)
+    (one,) = few.rounds
+    single = replace(one.sizes[0], subsets=5)
+    (said,) = judge_average(loop, beside_of(replace(few, rounds=(replace(one, sizes=(single, one.sizes[1])),))))
+    assert "6.9 %; 5 of them have 18.7 ± 5.0 %" in said.answer
+
+
+def factors_of(run: str, values: dict[str, tuple[float, float]]) -> Decomposition:
+    rows = [FactorRow(name, "unbiased", value, error, None) for name, (value, error) in values.items()]
+    rows += [FactorRow("fma_loss", "measured", 0.25, None, None)]
+    about = {"draws": "local:4", "count": 4, "independent": True, "outputs": "probabilities", "samples": 100}
+    one = RoundFactors(
+        7, classes=10, population=True, split=True, loss="squared", rows=tuple(rows), clients=(), **about
+    )  # type: ignore[arg-type]
+    return Decomposition((RunFactors(run, "global", (one,)),), split="train", draws="local:4")
+
+
+@pytest.mark.parametrize(
+    ("values", "answer"),
+    [
+        (
+            {"train_bias": (0.001, 1e-4), "heter_bias": (0.238, 0.001), "variance": (0.03, 0.001)},
+            "Heterogeneous bias (0.238 ± 0.003) is the greatest part of the loss in round 7; next is variance (0.030 ± "
+            "0.003). The average of the clients has a loss of 0.25.",
+        ),
+        (
+            {"heter_bias": (0.2, 0.001), "locality": (-0.5, 0.001)},
+            "Locality (-0.500 ± 0.003, which takes it away) is the greatest part of the loss in round 7; next is "
+            "heterogeneous bias (0.200 ± 0.003).",
+        ),
+        (
+            {"heter_bias": (0.2, 0.05), "variance": (0.18, 0.05)},
+            "In round 7 heterogeneous bias (0.20 ± 0.16) and variance (0.18 ± 0.16) are the greatest parts of the "
+            "loss, and not apart.",
+        ),
+        ({"heter_bias": (np.nan, 0.0)}, "Not known: in round 7 no factor of the loss has a finite value."),
+    ],
+)
+def test_what_dominates_the_loss_is_a_sentence(loop: Run, values: dict[str, Any], answer: str) -> None:
+    (said,) = composition(loop, beside_of(factors_of("loop", values)))
+    assert said.answer.startswith(answer)
+    (other,) = composition(loop, beside_of(factors_of("another", values)))
+    assert other.answer == "Not measured: fedscope explain RUN says it."
+
+
+# --- computed and made in Python ---
+
+
+@pytest.mark.slow
+def test_what_is_missing_is_computed_from_python_as_by_the_command(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "two")
+    shutil.copytree(trained, tmp_path / "by-command" / "two")
+    assert fedscope(["report", str(tmp_path / "by-command" / "two"), "--compute", "--limit", "30"]) == 0
+    told: list[str] = []
+    made = report(tmp_path / "two", compute=True, limit=30, progress=lambda what, done, of: told.append(what))
+    assert made.results == report(tmp_path / "by-command" / "two").results == 5
+    assert {"checking two", "drawing"} < set(told)
+    names = {path.name for path in (tmp_path / "two/figures").iterdir()}
+    ends = (".pdf", ".png", ".html", ".js", ".md")
+    theirs = {path.name for path in (tmp_path / "by-command/two/figures").iterdir() if path.suffix not in ends}
+    assert {name for name in names if not name.endswith(ends)} == theirs
+    assert not [name for name in names if name.endswith(".partial")]
+    sizes = {path: path.stat().st_mtime_ns for path in (tmp_path / "two/figures").iterdir()}
+    assert report(tmp_path / "two", compute=True, limit=30).html == made.html
+    assert sizes == {path: path.stat().st_mtime_ns for path in (tmp_path / "two/figures").iterdir()}
+
+
+def test_an_answer_is_kept_as_its_command_keeps_it(trained: Path, tmp_path: Path) -> None:
+    from fedscope import subsets
+
+    shutil.copytree(trained, tmp_path / "two")
+    asked = subsets.prepare(tmp_path / "two", rounds="last", limit=30)
+    told: list[tuple[str, int, int]] = []
+    keep_answer(asked, tmp_path / "kept", lambda *one: told.append(one))
+    words = ["subsets", str(tmp_path / "two"), "--rounds", "last", "--limit", "30", "--out", str(tmp_path / "theirs")]
+    assert fedscope(words) == 0
+    for end in (".subsets.csv", ".subsets.json"):
+        assert (tmp_path / f"kept{end}").read_bytes() == (tmp_path / f"theirs{end}").read_bytes()
+    assert told[-1][1] == told[-1][2] > 0
+    assert not list(tmp_path.glob("*.partial"))
+    told.clear()
+    keep_answer(asked, tmp_path / "kept", lambda *one: told.append(one))
+    assert told == []  # it lies there
+    other = subsets.prepare(tmp_path / "two", rounds="last", limit=20)
+    with pytest.raises(FedscopeError, match=r"kept.subsets.json holds another result of the same name; move it"):
+        keep_answer(other, tmp_path / "kept")
+
+
+def test_results_of_python_are_shown_once_they_are_saved(trained: Path, tmp_path: Path) -> None:
+    from fedscope import updates
+
+    run = Path(shutil.copytree(trained, tmp_path / "two"))
+    before = report(run).results
+    updates(run).save(run / "figures" / "mine")
+    assert report(run).results == before + 1
+
+
+def test_what_cannot_be_computed_is_a_warning(loop: Run) -> None:
+    with pytest.warns(FedscopeWarning, match=r"not asked: fedscope explain .*: .*names neither architecture nor data"):
+        made = report(loop, compute=True)
+    assert made.results == 1  # updates need no data
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"limit": 5}, r"^limit= is for what compute=True measures; add compute=True, or leave limit= out$"),
+        ({"compute": True, "split": "train"}, r"^split='train': a report's questions have splits of their own; leave "),
+    ],
+)
+def test_settings_without_effect_are_refused(loop: Run, settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(FedscopeError, match=sentence):
+        report(loop, **settings)
+    with pytest.raises(TypeError, match=r"fedscope.report has no setting 'modl'; did you mean"):
+        report(loop, compute=True, modl="mlp")  # type: ignore[call-arg]

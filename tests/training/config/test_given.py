@@ -1,0 +1,73 @@
+"""Plain dictionaries of settings: the same run as their configuration, and mistakes with the nearest key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedscope
+from fedscope.checkpoints import FedscopeError
+from fedscope.training.config.given import config_from, nested_tables
+
+SMALL: dict[str, Any] = {
+    "data": {"clients": 4, "share": 0.2},
+    "model": {"name": "mlp", "hidden": [4]},
+    "run": {"rounds": 2, "participation": 0.5, "evaluate_clients": 0},
+}
+
+
+def test_a_dictionary_trains_the_same_run_as_its_configuration(tmp_path: Path) -> None:
+    given = fedscope.train(SMALL, tmp_path / "given")
+    made = fedscope.train(fedscope.Config.read(SMALL), tmp_path / "made")
+    assert given.config == made.config
+    assert given.rounds == (1, 2)
+    for number in given.rounds:
+        one, other = (run.round(number).read("global").parameters for run in (given, made))
+        np.testing.assert_array_equal(one, other)
+
+
+def test_single_settings_and_a_method_are_taken_too() -> None:
+    flat = config_from({"method": "fedprox", "client.mu": 0.3, "run.rounds": 7, "run": {"rounds": 3, "seed": 5}})
+    nested = fedscope.Config.read({"client": {"method": "fedprox", "mu": 0.3}, "run": {"rounds": 7, "seed": 5}})
+    assert flat == nested
+    assert config_from(flat) is flat
+    assert config_from({}) == fedscope.Config.read({})
+    # a chosen method counts more than that of the short name
+    assert config_from({"method": "ima", "average": {"method": "none"}}).title() == "fma"
+    held = fedscope.data({"data.clients": 5, "data": {"partition": "iid"}})
+    assert held.counts.shape[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rnu": {"rounds": 2}}, r'rnu is neither a section nor a setting; did you mean "run"\?; sections are data'),
+        ({"run": {"ronds": 2}}, r'run\.ronds is not a setting; did you mean "rounds"\?'),
+        ({"run.ronds": 2}, r'run\.ronds is not a setting; did you mean "rounds"\?'),
+        ({"rnu.rounds": 2}, r'\[rnu\] is not a section; did you mean "run"\?'),
+        ({"rounds": 2}, r'rounds is a setting of a section; give \{"run": \{"rounds": 2\}\}$'),
+        ({"clients": 9}, r'give \{"data": \{"clients": 9\}\} or \{"record": \{"clients": 9\}\}'),
+        ({"lr": 0.1}, r'give \{"client": \{"lr": 0\.1\}\}'),
+        ({"ronds": 2}, r'did you mean "run\.rounds"\?'),
+        ({"run": 2}, r"run = 2 is not a section"),
+        ({"method": "imma"}, r"'imma' is not a method .*did you mean \Wima"),
+        ({"method": 3}, r"method = 3 has the wrong type"),
+        ({"client": {"method": "fedporx"}}, r"'fedporx' is not a client method .*did you mean \Wfedprox"),
+        ({"run": {"rounds": "many"}}, r"run\.rounds = 'many' has the wrong type: it takes a whole number"),
+        ("conf.toml", r"settings are str 'conf\.toml', not a dictionary; give fedscope\.Config, or tables as in"),
+        (None, r"settings are NoneType None, not a dictionary"),
+    ],
+)  # fmt: skip
+def test_what_is_no_setting_is_refused_with_what_is_near(tmp_path: Path, given: Any, message: str) -> None:
+    with pytest.raises(FedscopeError, match=message):
+        fedscope.train(given, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_given_is_not_changed() -> None:
+    given = {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}
+    assert nested_tables(given)["run"] == {"rounds": 3}
+    assert given == {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}

@@ -1,0 +1,387 @@
+"""Test losses and errors of a run's recorded models, measured after it was recorded, as ``fedscope train`` would have
+measured them meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...analysis.named_code import NamedCodeError
+from ...analysis.runs import Rounds, RunLike, open_run, parse_rounds, rounds_text
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights
+from ...checkpoints.io.keywords import speak_keywords
+from ...checkpoints.runs.measured_numbers import (
+    NAME,
+    REPLACES,
+    MeasuredNumbers,
+    Measurement,
+    find_differences,
+    is_number,
+    merge_numbers,
+)
+from ...results.base import versions
+from .measure_outcome import COLUMNS, MeasuredRun, group_by_column, name_rounds
+
+if TYPE_CHECKING:
+    from ...evaluation.evaluator import Evaluator
+    from ...evaluation.samples import Samples
+
+#: those of the clients' models, mean and deviation of their errors
+CLIENTS = ("client_error_mean", "client_error_std")
+#: settings in which all numbers of a column should agree
+AGREEING = ("data_sha256", "samples", "seed", "task", "standardised", "precision")
+#: seconds after which what was measured is written
+_EVERY = 2.0
+
+#: columns by round
+Columns = Mapping[int, Sequence[str]]
+
+
+@partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
+def measure(
+    run: RunLike,
+    *,
+    rounds: Rounds = None,
+    clients: bool = False,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **measured: Unpack[EvaluationSettings],
+) -> MeasuredRun:
+    """Fill a run's table of numbers from its recorded models: test loss and error of ``global``, and of ``averaged``
+    where the run keeps one, in the rounds that have none.
+
+    For runs that were recorded without an evaluation: own loops, Flower, imports. What the training wrote itself stays.
+    The numbers are those that ``fedscope train`` would have measured. They lie in the run, in ``measured.json`` with
+    what they were measured on, and in ``metrics.csv``; ``curves``, ``table`` and ``report`` read them. An interrupted
+    call keeps the rounds that it has finished, and the same call goes on.
+
+    Args:
+        run: whole, and not being written.
+        rounds: which, ``1,20,last``; all by default.
+        clients: also measure the models of each round's clients, as mean and deviation of their errors
+            (``client_error_mean``, ``client_error_std``), on as many test samples as ``run.evaluate_clients`` says, or
+            1,000.
+        force: measure all of it again, and replace what the training wrote; the rounds' files keep that.
+        progress: told how many models are done, and of how many.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``.
+
+    Raises:
+        FedscopeError: no run; one that another process is writing; rounds that there are not; no global models; a run
+            that names no data or no architecture, and none given; earlier numbers on other data or samples; a recorded
+            ``test_error`` that is not what is measured.
+
+    >>> import tempfile, fedscope, numpy as np, torch
+    >>> x, y = np.eye(4, 3, dtype=np.float32), np.array([0, 1, 2, 0])
+    >>> net = torch.nn.Linear(3, 3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with fedscope.Recorder(folder + "/run", data=(x, y)) as recorder:
+    ...         _ = recorder.round(clients=[net, net], start=net, global_=net)
+    ...     done = fedscope.measure(folder + "/run", model=net)
+    >>> done.new
+    {'test_loss': (1,), 'test_error': (1,)}
+    """
+    source = EvaluationConfig.of("test", measured)
+    try:
+        return measure_run(open_run(run), source, rounds=rounds, clients=clients, force=force, progress=progress)
+    except NamedCodeError as error:
+        raise FedscopeError(error.as_call("measure", [run], measured)) from None
+
+
+def measure_run(
+    run: Run,
+    source: EvaluationConfig,
+    *,
+    rounds: Rounds = None,
+    clients: bool = False,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> MeasuredRun:
+    """Measure as :func:`measure`, of an opened run. Raises the same."""
+    if source.split != "test":
+        raise FedscopeError(
+            f"--split {source.split}: the columns test_loss and test_error are of the test split; leave --split out"
+        )
+    numbers = parse_rounds(rounds_text(rounds) or "all", run.rounds, str(run.path))
+    plan = _Plan.of(run, numbers, clients=clients, force=force)
+    if not plan.possible:
+        of = name_rounds(numbers) if len(numbers) < len(run.rounds) else f"all its {len(numbers)} rounds"
+        raise FedscopeError(
+            f"{run.path}: of {of} no model was recorded that could be measured; record the server's model (global_= "
+            "of Recorder, record.globals of fedscope train)"
+        )
+    if not plan.asked and not (plan.earlier and _is_specific(source)):
+        if run.is_table_behind:
+            with _open_writer(run) as writer:
+                writer.fill_table()
+        return plan.outcome(run, {}, {})
+    with _open_writer(run) as writer:
+        return _fill(run, writer, plan, source, progress or (lambda done, of: None))
+
+
+def _open_writer(run: Run) -> RunWriter:
+    """Hold the right to write a run.
+
+    Raises:
+        FedscopeError: another process writes it; its folder may not be written to.
+    """
+    try:
+        return RunWriter.open(run.path, "wait until it ends, and measure then", mend=False)
+    except PermissionError:
+        raise FedscopeError(
+            f"{run.path} cannot be written to, and what is measured is kept in the run; copy it to where you may write"
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be measured of a run.
+
+    Attributes:
+        rounds: those that were asked for.
+        asked: by round the columns to measure; there: those that have a number and keep it.
+        recorded: of what is asked for, where the training has written a number; earlier: columns by round that were
+            measured before, among all that was asked for.
+        possible: whether any of the rounds has a model to measure.
+        left_out: by reason the rounds.
+        force: whether all is measured, whatever there is.
+    """
+
+    rounds: Sequence[int]
+    asked: Columns
+    there: Columns
+    recorded: Columns
+    earlier: Columns
+    possible: bool
+    left_out: Mapping[str, tuple[int, ...]]
+    force: bool
+
+    @classmethod
+    def of(cls, run: Run, rounds: Sequence[int], *, clients: bool, force: bool) -> _Plan:
+        """Look at every round's numbers and models; no model is read."""
+        asked, there, recorded, earlier = {}, {}, {}, {}
+        lacking: dict[str, list[int]] = {}
+        possible, others = False, run.table_of_others()
+        for t in rounds:
+            round_ = run.round(t)
+            own, later = merge_numbers(round_.metrics, others.get(t, {})), run.measured.of(t)
+            names = [name for model, columns in COLUMNS.items() if model in round_.models for name in columns]
+            if "global" not in round_.models:
+                lacking.setdefault("their global models were not recorded", []).append(t)
+            if clients and round_.has_clients:
+                names += CLIENTS
+            elif clients:
+                lacking.setdefault("the models of all their clients were not recorded", []).append(t)
+            possible |= bool(names)
+            has = [name for name in names if is_number(own.get(name)) or name in later]
+            asked[t] = names if force else [name for name in names if name not in has]
+            there[t] = [] if force else has
+            recorded[t] = [name for name in asked[t] if is_number(own.get(name))]
+            earlier[t] = [name for name in names if name in later]
+        left_out = {why: tuple(own) for why, own in lacking.items()}
+        return cls(
+            rounds,
+            asked=_drop_empty(asked),
+            there=_drop_empty(there),
+            recorded=_drop_empty(recorded),
+            earlier=_drop_empty(earlier),
+            possible=possible,
+            left_out=left_out,
+            force=force,
+        )
+
+    def outcome(self, run: Run, settings: Mapping[str, Any], done: Columns) -> MeasuredRun:
+        """Say what was done."""
+        now = Run.open(run.path).numbers(self.rounds[-1])
+        fresh = {
+            t: [name for name in names if name not in (*self.recorded.get(t, ()), *self.earlier.get(t, ()))]
+            for t, names in done.items()
+        }
+        over = {t: [name for name in names if name in self.recorded.get(t, ())] for t, names in done.items()}
+        old = {t: [name for name in names if name in self.earlier.get(t, ())] for t, names in done.items()}
+        old = {t: [name for name in names if name not in over[t]] for t, names in old.items()}
+        last = {name: float(value) for name, value in now.items() if value is not None and is_number(value)}
+        return MeasuredRun(
+            run.path,
+            new=group_by_column(fresh),
+            replaced=group_by_column(over),
+            again=group_by_column(old),
+            there=group_by_column(self.there),
+            left_out=self.left_out,
+            settings=settings,
+            last={**last, "round": float(self.rounds[-1])},
+        )
+
+
+@dataclass
+class _Keeper:
+    """Keeps what was measured in the run, now and then; what the training wrote is replaced apart from the rest."""
+
+    writer: RunWriter
+    plan: _Plan
+    numbers: MeasuredNumbers
+    kept_at: float = field(default_factory=time.monotonic)
+    done: dict[int, list[str]] = field(default_factory=dict)
+    waiting: bool = False
+
+    def add(self, settings: Mapping[str, Any], t: int, values: Mapping[str, float]) -> None:
+        """Take numbers of a round, of the columns that were asked for."""
+        asked = {name: value for name, value in values.items() if name in self.plan.asked.get(t, ())}
+        over = self.plan.recorded.get(t, ())
+        for replaces in (False, True):
+            own = {name: value for name, value in asked.items() if (name in over) == replaces}
+            if own:
+                one = Measurement({**settings, **({REPLACES: True} if replaces else {})}, {t: own})
+                self.numbers = self.numbers.add(one)
+        self.done.setdefault(t, []).extend(asked)
+        self.waiting = True
+        if time.monotonic() - self.kept_at > _EVERY:
+            self.keep()
+
+    def keep(self) -> None:
+        """Write what is not written yet."""
+        if self.waiting:
+            self.writer.write_measured(self.numbers)
+            self.waiting, self.kept_at = False, time.monotonic()
+
+
+def _fill(
+    run: Run, writer: RunWriter, plan: _Plan, source: EvaluationConfig, progress: Callable[[int, int], None]
+) -> MeasuredRun:
+    """Measure what a plan asks for, keeping what is done whatever ends it."""
+    from ...evaluation.evaluator import Evaluator
+    from ..inputs.samples import dataset_of, describe_samples, given_settings, limit_samples, module_for
+
+    dataset = dataset_of([run], source)
+    module = module_for(run, source, dataset)
+    samples = limit_samples(dataset, source)
+    few, seed = _take_fewer(run, samples, source)
+    given = given_settings([run], source)
+    about = {
+        # outputs of the user's own code fill a page
+        **{name: value for name, value in given.items() if name != "behaviour"},
+        "precision": source.precision,
+        "device": source.compute.device,
+        "versions": versions(),
+    }
+    whole = {**about, **describe_samples(samples, source.seed if source.limit else None)}
+    part = {**about, **describe_samples(few, seed if len(few) < len(dataset.y_test) else None)}
+    if not plan.force:
+        _refuse_other_settings(run, writer.run.measured, [name for own in COLUMNS.values() for name in own], whole)
+        _refuse_other_settings(run, writer.run.measured, CLIENTS, part)
+    keeper = _Keeper(writer, plan, writer.run.measured)
+    models = _list_models(run, plan)
+    count = len(models) + sum(len(ids) for ids in _list_cohorts(run, plan).values())
+    done = 0
+    try:
+        if models:
+            evaluator = Evaluator(module, samples, compute=source.compute)
+            for (t, model), loss, error in _measure_models(evaluator, run, models):
+                keeper.add(whole, t, dict(zip(COLUMNS[model], (loss, error), strict=True)))
+                progress(done := done + 1, count)
+        for t, values, size in _measure_clients(run, plan, lambda: Evaluator(module, few, compute=source.compute)):
+            keeper.add(part, t, values)
+            progress(done := done + size, count)
+    finally:
+        keeper.keep()
+        if keeper.done:
+            writer.fill_table()
+    return plan.outcome(run, whole if models else part if keeper.done else {}, keeper.done)
+
+
+def _is_specific(source: EvaluationConfig) -> bool:
+    """Check whether anything is said of what to measure on."""
+    return any(one is not None for one in (source.data, source.limit, source.task, source.standardise))
+
+
+def _list_models(run: Run, plan: _Plan) -> list[tuple[int, str]]:
+    """The models to measure, a round after the other."""
+    return [
+        (t, model) for t, names in plan.asked.items() for model, columns in COLUMNS.items() if set(columns) & set(names)
+    ]
+
+
+def _list_cohorts(run: Run, plan: _Plan) -> dict[int, list[int]]:
+    """By round the clients to measure."""
+    return {t: run.round(t).client_ids.tolist() for t, names in plan.asked.items() if set(CLIENTS) & set(names)}
+
+
+class _Lazy(Sequence[Weights]):
+    """Models that are read when their turn comes."""
+
+    def __init__(self, count: int, read: Callable[[int], Weights]) -> None:
+        self._count, self._read = count, read
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._read(i)
+
+
+def _measure_models(
+    evaluator: Evaluator, run: Run, models: Sequence[tuple[int, str]]
+) -> Iterator[tuple[tuple[int, str], float, float]]:
+    """Yield the loss and the error of each model, in order, as they are ready."""
+
+    def form(i: int, replica: Any) -> None:
+        from ...evaluation.evaluator import load_into
+
+        t, model = models[i]
+        load_into(replica, run.round(t).read(model))
+
+    for i, loss, error in evaluator.evaluate(len(models), form, here=True):
+        yield models[i], float(loss[0]), float(error[0])
+
+
+def _measure_clients(
+    run: Run, plan: _Plan, make: Callable[[], Evaluator]
+) -> Iterator[tuple[int, dict[str, float], int]]:
+    """Yield of each round mean and deviation of its clients' errors, and how many clients these are."""
+    from .metrics import summarize_errors
+
+    evaluator: Evaluator | None = None
+    for t, ids in _list_cohorts(run, plan).items():
+        evaluator = evaluator or make()
+        round_: Round = run.round(t)
+
+        def read(i: int, round_: Round = round_, ids: list[int] = ids) -> Weights:
+            return round_.client(ids[i])
+
+        _, errors = evaluator.models(_Lazy(len(ids), read))
+        yield t, dict(zip(CLIENTS, map(float, summarize_errors(errors)), strict=True)), len(ids)
+
+
+def _take_fewer(run: Run, samples: Samples, source: EvaluationConfig) -> tuple[Samples, int]:
+    """The test samples of the clients' models, as ``run.evaluate_clients`` has them, and the seed of their draw."""
+    from ..config.sections import RunConfig
+
+    own = (run.config or {}).get("run", {})
+    count = own.get("evaluate_clients") or RunConfig().evaluate_clients
+    seed = int(own.get("seed", source.seed)) if source.limit is None else source.seed
+    return samples.limit(int(count), seed), seed
+
+
+def _refuse_other_settings(
+    run: Run, numbers: MeasuredNumbers, columns: Sequence[str], settings: Mapping[str, Any]
+) -> None:
+    """Refuse to measure the rest of a column on something else.
+
+    Raises:
+        FedscopeError: says what was measured, and in which settings it differs.
+    """
+    for one in numbers.measurements:
+        if not set(one.columns) & set(columns):
+            continue
+        for clause in find_differences([one], settings, AGREEING):
+            raise FedscopeError(
+                f"{run.path / NAME} has {one.words}: {clause}; give the same again, or --force (force=True) to measure "
+                "all of it anew"
+            )
+
+
+def _drop_empty(columns: Mapping[int, Sequence[str]]) -> dict[int, Sequence[str]]:
+    return {t: names for t, names in columns.items() if names}
