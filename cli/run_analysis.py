@@ -102,6 +102,8 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
         FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
             that is writing it.
     """
+    if question.note:
+        say(f"fedscope: {question.note}", err=True)
     mains = _mains(question, base)
     pictures = [
         *(Path(f"{base}{end}") for end in question.derived),

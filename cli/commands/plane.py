@@ -14,6 +14,7 @@ from ..options import (
     Jobs,
     Output,
     launcher_options,
+    measured_settings,
     normalization_option,
     output_options,
     pack_into,
@@ -57,6 +58,7 @@ class _Plane(click.Command):
     "plane",
     cls=_Plane,
     epilog="Example:  fedscope plane runs/fma@58 runs/fma@59 runs/fma@60 --show runs/ima@60    "
+    "A run alone:  fedscope plane runs/ima    "
     "Panels:  fedscope plane runs/ima --rounds 1,20,last    "
     "A round's clients:  fedscope plane runs/ima@20 --clients    "
     "On a cluster:  fedscope plane runs/ima --rounds 1,20,last --launcher slurm --blocks 16",
@@ -123,6 +125,8 @@ def command(
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt. Both axes
     are L2 distances. The models, and those of --show, are measured exactly, in addition to the grid.
 
+    RUN alone is the plane near the clients of its last recorded round.
+
     --rounds shows three clients and their mean in each of these rounds, and the last three global models. --clients,
     --trajectory and --random draw planes near many models, or around one.
     """
@@ -130,10 +134,7 @@ def command(
     from ...landscape.planes.analysis import plane
     from ..run_analysis import answer
 
-    measured = vars(source)
-    if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
-        measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
-    question = plane.prepare(models, **settings, **measured)
+    question = plane.prepare(models, **settings, **measured_settings(source))  # --data-of has a split of its own
     if block is not None:  # in a job of its own
         from ...training.jobs.blocks import PartBlock
 

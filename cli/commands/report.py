@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from ...checkpoints import FedscopeError
-from ..options import Count, ResultPath, accept_data_option, colour_scale_option, refuse_given, standardise_option
+from ..options import (
+    Count,
+    OwnCode,
+    ResultPath,
+    accept_data_option,
+    colour_scale_option,
+    refuse_given,
+    standardise_option,
+)
 from ..printing import say, say_json
 
 
@@ -32,8 +40,18 @@ from ..printing import say, say_json
     metavar="N",
     help="With --compute: measure on a seeded, stratified subset of N samples. The figures say so.",
 )
-@click.option("--data", metavar="NAME", help="With --compute: data to measure on, where a run names code of your own.")
-@click.option("--model", metavar="NAME", help="With --compute: the architecture, where a run names code of your own.")
+@click.option(
+    "--data",
+    type=OwnCode(),
+    metavar="NAME",
+    help="With --compute: data to measure on, where a run names code of your own.",
+)
+@click.option(
+    "--model",
+    type=OwnCode(),
+    metavar="NAME",
+    help="With --compute: the architecture, where a run names code of your own.",
+)
 @standardise_option
 @accept_data_option
 @colour_scale_option

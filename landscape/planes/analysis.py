@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, open_runs, rounds_text
+from ...analysis.runs import Rounds, open_runs, rounds_text, spell_ranges
 from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, FedscopeWarning
 from ...training.inputs.models import (
@@ -23,6 +23,7 @@ from ...training.inputs.models import (
     resolve_models,
 )
 from .. import Panel, Plane, Planes
+from ..run_alone import choose_plane, run_alone
 from .inputs import PlaneModels, SampleSet, panels_of, plane_models, sample_sets
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def plane(
     Args:
         models: three: addresses (``runs/ima@40``, ``runs/ima@last/global``, ``runs/ima@40/client-17``), files,
             ``nn.Module`` s or state dicts. A run with ``rounds`` or ``trajectory``, ``RUN@ROUND`` with ``clients``, one
-            model with ``random``.
+            model with ``random``. A run alone is the plane near the clients of its last recorded round.
         show: models to project onto the plane too, measured exactly; ``RUN@all/global`` is a model a round.
         rounds: of a run or several: a plane through three clients of each of these rounds, and one through the last
             three global models; with ``trajectory``, its rounds.
@@ -109,6 +110,10 @@ def plane(
     share = share_of(budget, grid, adaptive=adaptive)
     survey = Survey(grid, margin, ends, share, normalization, whose, source)
     given, shown = as_list(models), as_list(show)
+    if rounds is None and not asked and len(given) != 3 and (path := run_alone(given)):
+        chosen = choose_plane(path)
+        kind = [chosen.kind] if chosen.kind in kinds else []
+        return replace(_one_plane(chosen.models, kind, None, expand_all(shown), survey), note=chosen.said)
     if rounds is None or trajectory:
         return _one_plane(given, asked, rounds_text(rounds), expand_all(shown), survey)
     if asked or shown:
@@ -279,5 +284,5 @@ def _over_rounds(paths: Sequence[str], rounds: str, survey: Survey) -> PreparedA
         panels = [[Panel(ends[i], planes[i], title, data) for i, title, data in row] for row in rows]
         return Planes(panels, heads, survey.end)
 
-    name = f"plane-rounds-{rounds.replace(',', '-')}"
+    name = f"plane-rounds-{spell_ranges(rounds).replace(',', '-')}"
     return PreparedAnalysis(Path(paths[0]) / "figures", name, tuple(parts), join, (survey.end,), tuple(ends))
