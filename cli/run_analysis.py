@@ -60,11 +60,11 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     written += [path for path in derived if path not in written]
     written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
     for end, figure in figures.items():
-        written += save_figure(figure, f"{base}{end}")
+        written += save_figure(figure, f"{base}{end}", output.formats)
         if end in pages:
             written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
     for end in set(question.drawn) - set(figures):
-        for kind in ("pdf", "png"):
+        for kind in ("pdf", "png", "svg"):
             Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
     tell(result, written, output)
 
@@ -107,7 +107,7 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
     mains = _mains(question, base)
     pictures = [
         *(Path(f"{base}{end}") for end in question.derived),
-        *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
+        *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in output.formats),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
     refuse_linked_figures(base.parent, output.out)
