@@ -62,6 +62,19 @@ class Count(_Type):
         return number
 
 
+class OwnCode(_Type):
+    """A name, or code of the user's own: ``module:factory``, or ``arch.py:Net``, which only a command line may say."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text, which gives leave to run a file where it names one."""
+        from ..training.import_string import CodeFile
+
+        assert param is not None, "click says which option it is"
+        return CodeFile.typed(max(param.opts, key=len), str(value))
+
+
 class Formats(_Type):
     """``pdf,png,svg``: one or several formats of figures."""
 
@@ -216,20 +229,23 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         options += [
             click.option(
                 "--data",
+                type=OwnCode(),
                 metavar="NAME",
-                help="Data to measure on: digits, npz:PATH, folder:PATH, or what your own module:factory returns "
+                help="Data to measure on: digits, a file.npz, folder:PATH, or what your own module:factory returns "
                 "(default: the run's data).",
             ),
             click.option(
                 "--model",
+                type=OwnCode(),
                 metavar="NAME",
                 help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, resnet18-gn, ... "
-                "(docs/methods.md lists all), or your own as module:factory or 'module:factory(16)'.",
+                "(docs/methods.md lists all), or your own as arch.py:Net, module:factory or 'module:factory(16)'.",
             ),
         ]
     options += [
         click.option(
             "--task",
+            type=OwnCode(),
             metavar="NAME",
             help="What is measured: classification, regression, sequences, or your own module:factory (default: the "
             "task that the run was trained for).",
@@ -248,6 +264,12 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         accept_data_option,
     ]
     return lambda function: _pack(function, "source", EvaluationConfig, options)
+
+
+def measured_settings(source: EvaluationConfig) -> dict[str, Any]:
+    """Return the settings of ``source``; a split that nobody typed is left to the question."""
+    typed = click.get_current_context().get_parameter_source("split") is click.core.ParameterSource.COMMANDLINE
+    return {name: value for name, value in vars(source).items() if typed or name != "split"}
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from torch import nn
 from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, format_size, nearest
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.models.weights import tensors_of
+from ..checkpoints.recorder.inputs import spell_data
 from ..evaluation.standard_tasks import CLASSIFICATION
 from ..evaluation.tasks import Task
 from .config.config import Config
 from .data.custom import load_own
 from .data.dataset import Dataset
 from .data.split import partition, pool_splits, with_client_test_parts
-from .import_string import describe_error, is_call, is_there
+from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
 from .models.custom import Factory
 from .rng import generator
@@ -41,6 +42,7 @@ def load_data(name: str, task: Task | None = None) -> Dataset:
     Raises:
         FedscopeError: an unknown name, or what the loader refuses.
     """
+    name = spell_data(name)
     shelf, _, argument = name.partition(":")
     task = task_of_data(name) if task is None else task
     if _means_own_data(name):
@@ -109,7 +111,7 @@ def is_own_data(name: str) -> bool:
 def _means_own_data(name: str) -> bool:
     """Check whether code of the user's own is meant, and no data set whose name has a slip."""
     shelf = name.partition(":")[0]
-    return is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data")))
+    return isinstance(name, CodeFile) or (is_own_data(name) and (is_there(shelf) or not nearest(shelf, names("data"))))
 
 
 def without_numbers(architecture: Architecture, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..checkpoints import FedscopeError, nearest
+from ..checkpoints import FedscopeError, expand_home, nearest, real_path
+from ..checkpoints.io.errors import list_few
 from ..distributed.torchvision_import import beside_torchvision, is_torchvisions, remedy
+
+
+class CodeFile(str):
+    """``path/to/arch.py:Net``: code in a file, as somebody typed it on a command line, and nobody else may say it.
+
+    A run's file holds plain texts, and of a plain text no file is ever run: only this class, which the options of
+    commands alone make, gives leave to. See :meth:`ImportString.parse`.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def typed(option: str, text: str) -> str:
+        """Take the value of an option; what names no file stays a plain text.
+
+        Raises:
+            FedscopeError: a file that is not there, or no name in it; says which names there are.
+
+        >>> type(CodeFile.typed("--model", "mlp")), type(CodeFile.typed("--model", "nets:Net"))
+        (<class 'str'>, <class 'str'>)
+        """
+        place = _in_file(text)
+        if place is None:
+            return text
+        path, name = place
+        if not path.is_file():
+            beside = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
+            near = nearest(path.name, beside) or "; give the path of a Python file, or a module as Python imports it"
+            raise FedscopeError(f"{option} {text}: there is no file {path}{near}")
+        if not name:
+            known = _defined_in(path)
+            offer = f"{path}:{known[0]}" if known else f"{path}:NAME"
+            more = f"; it defines {list_few(known, 6)}" if len(known) > 1 else ""
+            raise FedscopeError(f"{option} {text} names a file and nothing in it; write {offer}{more}")
+        return CodeFile(text)
+
+
+def _in_file(text: str) -> tuple[Path, str] | None:
+    """Return the file and the rest, of ``arch.py:Net(16)`` or ``arch.py``; None of a text that names no file."""
+    found = re.match(r"([^:()]*\.py)(?::(.*))?$", text, re.DOTALL)
+    return None if found is None else (expand_home(found[1]), found[2] or "")
+
+
+def _defined_in(path: Path) -> list[str]:
+    """List the classes and functions that a file defines, classes first; nothing of it is run."""
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return [node.name for kind in kinds for node in body if isinstance(node, kind) and not node.name.startswith("_")]
 
 
 @dataclass(frozen=True)
@@ -26,6 +79,7 @@ class ImportString:
         option: that named it, for sentences: ``--model``.
         text: as it was typed.
         module, name: where it is found, as Python imports it.
+        file: in place of the module, the file that holds it; "" elsewhere.
         args, keywords: literals, what ``ast.literal_eval`` takes; nothing in them is run.
     """
 
@@ -35,10 +89,13 @@ class ImportString:
     name: str
     args: tuple[Any, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()
+    file: str = ""
 
     @classmethod
     def parse(cls, option: str, text: str) -> ImportString:
         """Read what was typed; nothing is imported.
+
+        A file is taken of a :class:`CodeFile` alone: any other text may come from a run's file.
 
         Raises:
             FedscopeError: it has another form; an argument is no literal.
@@ -49,14 +106,15 @@ class ImportString:
         """
         module, _, rest = text.partition(":")
         name, bracket, _ = rest.partition("(")
+        file = module if isinstance(text, CodeFile) else ""
         importable = all(part.isidentifier() for part in module.split(".")) and not module.endswith(".py")
-        if not (importable and name.isidentifier()):
+        if not ((importable or file) and name.isidentifier()):
             raise FedscopeError(
                 f"{option} {text} is not a module:factory; write the module as Python imports it, as in "
-                "mypkg.nets:resnet20 or 'mypkg.nets:resnet(20)'"
+                f"mypkg.nets:resnet20 or 'mypkg.nets:resnet(20)'{_other_form(module, rest)}"
             )
         if not bracket:
-            return cls(option, text, module, name)
+            return cls(option, text, module, name, file=file)
         try:
             parsed = ast.parse(rest, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -68,7 +126,7 @@ class ImportString:
             )
         args = tuple(_literal(option, text, argument) for argument in parsed.args)
         keywords = [(word.arg, _literal(option, text, word.value if word.arg else word)) for word in parsed.keywords]
-        return cls(option, text, module, name, args, tuple((str(word), value) for word, value in keywords))
+        return cls(option, text, module, name, args, tuple((str(word), value) for word, value in keywords), file)
 
     @property
     def spoken(self) -> str:
@@ -77,12 +135,13 @@ class ImportString:
         return f"{self.name}({', '.join(words)})"
 
     def __call__(self) -> Any:
-        """Call it. The module is looked for in the current folder, then in the environment.
+        """Call it. The module is looked for in the current folder, then in the environment; a file's neighbours first
+        of all.
 
         Raises:
             FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it.
         """
-        with _current_folder_first():
+        with _folder_first(expand_home(self.file).parent if self.file else Path.cwd()):
             factory = self._named(self._imported())
             if not callable(factory):
                 raise FedscopeError(
@@ -107,9 +166,11 @@ class ImportString:
     def _imported(self) -> ModuleType:
         place = f"{self.option} {self.text}"
         try:
+            if self.file:
+                return beside_torchvision(lambda: _run_file(expand_home(self.file)))
             return beside_torchvision(lambda: importlib.import_module(self.module))
         except ModuleNotFoundError as error:
-            if error.name is not None and f"{self.module}.".startswith(f"{error.name}."):
+            if not self.file and error.name is not None and f"{self.module}.".startswith(f"{error.name}."):
                 raise FedscopeError(
                     f"{place}: there is no module {error.name} in {Path.cwd()} or in this Python; go to "
                     "the folder that holds it, or install it"
@@ -132,17 +193,17 @@ class ImportString:
 
 
 def is_call(text: str) -> bool:
-    """Check whether a text has the form ``module:factory`` or ``module:factory(...)``.
+    """Check whether a text has the form ``module:factory`` or ``module:factory(...)``, or is a :class:`CodeFile`.
 
     >>> is_call("mydata:load(2)"), is_call("npz:mine.npz"), is_call("digits")
     (True, False, False)
     """
-    return re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*(\(.*\))?", text, re.DOTALL) is not None
+    return isinstance(text, CodeFile) or re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*(\(.*\))?", text, re.DOTALL) is not None
 
 
 def is_there(module: str) -> bool:
     """Check whether the first part of a module's name can be imported."""
-    with _current_folder_first(), suppress(ImportError, ValueError):
+    with _folder_first(Path.cwd()), suppress(ImportError, ValueError):
         return find_spec(module.partition(".")[0]) is not None
     return False
 
@@ -163,10 +224,48 @@ def _literal(option: str, text: str, node: ast.AST) -> Any:
         ) from None
 
 
+def _other_form(module: str, rest: str) -> str:
+    """Offer the file that is meant, where somebody wrote its path as a module's, or as Python cannot import it."""
+    path = module if module.endswith(".py") else f"{module}.py"
+    there = bool(rest) and "\0" not in path and len(path) < 200 and Path(path).is_file()
+    return f"; on a command line the file {path} is {path}:{rest}" if there else ""
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Run a file as the module of its name, once; as another name where a module of that name is there already."""
+    path = real_path(path).absolute()
+    for name in (path.stem, f"{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"):
+        found = sys.modules.get(name)
+        if found is not None and getattr(found, "__file__", None) == str(path):
+            return found
+        if found is None and find_spec_of(name) in (None, str(path)):
+            break
+    spec = spec_from_file_location(name, path)
+    assert spec is not None, "it ends with .py"
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # its classes are found by it when they are copied
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def find_spec_of(name: str) -> str | None:
+    """Return the file of the module that Python would import by a name, or a word for one without; None for none."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None else spec.origin or "built in"
+
+
 @contextmanager
-def _current_folder_first() -> Iterator[None]:
-    """Imports look into the current folder first, which a command's own search path does not have."""
-    here = str(Path.cwd())
+def _folder_first(folder: Path) -> Iterator[None]:
+    """Imports look into a folder first, which a command's own search path does not have."""
+    here = str(folder.absolute())
     sys.path.insert(0, here)
     importlib.invalidate_caches()
     try:

@@ -26,12 +26,24 @@ _MOST = 2**53
 _ELSEWHERE = {"method": "method=", "seed": "seed=", "run.seed": "seed=", "label": "method=", "data.name": "data="}
 
 
+def spell_data(data: Any) -> Any:
+    """Return a file of arrays as ``npz:PATH``, as data are named; anything else as it is.
+
+    >>> spell_data("test.npz"), spell_data(Path("sets/test.npz")), spell_data("digits"), spell_data("folder:a.npz")
+    ('npz:test.npz', 'npz:sets/test.npz', 'digits', 'folder:a.npz')
+    """
+    name = str(data) if isinstance(data, Path) else data
+    plain = isinstance(name, str) and name.lower().endswith(".npz") and not re.match(r"\w{2,}:", name)
+    return f"{_FILE}{name}" if plain else data
+
+
 def named_data(name: str) -> dict[str, str]:
     """Return the ``data`` of ``run.json``; of an ``npz:PATH`` that is there the absolute path, and ``file_sha256``.
 
-    >>> named_data("digits"), named_data("npz:nowhere.npz")
+    >>> named_data("digits"), named_data("nowhere.npz")
     ({'name': 'digits'}, {'name': 'npz:nowhere.npz'})
     """
+    name = spell_data(name)
     path = path_of(name)
     if path is None or not path.is_file():
         return {"name": name}

@@ -86,6 +86,8 @@ def parse_address(address: str) -> Address:
             raise FedscopeError(f"{address} is a run; name one of its models, as in {address}@last")
         if Path(file).is_file():  # its content says what it is
             return Address(file, key=key)
+        if near := _near(Path(address)):
+            raise FedscopeError(f"{address} does not exist{near}")
         raise FedscopeError(
             f"{address} is not an address of a model; give RUN@ROUND[/WHICH], as in runs/ima@last, "
             f"or a file ({', '.join(SUFFIXES)}){_inside(Path(address))}"
@@ -111,10 +113,21 @@ def parse_address(address: str) -> Address:
     raise FedscopeError(f"{address}: {which!r} is not a model of a round{hint}{',' if hint else ';'} give {_FORMS}")
 
 
+def _near(path: Path) -> str:
+    """Offer the run or the model's file whose name is nearest to one that does not exist."""
+    if path.exists() or not path.parent.is_dir():
+        return ""
+    there = [one for one in path.parent.iterdir() if one.suffix in SUFFIXES or (one / "run.json").is_file()]
+    names = {one.name: one.name for one in there} | {one.stem: one.name for one in there if one.suffix in SUFFIXES}
+    return nearest(path.name, names, names)
+
+
 def _inside(folder: Path) -> str:
     """Name the models in a folder, where it is not one model's."""
     if not folder.is_dir():
         return ""
+    if runs := sorted(one.name for one in folder.iterdir() if (one / "run.json").is_file()):
+        return f"; {folder} holds the runs {list_few(runs, 4)}"
     names = model_names(folder, SUFFIXES)
     return f"; {folder} holds {list_few(names, 4)}" if names else f"; {folder} is a folder without one"
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Output, choice, output_options, panel_option, rounds_option, source_options
+from ..options import Output, choice, measured_settings, output_options, panel_option, rounds_option, source_options
 
 
 @click.command(
@@ -20,11 +20,10 @@ from ..options import Output, choice, output_options, panel_option, rounds_optio
 @rounds_option("the first and last of these; with rounds:R only the last, which has enough rounds before it")
 @click.option(
     "--draws",
-    default="local:4",
-    show_default=True,
     metavar="local:R|rounds:R|runs|none",
     help="Source of the R draws of the cohort. Replays of the local training (local:R), the last R rounds of one "
-    "cohort (rounds:R), the RUNs, which differ in their seed (runs), or only the recorded models (none).",
+    "cohort (rounds:R), the RUNs, which differ in their seed (runs), or only the recorded models (none).  "
+    "[default: local:4; none for a run that another program trained]",
 )
 @choice(
     "--of",
@@ -51,4 +50,4 @@ def command(
     from ...decomposition.factors.analysis import decompose
     from ..run_analysis import answer
 
-    answer(decompose.prepare(runs, **settings, **vars(source)), output, panels=panels)
+    answer(decompose.prepare(runs, **settings, **measured_settings(source)), output, panels=panels)

@@ -10,6 +10,8 @@ import click
 from ..options import style_option
 from ..printing import say
 
+#: enough of them before and after early training ends that a rank correlation can be decided
+EXPLAINED = "2-6,12,16,20,25,30,35,45"
 #: every step is a command that the user could have given; {out} is the demo's folder
 STEPS: tuple[tuple[str, ...], ...] = (
     ("curves", "{out}/fma", "{out}/ima", "--out", "{out}/curves"),
@@ -27,7 +29,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
     ("decompose", "{out}/fma", "--rounds", "1,10,20,40,last", "--out", "{out}/decompose"),
     ("cka", "{out}/ima", "--rounds", "1,10,20,40,last", "--out", "{out}/cka"),
-    ("explain", "{out}/ima", "--rounds", "1,12,30,last", "--out", "{out}/explain"),
+    ("explain", "{out}/ima", "--rounds", EXPLAINED, "--out", "{out}/explain"),
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, output_options, refuse_given, rounds_option, source_options
+from ..options import Count, Output, measured_settings, output_options, refuse_given, rounds_option, source_options
 
 
 @click.command("explain", epilog="Example:  fedscope explain runs/ima --rounds 1,5,20,40,last --draws local:4")
@@ -21,15 +21,19 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
 )
 @click.option(
     "--draws",
-    default="local:4",
-    show_default=True,
-    metavar="local:R|rounds:R|runs",
-    help="Source of the R draws of the cohort, as for decompose; a verdict needs R = 3 or more independent draws.",
+    metavar="local:R|rounds:R|runs|none",
+    help="Source of the R draws of the cohort, as for decompose; a verdict needs R = 3 or more independent draws.  "
+    "[default: local:4; none for a run that another program trained]",
 )
 @source_options("train", files=True)
 @output_options
 def command(
-    runs: tuple[Path, ...], rounds: str | None, early: int | None, draws: str, source: EvaluationConfig, output: Output
+    runs: tuple[Path, ...],
+    rounds: str | None,
+    early: int | None,
+    draws: str | None,
+    source: EvaluationConfig,
+    output: Output,
 ) -> None:
     """Explain on one page what makes up the loss of the averaged model in each phase, and what the data cannot decide.
 
@@ -41,7 +45,7 @@ def command(
 
     if output.redraw:
         refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")
-    asked = explain.prepare(runs, rounds=rounds, early=early, draws=draws, **vars(source))
+    asked = explain.prepare(runs, rounds=rounds, early=early, draws=draws, **measured_settings(source))
     base = output.out or asked.folder / asked.name
     page = obtain(asked, base, output)
     formats = output.formats if "png" in output.formats else (*output.formats, "png")  # the page shows that one

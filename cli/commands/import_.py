@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..options import Count, Output, output_options, surface_options
+from ..options import Count, Output, OwnCode, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
@@ -41,9 +41,17 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     help="Models: the clients' numbers of samples, in order, or a .csv with columns (round,)client,samples.  "
     "[default: all weigh the same]",
 )
-@click.option("--model", metavar="NAME", help="Models: their architecture, stored in the run: mlp, or module:factory.")
 @click.option(
-    "--data", metavar="NAME", help="Models: the data to measure them on, stored in the run: digits, npz:PATH, ..."
+    "--model",
+    type=OwnCode(),
+    metavar="NAME",
+    help="Models: their architecture, stored in the run: mlp, or module:factory.",
+)
+@click.option(
+    "--data",
+    type=OwnCode(),
+    metavar="NAME",
+    help="Models: the data to measure them on, stored in the run: digits, a file.npz, ...",
 )
 @click.option("--method", metavar="NAME", help="Models: what ls and table call the run.  [default: fedscope import]")
 @click.option("--seed", type=Count(0), help="Models: the seed that they were trained with, stored in the run.")

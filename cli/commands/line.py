@@ -15,7 +15,7 @@ from ..options import Count, Output, normalization_option, output_options, sourc
     epilog="Example:  fedscope line runs/fma@last runs/ima@last    All pairs of a round's clients:  "
     "fedscope line runs/ima@20 --clients",
 )
-@click.argument("models", nargs=-1, required=True, metavar="A B [A B ...] | RUN@ROUND")
+@click.argument("models", nargs=-1, required=True, metavar="A B [A B ...] | RUN | RUN@ROUND")
 @click.option("--clients", is_flag=True, help="The barriers between all pairs of a round's clients, as a heat map.")
 @click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients]")
 @click.option(
@@ -28,6 +28,8 @@ def command(models: tuple[str, ...], source: EvaluationConfig, output: Output, *
     """Losses along the segment between two models: beta is 0 at B and 1 at A. Several pairs make several curves.
 
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt.
+
+    RUN alone is the line from the start of its last recorded round to the server's model after it.
 
     --clients measures linear mode connectivity: the loss barrier between every two clients of a round.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from ..options import (
     Jobs,
     Output,
     launcher_options,
+    measured_settings,
     normalization_option,
     output_options,
     pack_into,
@@ -21,8 +22,27 @@ from ..options import (
     surface_options,
 )
 
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType
+
 #: under which the words of a command are kept until it runs
 WORDS = "fedscope.plane.words"
+
+
+class PointShare(_Type):
+    """``15%`` or ``0.15``."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the share; its range is the analysis's."""
+        text = str(value).strip()
+        try:
+            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            self.fail(f"{value!r} is no share of the points; write 15% or 0.15", param, ctx)
 
 
 class _Plane(click.Command):
@@ -38,6 +58,7 @@ class _Plane(click.Command):
     "plane",
     cls=_Plane,
     epilog="Example:  fedscope plane runs/fma@58 runs/fma@59 runs/fma@60 --show runs/ima@60    "
+    "A run alone:  fedscope plane runs/ima    "
     "Panels:  fedscope plane runs/ima --rounds 1,20,last    "
     "A round's clients:  fedscope plane runs/ima@20 --clients    "
     "On a cluster:  fedscope plane runs/ima --rounds 1,20,last --launcher slurm --blocks 16",
@@ -66,7 +87,13 @@ class _Plane(click.Command):
 @click.option(
     "--adaptive",
     is_flag=True,
-    help="Measure at most 15 % of a surface's points and interpolate the others; prints the measured error.",
+    help="Measure as many of a surface's points as tell the others, and interpolate these; prints the measured error.",
+)
+@click.option(
+    "--budget",
+    type=PointShare(),
+    metavar="15%|0.15",
+    help="With --adaptive: measure at most this share of the points; a larger one, or none, goes on from them.",
 )
 @normalization_option
 @source_options("test", files=True, both=True)
@@ -98,6 +125,8 @@ def command(
     A model is RUN@ROUND[/WHICH] or a file: runs/ima@40, runs/ima@last/global, runs/ima@40/client-17, best.pt. Both axes
     are L2 distances. The models, and those of --show, are measured exactly, in addition to the grid.
 
+    RUN alone is the plane near the clients of its last recorded round.
+
     --rounds shows three clients and their mean in each of these rounds, and the last three global models. --clients,
     --trajectory and --random draw planes near many models, or around one.
     """
@@ -105,10 +134,7 @@ def command(
     from ...landscape.planes.analysis import plane
     from ..run_analysis import answer
 
-    measured = vars(source)
-    if click.get_current_context().get_parameter_source("split") is not click.core.ParameterSource.COMMANDLINE:
-        measured = {name: value for name, value in measured.items() if name != "split"}  # --data-of has its own
-    question = plane.prepare(models, **settings, **measured)
+    question = plane.prepare(models, **settings, **measured_settings(source))  # --data-of has a split of its own
     if block is not None:  # in a job of its own
         from ...training.jobs.blocks import PartBlock
 

@@ -12,6 +12,7 @@ import click
 from ...checkpoints import FedscopeError
 from ..options import (
     Count,
+    OwnCode,
     ResultPath,
     accept_data_option,
     colour_scale_option,
@@ -40,8 +41,18 @@ from ..printing import say, say_json
     metavar="N",
     help="With --compute: measure on a seeded, stratified subset of N samples. The figures say so.",
 )
-@click.option("--data", metavar="NAME", help="With --compute: data to measure on, where a run names code of your own.")
-@click.option("--model", metavar="NAME", help="With --compute: the architecture, where a run names code of your own.")
+@click.option(
+    "--data",
+    type=OwnCode(),
+    metavar="NAME",
+    help="With --compute: data to measure on, where a run names code of your own.",
+)
+@click.option(
+    "--model",
+    type=OwnCode(),
+    metavar="NAME",
+    help="With --compute: the architecture, where a run names code of your own.",
+)
 @standardise_option
 @accept_data_option
 @colour_scale_option

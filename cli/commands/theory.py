@@ -32,10 +32,9 @@ from ..options import Count, Output, choice, output_options, source_options
 )
 @click.option(
     "--draws",
-    default="local:4",
-    show_default=True,
     metavar="local:R|none",
-    help="Replays whose variance is compared with Theorem 2, or none.",
+    help="Replays whose variance is compared with Theorem 2, or none.  "
+    "[default: local:4; none for a run that another program trained]",
 )
 @choice("--outputs", ["probabilities", "logits"], "The client outputs f(x) to average and compare.")
 @source_options("train", files=True)

@@ -22,6 +22,7 @@ from ..results.base import versions
 from ..results.labels import labels_of
 from .execution import Execution
 from .named_code import NamedCodeError
+from .runs import spell_ranges
 from .settings import EvaluationSettings
 
 P = ParamSpec("P")
@@ -123,6 +124,7 @@ class PreparedAnalysis(Generic[A]):
         join: the answer, of all their results in order.
         drawn, paged: what stands behind the base in the names of the answer's figures and pages.
         derived: the same of files that are derived from all results together.
+        note: what was chosen where nothing was asked for, and how to ask otherwise; a command says it.
     """
 
     folder: Path
@@ -132,6 +134,7 @@ class PreparedAnalysis(Generic[A]):
     drawn: tuple[str, ...] = ("",)
     paged: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -173,6 +176,7 @@ def one(
     name: str,
     prepare: Callable[[], SettingsAndCompute[R]],
     beside: tuple[str, ...] = (),
+    note: str = "",
 ) -> PreparedAnalysis[R]:
     """A question with one result."""
 
@@ -182,7 +186,7 @@ def one(
 
     parts = (Step(kind, ready, beside=beside),)
     return PreparedAnalysis(
-        folder, name, parts, lambda results: cast(R, results[0]), tuple(kind.drawn), tuple(kind.paged)
+        folder, name, parts, lambda results: cast(R, results[0]), tuple(kind.drawn), tuple(kind.paged), note=note
     )
 
 
@@ -285,6 +289,15 @@ def slug(text: str) -> str:
     path, at, rest = text.rpartition("@")
     name = Path(path).name + at + rest.replace("/", "-") if at else file_label(text)
     return _clear_name(name)
+
+
+def slug_rounds(rounds: str) -> str:
+    """``1-5,20,last`` as a part of a file name, another one than that of ``1,5,20,last``.
+
+    >>> slug_rounds("1-5,20,last"), slug_rounds("1,5,last:3")
+    ('1to5-20-last', '1-5-last-3')
+    """
+    return slug(spell_ranges(rounds))
 
 
 def _clear_name(name: str) -> str:

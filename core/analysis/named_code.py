@@ -48,8 +48,12 @@ class NamedCodeError(FedscopeError):
         >>> print(NamedCodeError("run names model nets:net", {"model": "nets:net"}).as_call("cka", ["run"], {}))
         run names model nets:net; if you know it, give model='nets:net': fedscope.cka('run', model='nets:net')
         """
-        own = ", ".join(f"{key}={value!r}" for key, value in self.given.items())
-        named = [f"{key}={_format_value(value)}" for key, value in {**settings, **self.given}.items()]
+        given = {key: _as_object(value) or repr(value) for key, value in self.given.items()}
+        own = ", ".join(f"{key}={value}" for key, value in given.items())
+        files = [value.partition(":")[0] for value in self.given.values() if _as_object(value)]
+        own += f" (imported from {' and '.join(files)})" if files else ""
+        others = {key: _format_value(value) for key, value in settings.items()}
+        named = [f"{key}={value}" for key, value in {**others, **given}.items()]
         call = f"fedscope.{name}({', '.join([*map(_format_value, args), *named])})"
         return f"{self.seen}; if you know it, give {own}: {call}"
 
@@ -69,6 +73,12 @@ def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
     if named:
         what = " and ".join(f"{name} {value}" for name, value in named.items())
         raise NamedCodeError(f"{run.path} names {what}, and no code is called as a run's file says it", named)
+
+
+def _as_object(value: str) -> str:
+    """``arch.py:Net(16)`` as Python has it, ``Net(16)``: a file is for command lines alone; "" of anything else."""
+    path, _, rest = value.partition(":")
+    return rest if path.endswith(".py") and rest else ""
 
 
 def _format_value(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 #: an opened run, or its folder
 RunLike = Run | str | Path
-#: ``1,20,last``, ``all``, a number, or several of these; None for a question's own default
+#: ``1,20,last``, ``1-5``, ``all``, a number, or several of these; None for a question's own default
 Rounds = str | int | Sequence[int | str] | None
 
 
@@ -170,9 +171,9 @@ def identity(run: Run) -> dict[str, Any]:
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
-    """Return the rounds asked for, where their clients are needed: ``all``, ``last:10`` and ``every:20`` are among
-    those whose clients were recorded, and without a word it is the first and the last of these, or with ``last`` the
-    last.
+    """Return the rounds asked for, where their clients are needed: ``all``, ``1-5``, ``last:10`` and ``every:20`` are
+    among those whose clients were recorded, and without a word it is the first and the last of these, or with ``last``
+    the last.
 
     Raises:
         FedscopeError: rounds that the run does not have, or of which it did not record the clients.
@@ -182,10 +183,26 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
         return [have[-1]] if last else sorted({have[0], have[-1]})
     asked = "last" if rounds is None else rounds
     among = have if have and (asked.strip() == "all" or ":" in asked) else run.rounds
+    if is_range(asked):
+        return _in_ranges(run, asked, have)
     found = parse_rounds(asked, among, str(run.path))
     for number in found:
         recorded_clients(run, number, start=False)
     return found
+
+
+def _in_ranges(run: Run, asked: str, have: Sequence[int]) -> list[int]:
+    """Return the same where some word is a range; of a range in which no round has its clients, say so."""
+    parse_rounds(asked, run.rounds, str(run.path))  # what is wrong is said of all words
+    found: set[int] = set()
+    for word in asked.split(","):
+        numbers = parse_rounds(word, run.rounds, str(run.path))
+        if ":" in word or is_range(word):
+            numbers = [number for number in numbers if number in have] or numbers
+        for number in numbers:
+            recorded_clients(run, number, start=False)
+        found |= set(numbers)
+    return sorted(found)
 
 
 def recorded_pair(run: Run, number: int, address: str = "") -> Round:
@@ -204,14 +221,17 @@ def recorded_pair(run: Run, number: int, address: str = "") -> Round:
 
 
 def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str = "--rounds") -> list[int]:
-    """``1,20,last``, ``-1``, ``last:10``, ``every:20`` or ``all`` as recorded round numbers, ascending, without
-    repeats.
+    """``1,20,last``, ``1-5``, ``-1``, ``last:10``, ``every:20`` or ``all`` as recorded round numbers, ascending,
+    without repeats. A range is those recorded from its one end to its other.
 
     Raises:
-        FedscopeError: a word that is no round, a round that the run does not have.
+        FedscopeError: a word that is no round, a round that the run does not have; a range that is upside down, or of
+            which no round was recorded.
 
     >>> parse_rounds("1,last:2", (1, 2, 3, 4), "runs/ima"), parse_rounds("every:2", (1, 2, 3, 4), "runs/ima")
     ([1, 3, 4], [2, 4])
+    >>> parse_rounds("1-2,4-last", (1, 2, 3, 4, 5), "runs/ima")
+    [1, 2, 4, 5]
     """
     if not available:
         raise FedscopeError(
@@ -222,6 +242,9 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
     rounds: set[int] = set()
     for word in text.split(","):
         word = word.strip()
+        if ends := _RANGE.fullmatch(word):
+            rounds |= set(_range(ends[1], ends[2], available, f"{option} {text}", run))
+            continue
         if several := _several(word, available):
             rounds |= set(several)
             continue
@@ -229,19 +252,60 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
             number = available[-1] if word == "last" else int(word)
         except ValueError:
             raise FedscopeError(
-                f"{option} {text}: {word!r} is not a round; write numbers, last, last:10 or all"
+                f"{option} {text}: {word!r} is not a round; write numbers, last, a range as 1-5, last:10 or all"
             ) from None
         if number < 0 and -number <= len(available):
             number = available[number]
         if number not in available:
-            first, last = available[0], available[-1]
-            raise FedscopeError(
-                f"{option} {text}: {run} has no round {number}; it has "
-                + (f"{first} to {last}" if first < last else f"round {last} only")
-                + ("" if len(available) == available[-1] - available[0] + 1 else f" ({len(available)} of them)")
-            )
+            raise FedscopeError(f"{option} {text}: {run} has no round {number}; {_has(available)}")
         rounds.add(number)
     return sorted(rounds)
+
+
+#: ``1-5`` or ``20-last``
+_RANGE = re.compile(r"(\d+)\s*[-\u2013]\s*(\d+|last)", re.ASCII)
+
+
+def is_range(text: str) -> bool:
+    """Tell whether a word of some rounds is a range.
+
+    >>> is_range("1,3-5"), is_range("-1")
+    (True, False)
+    """
+    return any(_RANGE.fullmatch(word.strip()) for word in text.split(","))
+
+
+def spell_ranges(text: str) -> str:
+    """Write ranges of rounds otherwise than numbers that stand in a row, for names of files.
+
+    >>> spell_ranges("1-5,20-last"), spell_ranges("1,5,-1")
+    ('1to5,20tolast', '1,5,-1')
+    """
+    words = (word.strip() for word in text.split(","))
+    return ",".join(_RANGE.sub(r"\1to\2", word) if _RANGE.fullmatch(word) else word for word in words)
+
+
+def _range(first: str, last: str, available: tuple[int, ...], asked: str, run: str) -> list[int]:
+    """Return the rounds from one to another that were recorded."""
+    low, high = int(first), available[-1] if last == "last" else int(last)
+    if low > high:
+        flipped = f"; write {high}-{low}" if last != "last" else f"; {_has(available)}"
+        raise FedscopeError(f"{asked}: {first}-{last} is upside down{flipped}")
+    for end in (low, high):
+        if not available[0] <= end <= available[-1]:
+            raise FedscopeError(f"{asked}: {run} has no round {end}; {_has(available)}")
+    found = [number for number in available if low <= number <= high]
+    if not found:
+        raise FedscopeError(f"{asked}: {run} has no round from {low} to {high}; {_has(available)}")
+    return found
+
+
+def _has(available: tuple[int, ...]) -> str:
+    """Say which rounds a run has, for sentences."""
+    first, last = available[0], available[-1]
+    return (f"it has {first} to {last}" if first < last else f"it has round {last} only") + (
+        "" if len(available) == last - first + 1 else f" ({len(available)} of them)"
+    )
 
 
 def _several(word: str, available: tuple[int, ...]) -> tuple[int, ...]:
@@ -268,6 +332,12 @@ def refuse_other_data(runs: Sequence[Run]) -> None:
             )
 
 
+def cannot_replay(runs: Sequence[Run]) -> Run | None:
+    """Return the first run whose local training is not known, so that it cannot be replayed; None where there is
+    none."""
+    return next((run for run in runs if run.is_foreign and run.config is None), None)
+
+
 def refuse_replays(runs: Sequence[Run], split: str) -> None:
     """Refuse draws by replay of runs whose local training is not known.
 
@@ -278,7 +348,7 @@ def refuse_replays(runs: Sequence[Run], split: str) -> None:
         FedscopeError: a run without a configuration.
     """
     for run in runs:
-        if run.is_foreign and run.config is None:
+        if cannot_replay([run]):
             on = " --split test" if split == "train" and run.partition is None else ""
             several = f", or --draws rounds:4{on}, the last rounds of one cohort" if len(run.rounds) > 3 else ""
             raise FedscopeError(

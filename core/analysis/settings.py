@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.recorder.coerce_models import model_made
+from ..checkpoints.recorder.inputs import spell_data
 from ..evaluation.device import PRECISIONS, Compute
 from ..old_paths import names_of
 
@@ -23,7 +24,7 @@ class EvaluationSettings(TypedDict, total=False):
         split: ``test`` or ``train``; of whole runs ``train`` is all clients' training data.
         limit: a seeded, stratified subset of so many samples.
         seed: of what is drawn.
-        data: what to measure on, where that is not the run's own: a data set's name (``digits``, ``npz:PATH``,
+        data: what to measure on, where that is not the run's own: a data set's name (``digits``, ``test.npz``,
             ``folder:PATH``, ``module:factory``), a pair of arrays (x, y), a ``torch.utils.data.Dataset`` or
             ``DataLoader``, or a :class:`fedscope.training.Dataset`.
         model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``), an
@@ -84,7 +85,7 @@ class EvaluationConfig:
         Raises:
             FedscopeError: a value that there is not.
         """
-        source = cls(**{"split": split, **given})
+        source = cls(**{"split": split, **given, "data": spell_data(given.get("data"))})
         refuse_unknown_choice("split", source.split, (*SPLITS, "both") if both else SPLITS)
         refuse_unknown_choice("precision", source.precision, PRECISIONS)
         at_least("seed", source.seed, 0)

@@ -20,6 +20,10 @@ NO_VALUE = "#d9d9d9"
 
 #: type is not smaller than this, points
 LEGIBLE = 6.0
+#: how large names may be of a cell: words, and numbers, which reach below no line and stand clear of each other sooner
+WORDS, NUMBERS = 0.9, 1.1
+#: of numbers, where it lets every cell have its own
+SMALLEST = 5.5
 
 
 def heat_map(
@@ -80,10 +84,13 @@ def room_beside(names: Sequence[str], side: float) -> float:
 def _size(names: Sequence[str], side: float) -> tuple[float, int]:
     """Return the size of names in points, and of how many cells one has its name.
 
-    >>> _size(["7"] * 10, 2.0), _size(["7"] * 30, 1.0)
-    ((7.0, 1), (6.48, 3))
+    >>> _size(["7"] * 10, 0.75), _size(["7"] * 30, 1.0), _size(["ima"] * 10, 0.75)
+    ((5.94, 1), (6.48, 3), (7.0, 2))
     """
-    room = 72 * 0.9 * side / len(names)
+    cell = 72 * side / len(names)
+    if all(name.isdecimal() for name in names) and NUMBERS * cell >= SMALLEST:
+        return min(SMALL, round(NUMBERS * cell, 2)), 1
+    room = WORDS * cell
     step = ceil(LEGIBLE / room)
     return min(SMALL, round(step * room, 2)), step
 

@@ -44,6 +44,8 @@ class Result(ABC):
         paged: the same of its web pages, from ``page.py``; it takes the result and a title.
         alongside: the same of files that :meth:`save` writes beside them, such as a model.
         collected: the collection of several, in the folder of the class as ``file:Class``; "" where there is none.
+        grows: settings that say how far it was computed: where another value is asked for, :meth:`is_enough` tells
+            whether it is the answer, and else what is computed goes on from it.
     """
 
     command: ClassVar[str]
@@ -51,6 +53,7 @@ class Result(ABC):
     derived: ClassVar[tuple[str, ...]] = ()
     drawn: ClassVar[Mapping[str, str]] = MappingProxyType({"": "draw"})
     paged: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    grows: ClassVar[tuple[str, ...]] = ()
     alongside: ClassVar[tuple[str, ...]] = ()
     collected: ClassVar[str] = ""
     attrs: Mapping[str, Any]
@@ -87,6 +90,10 @@ class Result(ABC):
         base = Path(base)
         stem = base.name.removesuffix(cls.suffixes[-1])
         return [base.with_name(stem + suffix) for suffix in cls.suffixes]
+
+    def is_enough(self, asked: Mapping[str, Any]) -> bool:
+        """Whether it is the answer to these settings, which differ in :attr:`grows` at most."""
+        return True
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """Write files that hold only another form of the numbers, and return their paths; most results have none.

@@ -9,7 +9,7 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of, slug
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
@@ -158,7 +158,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
         every = [end for ends in each for end in ends]
         return results[0] if len(results) == 1 else ClientCKAs(dict(zip(every, results, strict=True)))
 
-    what = "-".join([asked.source.split, *(run.name for run in runs[1:]), slug(rounds or "1,last")])
+    what = "-".join([asked.source.split, *(run.name for run in runs[1:]), slug_rounds(rounds or "1,last")])
     parts = tuple(part(*one) for one in zip(runs, numbers, each, strict=True))
     return PreparedAnalysis(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
 

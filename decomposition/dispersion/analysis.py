@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
@@ -79,7 +79,7 @@ def disperse(
         return settings, compute
 
     rate = [] if fdr == 0.05 else [f"fdr{fdr:g}"]
-    words = [*(run.name for run in opened[1:]), slug(asked_rounds[0] or "1,last"), *names, *rate]
+    words = [*(run.name for run in opened[1:]), slug_rounds(asked_rounds[0] or "1,last"), *names, *rate]
     return one(Dispersion, opened[0].path / "figures", f"disperse-{fit_file_name('-'.join(words))}", prepare)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from ...analysis.execution import Report, describe_seconds
+from ...analysis.runs import cannot_replay
 from ...checkpoints import FedscopeError, Run
 from ...evaluation.device import Compute
 
@@ -64,6 +65,26 @@ def parse_draws(text: str) -> Draws:
     if int(number) < 2:
         raise FedscopeError(f"--draws {text}: R = {number} gives no variance and no covariance; use {source}:2 or more")
     return Draws(cast(Kind, source), int(number))
+
+
+#: where nothing is said: of runs that fedscope trained
+REPLAYS = "local:4"
+
+
+def usual_draws(draws: str | None, runs: Sequence[Run]) -> tuple[str, str]:
+    """Return the draws that are asked for, or where none are those that all the runs can have; and a note on these.
+
+    Args:
+        draws: as they are given; None where they are not.
+    """
+    run = None if draws is not None else cannot_replay(runs)
+    if run is None:
+        return REPLAYS if draws is None else draws, ""
+    note = (
+        f"{run.path} was recorded by {run.info['source']}, whose training cannot be replayed, so --draws none is "
+        "taken: the recorded models alone, whose variance over replays is not known"
+    )
+    return "none", note
 
 
 def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:

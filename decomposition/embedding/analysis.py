@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, slug_rounds
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
@@ -103,7 +103,7 @@ def embed(
 
         return {**settings, **drawing}, compute
 
-    own = [slug(asked_rounds[0])] if asked_rounds[0] else []
+    own = [slug_rounds(asked_rounds[0])] if asked_rounds[0] else []
     words = [method, *(run.name for run in opened[1:]), *own, *(name.replace("/", "-") for name in names)]
     return one(Embedding, opened[0].path / "figures", f"embedding-{fit_file_name('-'.join(words))}", prepare)
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, parse_rounds
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...training.inputs.samples import common_samples, dataset_of, module_for
 from .. import Decomposition
-from ..draws.sources import Draws, parse_draws
+from ..draws.sources import REPLAYS, Draws
 from ..factors.run import DecompositionRequest, runs_of
 from .phases import last_early, spread_rounds
 from .result import Explanation
@@ -30,7 +30,7 @@ def explain(
     *,
     rounds: Rounds = None,
     early: int | None = None,
-    draws: str = "local:4",
+    draws: str | None = None,
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Explanation]:
     """Explain what makes up the loss of the averaged model in each phase, on one page, and what the data do not decide.
@@ -43,7 +43,8 @@ def explain(
         rounds: which, or ``all``; about ten of those whose clients were recorded by default, more of the early ones.
         early: the last round of early training; by default a tenth of the rounds, at least 5 and at most a third.
         draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
-            more, independent, or ``none``, with intervals over samples alone.
+            more, independent, or ``none``, with intervals over samples alone. By default ``local:4``, and of a run
+            that another program trained ``none``.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
             clients' training data.
 
@@ -53,10 +54,11 @@ def explain(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Section 5.3, says what is called "Paper:", of its own runs; the verdicts are ours.
     """
-    source, drawn = EvaluationConfig.of("train", measured), parse_draws(draws)
     if early is not None:
         at_least("early", early, 1)
-    opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
+    found = runs_of(runs, rounds, draws, measured)
+    opened, asked_rounds, groups = found.runs, found.rounds, found.groups
+    drawn, source = found.draws, found.source
     numbers = [rounds_of(run, own, early, drawn) for run, own in zip(opened, asked_rounds, strict=True)]
     if drawn.kind == "runs":
         numbers = same_rounds(numbers)
@@ -102,12 +104,12 @@ def explain(
             read_back=lambda base, before, again: Explanation.beside(base, before[0], lasts, again=again),
         ),
     )
-    special = [] if str(drawn) == "local:4" else [str(drawn).replace(":", "")]
+    special = [] if str(drawn) == REPLAYS else [str(drawn).replace(":", "")]
     names = [run.name for run in opened[1:]]
-    what = "-".join([source.split, *special, *names, *([slug(asked_rounds[0])] if asked_rounds[0] else [])])
+    what = "-".join([source.split, *special, *names, *([slug_rounds(asked_rounds[0])] if asked_rounds[0] else [])])
     folder = opened[0].path / "figures"
     return PreparedAnalysis(
-        folder, f"explain-{what}", parts, lambda results: results[-1], paged=tuple(Explanation.paged)
+        folder, f"explain-{what}", parts, lambda results: results[-1], paged=tuple(Explanation.paged), note=found.note
     )
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
-from ...analysis.analysis import PreparedAnalysis, analysis, one, slug
+from ...analysis.analysis import PreparedAnalysis, analysis, one, slug_rounds
 from ...analysis.runs import Rounds, RunLike, client_rounds
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError
 from .. import Decomposition
-from ..draws.sources import parse_draws
+from ..draws.sources import REPLAYS
 from .run import MODELS, DecompositionRequest, runs_of
 
 #: settings that are no part of the name of a result
-USUAL = ("local:4", "global", "squared", "probabilities", "all")
+USUAL = (REPLAYS, "global", "squared", "probabilities", "all")
 
 
 @analysis
@@ -22,7 +22,7 @@ def decompose(
     runs: RunLike | Sequence[RunLike],
     *,
     rounds: Rounds = None,
-    draws: str = "local:4",
+    draws: str | None = None,
     of: str | Sequence[str] = "global",
     loss: str = "squared",
     outputs: str = "probabilities",
@@ -40,7 +40,8 @@ def decompose(
             last, because R rounds come before it.
         draws: where the R draws of the cohort come from: ``local:R``, replays of the local training; ``rounds:R``, the
             last R rounds of one cohort; ``runs``, the runs themselves, which differ in their seed; ``none``, no draws
-            but the recorded models alone, which have no variance and no covariance.
+            but the recorded models alone, which have no variance and no covariance. By default ``local:4``, and of a
+            run that another program trained ``none``.
         of: which average: ``global``, of the round's clients; ``averaged``, of all clients in the window of an average
             over rounds; ``both``, or a sequence of the two.
         loss: ``squared``, ``cross-entropy`` or ``zero-one``; only the squared one has all factors.
@@ -55,7 +56,7 @@ def decompose(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Theorem 1.
     """
-    source, drawn = EvaluationConfig.of("train", measured), parse_draws(draws)
+    source = EvaluationConfig.of("train", measured)
     which = of if isinstance(of, str) else "both" if set(of) == set(MODELS["both"]) else ", ".join(of)
     refuse_unknown_choice("of", which, tuple(MODELS))
     refuse_unknown_choice("loss", loss, ("squared", "cross-entropy", "zero-one"))
@@ -65,7 +66,8 @@ def decompose(
         raise FedscopeError(f"--outputs {outputs} is for the squared loss; leave it out with --loss {loss}")
     if on == "cohort" and source.split != "train":
         raise FedscopeError("--on cohort chooses among training data, and --split test has none; leave one of them out")
-    opened, asked_rounds, groups = runs_of(runs, rounds, drawn, source)
+    found = runs_of(runs, rounds, draws, measured)
+    opened, asked_rounds, drawn, source = found.runs, found.rounds, found.draws, found.source
     last = drawn.kind == "rounds"
     numbers = [client_rounds(run, own, last=last) for run, own in zip(opened, asked_rounds, strict=True)]
     if drawn.kind == "runs" and len({tuple(own) for own in numbers}) > 1:
@@ -74,9 +76,10 @@ def decompose(
             "the same; write numbers"
         )
 
-    asked = DecompositionRequest(opened, numbers, drawn, groups, source, which, cast(Any, loss), cast(Any, outputs), on)
+    how = (which, cast(Any, loss), cast(Any, outputs), on)
+    asked = DecompositionRequest(opened, numbers, drawn, found.groups, source, *how)
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
     special = [word.replace(":", "") for word in words if word not in USUAL]
     names = [run.name for run in opened[1:]]
-    what = "-".join([source.split, *special, *names, slug(asked_rounds[0] or ("last" if last else "1,last"))])
-    return one(Decomposition, opened[0].path / "figures", f"decompose-{what}", asked.ready)
+    what = "-".join([source.split, *special, *names, slug_rounds(asked_rounds[0] or ("last" if last else "1,last"))])
+    return one(Decomposition, opened[0].path / "figures", f"decompose-{what}", asked.ready, note=found.note)

@@ -4,7 +4,7 @@ one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from ...training.inputs.samples import (
     refuse_without_partition,
     samples_of_clients,
 )
-from ..draws.sources import Cohorts, Draws, Replays, groups_of, replays_of
+from ..draws.sources import Cohorts, Draws, Replays, groups_of, parse_draws, replays_of, usual_draws
 
 if TYPE_CHECKING:
     from torch import nn
@@ -152,20 +152,54 @@ class DecompositionRequest:
         return WorkUnit(group.key(number, model), RoundFactors, measure, whole)
 
 
+@dataclass(frozen=True)
+class OpenedRuns:
+    """Runs to decompose.
+
+    Attributes:
+        runs: all of them; rounds: as they are asked for of each.
+        draws: where the draws come from.
+        source: what they are measured on; note: on both where nobody asked for them.
+        groups: the runs that are decomposed together.
+    """
+
+    runs: list[Run]
+    rounds: list[str | None]
+    draws: Draws
+    source: EvaluationConfig
+    note: str
+    groups: list[list[Run]]
+
+
 def runs_of(
-    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: Draws, source: EvaluationConfig
-) -> tuple[list[Run], list[str | None], list[list[Run]]]:
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: str | None, measured: Mapping[str, Any]
+) -> OpenedRuns:
     """Open runs, with the rounds asked for of each, and group those that are decomposed together.
+
+    Args:
+        draws: as they are given; None for those that the runs can have.
+        measured: of :class:`~fedscope.analysis.settings.EvaluationSettings`; without ``split`` it is ``train``, and of
+            a run of another program that does not say who holds which samples ``test``.
 
     Raises:
         FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other.
     """
+    source = EvaluationConfig.of("train", measured)
+    if draws is not None:
+        parse_draws(draws)  # what is wrong with them is said first
     opened, asked = resolve_runs(runs, rounds)
     refuse_nameless(opened, source)
-    if draws.kind == "local":
+    usual, note = usual_draws(draws, opened)
+    unknown = next((run for run in opened if run.is_foreign and run.partition is None), None)
+    if unknown is not None and "split" not in measured:
+        source = replace(source, split="test")
+        which = f"{unknown.path} does not say which client holds which samples, so --split test is taken"
+        note = f"{note}; {which}" if note else which
+    drawn = parse_draws(usual)
+    if drawn.kind == "local":
         refuse_replays(opened, source.split)
     refuse_other_data(opened)
-    return opened, asked, groups_of(opened, draws)
+    return OpenedRuns(opened, asked, drawn, source, note, groups_of(opened, drawn))
 
 
 @dataclass(frozen=True)

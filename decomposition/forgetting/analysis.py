@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -75,7 +75,7 @@ def forgetting(
 
         return settings, compute
 
-    name = f"forgetting-{source.split}-{slug(asked_rounds or '1,last')}"
+    name = f"forgetting-{source.split}-{slug_rounds(asked_rounds or '1,last')}"
     return one(Forgetting, opened.path / "figures", name, prepare)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -106,7 +106,8 @@ def subsets(
 
         return settings, compute
 
-    name = f"subsets-{'-'.join([source.split, *(run.name for run in opened[1:]), slug(asked_rounds[0] or '1,last')])}"
+    words = [source.split, *(run.name for run in opened[1:]), slug_rounds(asked_rounds[0] or "1,last")]
+    name = f"subsets-{'-'.join(words)}"
     return one(Subsets, opened[0].path / "figures", name, prepare)
 
 

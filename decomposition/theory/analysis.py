@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
@@ -17,7 +17,7 @@ from ...evaluation.device import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
 from ...training.inputs.models import ResolvedModels, resolve_models
 from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as
-from ..draws.sources import Replays, parse_draws, replays_of
+from ..draws.sources import Replays, parse_draws, replays_of, usual_draws
 from .lemma1 import Gaps
 from .result import Theory
 from .theorem2 import Bounds, Spread
@@ -40,7 +40,7 @@ def theory(
     kernel: Rounds = None,
     kernel_samples: int = 1000,
     dimension: int = 1024,
-    draws: str | int = "local:4",
+    draws: str | int | None = None,
     outputs: Literal["probabilities", "logits"] = "probabilities",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Theory]:
@@ -60,7 +60,8 @@ def theory(
         kernel: rounds of Theorem 2, or ``none``; the last of ``rounds`` by default.
         kernel_samples: of the training data, which the kernel is always of.
         dimension: to which gradients are projected.
-        draws: replays whose variance is compared with Theorem 2's, ``local:R`` or R, or ``none``.
+        draws: replays whose variance is compared with Theorem 2's, ``local:R`` or R, or ``none``; ``local:4`` by
+            default, and of a run that another program trained ``none``.
         outputs: which outputs f(x) of a client are averaged and compared.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is of Lemma 1 and ``train``;
             ``seed`` draws the subsets and the projection; ``precision`` is ``float32``.
@@ -81,7 +82,10 @@ def theory(
     (opened,), (asked,) = resolve_runs(run, rounds)
     words = asked or "all"
     numbers, shrunk, kernels = rounds_of(opened, words, rounds_text(shrink), rounds_text(kernel))
-    count = replays(draws) if kernels else 0
+    drawn, note = (
+        ("none", "") if not kernels else usual_draws(f"local:{draws}" if isinstance(draws, int) else draws, [opened])
+    )
+    count = replays(drawn)
     refuse_unfit(opened, source.split, kernels, count)
     held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
 
@@ -117,7 +121,7 @@ def theory(
 
         return settings, compute
 
-    return one(Theory, opened.path / "figures", f"theory-{source.split}-{slug(words)}", prepare)
+    return one(Theory, opened.path / "figures", f"theory-{source.split}-{slug_rounds(words)}", prepare, note=note)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
@@ -38,7 +38,7 @@ def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Prep
     parts = (_part(*each) for each in zip(opened, asked, notes, ends, strict=True))
     return PreparedAnalysis(
         opened[0].path / "figures",
-        f"updates-{'-'.join([*(run.name for run in opened[1:]), slug(words[0])])}",
+        f"updates-{'-'.join([*(run.name for run in opened[1:]), slug_rounds(words[0])])}",
         tuple(parts),
         lambda results: Updates(dict(zip(ends, results, strict=True)), [note for own in notes for note in own]),
         derived=(".updates.csv",),

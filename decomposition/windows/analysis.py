@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
@@ -107,7 +107,7 @@ def wima(
         return settings, compute
 
     words = [source.split, *(run.name for run in opened[1:]), "-".join(map(str, lengths)) if windows else ""]
-    words += ["" if parts == "all" else parts, slug(asked_rounds[0] or "last:10")]
+    words += ["" if parts == "all" else parts, slug_rounds(asked_rounds[0] or "last:10")]
     name = f"wima-{'-'.join(word for word in words if word)}"
     return one(WindowMeans, opened[0].path / "figures", name, prepare)
 

@@ -22,6 +22,7 @@ from ...training.inputs.models import (
     resolve_models,
 )
 from .. import Connectivity, Line
+from ..run_alone import choose_line, run_alone
 
 
 @analysis
@@ -39,7 +40,8 @@ def line(
     Args:
         models: ``[A, B]``, more of them for several curves, ``[A, B, C, D]`` or ``[(A, B), (C, D)]``: addresses
             (``runs/ima@40``, ``runs/ima@last/global``, ``runs/ima@40/client-17``), files, ``nn.Module`` s or state
-            dicts. ``RUN@ROUND`` with ``clients``.
+            dicts. ``RUN@ROUND`` with ``clients``. A run alone is the line from the start of its last recorded round to
+            the server's model after it.
         clients: linear mode connectivity: the loss barriers between all pairs of a round's clients, as a heat map.
         points: on a line; 81, and 11 with ``clients``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients``.
@@ -62,13 +64,19 @@ def line(
     """
     source = EvaluationConfig.of("test", measured)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
-    given = as_list(models)
+    given, note = as_list(models), ""
+    if not clients and len(given) % 2 and (path := run_alone(given)):
+        chosen = choose_line(path)
+        given, note = list(chosen.models), chosen.said
     asked = clients_of(given) if clients else given
     count = points if points is not None else 11 if clients else 81
     at_least("points", count, 3)
     low, high = range if range is not None else (0.0, 1.0) if clients else (-0.5, 1.5)
     if not clients and (len(given) % 2 or not given):
-        raise FedscopeError(f"a line needs pairs of models, but got {len(given)}; give A B [A B ...]")
+        raise FedscopeError(
+            f"a line needs pairs of models, but got {len(given)}; give A B [A B ...], a run alone, or RUN@ROUND and "
+            "--clients"
+        )
     if not low < high:
         raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
 
@@ -105,4 +113,4 @@ def line(
         return settings, compute
 
     folder, name = place_of("line-clients" if clients else "line", names_of(given))
-    return one(Connectivity if clients else Line, folder, name, prepare)
+    return one(Connectivity if clients else Line, folder, name, prepare, note=note)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.runs import open_run, parse_rounds
+from ...analysis.runs import is_range, open_run, parse_rounds
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Model, Run, parse_address, recorded_clients
 from ...checkpoints.rounds.round import few_of
@@ -70,7 +70,8 @@ def _trajectory(path: str, rounds: str) -> list[ModelLike]:
     """Return the global models of a run's rounds."""
     run = open_run(path)
     have = tuple(t for t in run.rounds if "global" in run.round(t).models)
-    numbers = parse_rounds(rounds, have, path)
+    numbers = parse_rounds(rounds, run.rounds if is_range(rounds) else have, path)
+    numbers = [t for t in numbers if t in have]
     if len(numbers) < 3:
         raise FedscopeError(
             f"a trajectory's plane needs at least three rounds, but --rounds {rounds} of {path} are "

@@ -173,7 +173,7 @@ CASES = [
     ("decompose runs/ima@2/global", "give runs/ima (and --rounds 2)"),
     ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
     ("train --data folder:nowhere --out runs/ima", "folder:nowhere: there is no folder nowhere/train; it needs"),
-    ("train --data runs --out new", "--data runs does not say what it is; write npz:runs or folder:runs"),
+    ("train --data runs --out new", "--data runs is a folder; write folder:runs"),
     ("train --method FedAvgg", "'FedAvgg' is not a method that fedscope knows; did you mean"),
     # addresses
     ("line runs/ima@9 runs/ima@1", "runs/ima@9"),

@@ -43,6 +43,7 @@ def task(outputs, y):
 #: that measure; with whichever of --model and --data the run names
 MEASURES = {
     "plane": "plane run@2 --clients --grid 3",
+    "plane-alone": "plane run --grid 3",
     "plane-trajectory": "plane run --trajectory --grid 3",
     "planes": "plane run --rounds 1,2 --grid 3",
     "line": "line run@1/global run@2/global --points 3",
@@ -60,6 +61,7 @@ MEASURES = {
 }
 #: that only read
 OTHERS = (
+    "line run --points 3",
     "ls run",
     "ls --check run",
     "curves run",
@@ -83,6 +85,8 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "both": ({"model": "evil:net", "data": {"name": "evil:load"}}, ""),
     "called": ({"model": "evil:net()", "data": {"name": "evil:load()"}}, ""),
     "below": ({"model": "inside.evil:net", "data": {"name": "inside.evil:load"}}, ""),
+    "file": ({"model": "evil.py:net", "data": {"name": "evil.py:load"}}, '[model]\ntask = "evil.py:task"\n'),
+    "file below": ({"model": "inside/evil.py:net", "data": {"name": "./inside/evil.py:load"}}, ""),
     "sum": ({"model": "evil:net", "data": {"name": "evil:load", "sha256": "0" * 64}}, ""),
     "kept": ({"model": "evil:net", "data": {"name": "arrays", "file": "evil.py"}}, ""),
     "trained": (
@@ -99,6 +103,10 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "partition": ({"model": "evil:net", "data": {"name": "evil:load"}}, '[data]\npartition = "evil:P"\n'),
 }
+
+
+#: fields that every ordinary run of the tests tries
+OFTEN = ("both", "called", "file", "kept", "trained", "settings")
 
 
 @pytest.fixture
@@ -138,10 +146,10 @@ def imported() -> bool:
     return Path("mark").exists() or "evil" in sys.modules or "inside.evil" in sys.modules
 
 
-@pytest.mark.parametrize("field", few(FIELDS, lambda field: field in ("both", "called", "kept", "trained", "settings")))
+@pytest.mark.parametrize("field", few(FIELDS, lambda field: field in OFTEN))
 def test_no_question_imports_what_a_runs_file_names(here: Path, capsys: pytest.CaptureFixture[str], field: str) -> None:
     forge(*FIELDS[field])
-    others = OTHERS if field in ("both", "trained", "settings") else ()
+    others = OTHERS if field in ("both", "file", "trained", "settings") else ()
     for words in (*MEASURES.values(), *others):
         status = run(words.split())
         assert not imported(), words
@@ -158,7 +166,8 @@ def test_the_refusal_has_the_command_that_asks_the_same(
     forge(*FIELDS["both"])
     words = MEASURES[name].split()
     assert run(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    *notes, line = capsys.readouterr().err.splitlines()
+    assert len(notes) == name.endswith("-alone")
     what = "run names model evil:net and data evil:load, and no code is called as a run's file says it; if you know it"
     assert line == f"fedscope: {what}, give --model evil:net --data evil:load: {(asked := line.rpartition(': ')[2])}"
     assert shlex.split(asked) == ["fedscope", *words, "--model", "evil:net", "--data", "evil:load"]

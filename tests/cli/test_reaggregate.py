@@ -275,5 +275,5 @@ def test_the_function_says_what_the_command_says(runs: Path, capsys: pytest.Capt
     np.testing.assert_array_equal(result.models["fedadam"].parameters, stored)
     with pytest.raises(FedscopeError, match=r"table without a figure"):
         result.figure()
-    with pytest.raises(FedscopeError, match=r"give --server fma instead"):
+    with pytest.raises(FedscopeError, match=r"give servers='fma' instead"):
         reaggregate("runs/first@2", "fedsa", settings={"method": "fma"})

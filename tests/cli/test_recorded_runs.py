@@ -114,6 +114,34 @@ def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.Captur
     assert "missing_share" not in bare
 
 
+@pytest.mark.parametrize("command", ["decompose", "explain"])
+@pytest.mark.parametrize("place", ["elsewhere", "bare"])
+def test_what_cannot_be_replayed_or_split_is_not_by_default(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str, place: str
+) -> None:
+    """The same result as with the options that the note names, under the same name; a trained run's stay."""
+    asked = [command, f"{place}/r", *GIVEN, "--rounds", "last"]
+    assert run(asked) == 0
+    first = capsys.readouterr()
+    without = f"{place}/r was recorded by flower 1.0, whose training cannot be replayed, so --draws none is taken"
+    assert without in first.err
+    assert ("does not say which client holds which samples, so --split test" in first.err) == (place == "bare")
+    options = ["--draws", "none", *(["--split", "test"] if place == "bare" else [])]
+    assert run([*asked, *options]) == 0
+    again = capsys.readouterr()
+    assert "already holds this result" in again.err
+    assert "is taken" not in again.err
+    assert again.out.splitlines()[0] == first.out.splitlines()[0]
+
+
+def test_a_trained_run_is_replayed_by_default(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["decompose", "own/r", "--rounds", "last", "--limit", "60", "--out", "d"]) == 0
+    assert "is taken" not in capsys.readouterr().err
+    assert json.loads(Path("d.factors.json").read_text())["draws"] == "local:4"
+    assert run(["theory", "own/r", "--rounds", "last", "--limit", "60", "--draws", "none", "--out", "t"]) == 0
+    assert "is taken" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words", [["decompose", *SPLIT], ["decompose", "--draws", "none"], ["forgetting", "--rounds", "last"]]
 )
@@ -166,10 +194,13 @@ def test_a_recorded_file_that_has_changed_is_refused_unless_it_is_given(
         ("subsets own/r bare/r --data digits", "2 of the runs are called 'r'"),
         ("subsets bare/r --model mlp --data digits", "bare/r does not fit the architecture of --model mlp: fc1.weight"),
         ("subsets bare/r GIVEN --split train", "(no partition.h5), and --split train is all clients' data; give"),
-        ("decompose bare/r GIVEN --draws rounds:3", "(no partition.h5), and --split train is all clients' data; "),
-        ("decompose elsewhere/r GIVEN", "whose training cannot be replayed; give --draws none, the recorded models"),
-        ("decompose bare/r GIVEN", "give --draws none --split test, the recorded models alone, or --draws rounds:4 "),
-        ("explain elsewhere/r GIVEN", "whose training cannot be replayed; give --draws none, the recorded models"),
+        ("decompose bare/r GIVEN --draws rounds:3 --split train", "(no partition.h5), and --split train is all"),
+        ("decompose elsewhere/r GIVEN --draws local:4", "training cannot be replayed; give --draws none, the recorded"),
+        (
+            "decompose bare/r GIVEN --draws local:4 --split train",
+            "give --draws none --split test, the recorded models alone, or --draws rounds:4 ",
+        ),
+        ("explain elsewhere/r GIVEN --draws local:4", "training cannot be replayed; give --draws none, the recorded"),
         ("decompose elsewhere/r GIVEN --draws rounds:9", "a later round, fewer draws, or --draws none"),
         ("decompose elsewhere/r GIVEN --draws runs", "keeps no config.toml, so it is not known to differ only in its"),
         ("forgetting bare/r GIVEN", "so no data are a client's own; give partition= and labels= to the Recorder"),

@@ -157,7 +157,7 @@ def test_the_function_says_the_same(runs: Path, capsys: pytest.CaptureFixture[st
     assert {one["round"] for one in out["gaps"]} == {3}
     assert {one["round"] for one in out["clients"]} == {2, 4}
     assert made.attrs == Theory.load("t").attrs
-    with pytest.raises(FedscopeError, match=r"--outputs logit is none of probabilities, logits; did you mean"):
+    with pytest.raises(FedscopeError, match=r"outputs='logit' is none of probabilities, logits; did you mean"):
         theory("runs/fma", outputs="logit")  # type: ignore[arg-type]
 
 

@@ -184,8 +184,8 @@ def other_files() -> None:
     ("change", "given", "differs"),
     [
         (other_files, {}, "files"),
-        (None, {"samples": [1, 2]}, "--samples"),
-        (None, {"data": "digits"}, "--data"),
+        (None, {"samples": [1, 2]}, "samples="),
+        (None, {"data": "digits"}, "data="),
         (None, {"global_": "ck/round-{round}/global.npz"}, "files"),
     ],
 )
@@ -214,7 +214,9 @@ def test_files_that_have_changed_since_are_refused(files: Path) -> None:
 
 def test_a_whole_import_is_not_gone_on_with(files: Path) -> None:
     quietly("whole")
-    with pytest.raises(FedscopeError, match="whole exists and holds a run with 7 rounds; give --force to replace it"):
+    with pytest.raises(
+        FedscopeError, match="whole exists and holds a run with 7 rounds; give force=True to replace it"
+    ):
         import_models(ROUNDS, "whole")
 
 
@@ -222,7 +224,7 @@ def test_a_round_that_has_gone_is_no_end_of_an_import(files: Path) -> None:
     """With a gap it is not gone on with, for what is there is not the beginning."""
     stopped(3, "torn")
     Path("torn/rounds/00002.h5").unlink()
-    with pytest.raises(FedscopeError, match="torn exists and holds a run with 2 rounds; give --force"):
+    with pytest.raises(FedscopeError, match="torn exists and holds a run with 2 rounds; give force=True"):
         import_models(ROUNDS, "torn")
     with pytest.warns(FedscopeWarning, match="torn lacks round 2, which was recorded"):
         warn_of_gaps(Run.open("torn"))

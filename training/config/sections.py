@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from ...checkpoints import FedscopeError, RetentionPolicy
+from ...checkpoints.recorder.inputs import spell_data
 from ...checkpoints.rounds.sketches import refuse_size
 from ..data.split import parse_partition
 from ..settings.settings import Settings, setting
@@ -17,7 +18,7 @@ class DataConfig(Settings):
 
     section: ClassVar[str] = "data"
 
-    name: str = setting("digits", "digits, a published set such as cifar10, npz:PATH or folder:PATH")
+    name: str = setting("digits", "digits, a published set such as cifar10, a file.npz, or folder:PATH")
     partition: str = setting(
         "shards:2",
         "iid, shards:c,size, pathological:c, dirichlet:a, dirichlet-clients:a, pachinko, natural, domains:m or "
@@ -35,6 +36,7 @@ class DataConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "name", spell_data(self.name))
         object.__setattr__(self, "partition", parse_partition(self.partition).written())
 
     def resolved(self) -> DataConfig:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.runs import identity, open_run, parse_rounds, recorded_pair
+from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorded_pair
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
@@ -382,20 +382,21 @@ def runs_of(models: Sequence[ModelLike]) -> list[Run]:
 
 
 def expand(address: str, option: str = "--show") -> list[str]:
-    """``RUN@all/global`` and ``RUN@1,20,last`` as an address a round; any other address alone.
+    """``RUN@all/global``, ``RUN@1,20,last`` and ``RUN@1-5`` as an address a round; any other address alone.
 
     Raises:
         FedscopeError: rounds that the run does not have.
     """
     path, at, rest = address.rpartition("@")
     rounds, slash, which = rest.partition("/")
-    if not at or not (rounds == "all" or "," in rounds):
+    if not at or not (rounds == "all" or "," in rounds or is_range(rounds)):
         return [address]
     run = open_run(path)
-    have = run.rounds
-    if rounds == "all" and which in ("start", "global", "averaged"):  # not every round keeps its models
-        have = tuple(t for t in have if which in run.round(t).models)
-    return [f"{path}@{number}{slash}{which}" for number in parse_rounds(rounds, have, path, option=option)]
+    numbers = parse_rounds(rounds, run.rounds, path, option=option)
+    if (rounds == "all" or is_range(rounds)) and which in ("start", "global", "averaged"):
+        # not every round keeps its models
+        numbers = [t for t in numbers if which in run.round(t).models] or (numbers if is_range(rounds) else [])
+    return [f"{path}@{number}{slash}{which}" for number in numbers]
 
 
 def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[ModelLike]:

@@ -69,6 +69,18 @@ def _module(shelf: RegistryGroup, name: str = "") -> ModuleType:
     return import_module(path, __package__)
 
 
+def _what_data(path: Path) -> str:
+    """Say how data are given that a file or a folder holds, which was named without more."""
+    if path.is_dir():
+        return f"is a folder; write folder:{path}"
+    if path.suffix == ".py":
+        return f"is a file of code; name the function in it that returns the data, as in {path}:load"
+    return (
+        "is no .npz; save its arrays with numpy.savez (x_test, y_test, and x_train, y_train), or write "
+        f"npz:{path} if it is one under another name"
+    )
+
+
 def canonical(shelf: RegistryGroup, name: str) -> str:
     """Return the name of a method's file, however it is written: in any case, or as the field calls it.
 
@@ -96,7 +108,7 @@ def find(shelf: RegistryGroup, name: str) -> type[Any]:
     asked, name = name, canonical(shelf, name)
     if name not in names(shelf):
         if shelf == "data" and Path(name).exists():
-            raise FedscopeError(f"--data {name} does not say what it is; write npz:{name} or folder:{name}")
+            raise FedscopeError(f"--data {name} {_what_data(Path(name))}")
         if shelf == "models" and ":" in name:
             *others, last = names("models")
             raise FedscopeError(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ....plotting.drawing import size_of
 from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
+from ..summary import meets_aim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,6 +133,8 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         checked = f"loss checked to {100 * worst:.2g} % of its range"
         low = max(float(plane.attrs.get("held_out_loss_low", np.nan)) for plane in planes)
         checked += "" if np.isnan(low) else f", near its minimum to {100 * low:.2g} % of itself"
+        if all("held_out_beyond" in plane.attrs for plane in planes if plane.computed is not None):
+            checked += ", within the aim" if all(map(meets_aim, planes)) else ", more than the aim"
         parts.append(f"{interpolated:,} of {points:,} points interpolated, {checked}")
     lengths = " and ".join(dict.fromkeys(str(len(plane.path)) for plane in planes if plane.path))
     if lengths:

@@ -16,10 +16,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedscope.analysis.analysis import fit_file_name, slug
+from fedscope import Recorder
+from fedscope.analysis.analysis import fit_file_name, slug, slug_rounds
 from fedscope.analysis.execution import Execution, Report, WorkUnit
-from fedscope.analysis.runs import identity, one_round, open_run, parse_rounds, resolve_runs, rounds_text
+from fedscope.analysis.runs import (
+    client_rounds,
+    identity,
+    is_range,
+    one_round,
+    open_run,
+    parse_rounds,
+    resolve_runs,
+    rounds_text,
+)
 from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting
@@ -82,6 +94,47 @@ def test_rounds_are_numbers_words_or_both() -> None:
     ]
 
 
+@given(st.sets(st.integers(1, 40), min_size=1), st.data())
+def test_a_range_is_what_was_recorded_between_its_ends(have: set[int], data: st.DataObject) -> None:
+    rounds = tuple(sorted(have))
+    low = data.draw(st.integers(rounds[0], rounds[-1]))
+    high = data.draw(st.integers(low, rounds[-1]))
+    inside = [number for number in rounds if low <= number <= high]
+    if inside:
+        assert parse_rounds(f"{low}-{high}", rounds, "a") == inside
+        assert parse_rounds(f" {low} - {high} ,last", rounds, "a") == sorted({*inside, rounds[-1]})
+    if any(number >= low for number in rounds):
+        assert parse_rounds(f"{low}-last", rounds, "a") == [number for number in rounds if number >= low]
+
+
+def test_names_of_files_tell_a_range_from_its_ends() -> None:
+    words = ["1-5", "1,5", "-1", "1,2-last", "last:3", "every:2,1-5"]
+    names = [slug_rounds(word) for word in words]
+    assert names == ["1to5", "1-5", "1", "1-2tolast", "last-3", "every-2-1to5"]
+    assert [slug_rounds(word) for word in words if not is_range(word)] == [
+        slug(word) for word in words if not is_range(word)
+    ], "those of other rounds are as they were"
+
+
+def test_of_a_range_those_with_their_clients_are_taken(tmp_path: Path) -> None:
+    """As of last:5 and every:2; a round that is named by itself is refused without them."""
+    recorder = Recorder(tmp_path / "r", keep="every:2")
+    with recorder:
+        for _ in range(6):
+            w = {"w": np.zeros(2, np.float32)}
+            recorder.round(start=w, clients=[w, w, w], global_=w)
+    run = Run.open(tmp_path / "r")
+    assert client_rounds(run, "all") == client_rounds(run, "1-6") == [2, 4, 6]
+    assert client_rounds(run, "1-3,6") == [2, 6]
+    for words in ("3", "1-4,5", "3-3"):
+        with pytest.raises(FedscopeError, match=r"round|clients"):
+            client_rounds(run, words)
+
+
+#: the end of a sentence on rounds
+WRITE = "write numbers, last, a range as 1-5, last:10 or all"
+
+
 @pytest.mark.parametrize(
     ("asked", "available", "sentence"),
     [
@@ -89,8 +142,14 @@ def test_rounds_are_numbers_words_or_both() -> None:
         ("9", (2,), "--rounds 9: a has no round 9; it has round 2 only"),
         ("1,9", (2, 3), "--rounds 1,9: a has no round 1; it has 2 to 3"),
         ("-4", (2, 3, 7), "--rounds -4: a has no round -4; it has 2 to 7 (3 of them)"),
-        ("1,x", (1,), "--rounds 1,x: 'x' is not a round; write numbers, last, last:10 or all"),
-        ("last:0", (1,), "--rounds last:0: 'last:0' is not a round; write numbers, last, last:10 or all"),
+        ("1,x", (1,), f"--rounds 1,x: 'x' is not a round; {WRITE}"),
+        ("last:0", (1,), f"--rounds last:0: 'last:0' is not a round; {WRITE}"),
+        ("5-1", (1, 5), "--rounds 5-1: 5-1 is upside down; write 1-5"),
+        ("9-last", (1, 5), "--rounds 9-last: 9-last is upside down; it has 1 to 5 (2 of them)"),
+        ("1,3-90", (1, 2, 3), "--rounds 1,3-90: a has no round 90; it has 1 to 3"),
+        ("0-2", (1, 2, 3), "--rounds 0-2: a has no round 0; it has 1 to 3"),
+        ("3-4", (2, 7), "--rounds 3-4: a has no round from 3 to 4; it has 2 to 7 (2 of them)"),
+        ("1-2-3", (1, 2, 3), f"--rounds 1-2-3: '1-2-3' is not a round; {WRITE}"),
     ],
 )
 def test_rounds_that_a_run_does_not_have_are_refused_with_those_it_has(

@@ -20,6 +20,7 @@ from fedscope.plotting.heatmaps import signed_heat_map
 from fedscope.plotting.layout import LINE, FigureLayout, legend_rows
 from fedscope.plotting.levels import BANDS, RATIO, within
 from fedscope.plotting.spread import mean_band
+from fedscope.plotting.still import Still
 from fedscope.plotting.style import CHARACTER, SMALL
 from fedscope.plotting.ticks import DOT, crosses, label_points
 from fedscope.plotting.web_page import as_page, split_library
@@ -162,7 +163,7 @@ def test_crosses_stand_at_the_axis_where_a_value_is_not_finite() -> None:
 
 
 def test_a_page_is_one_document_that_runs_two_scripts_both_known_by_hash() -> None:
-    page = as_page(go.Figure(go.Scatter(x=[1], y=["</script><b>"])), "a < b", "drawn", "narrow()")
+    page = as_page(go.Figure(go.Scatter(x=[1], y=["</script><b>"])), "a < b", "drawn", Still(b"", "words"), "narrow()")
     for tag in ("<!DOCTYPE html>", "<html", "<head>", "<body>", "<title>", '<div id="drawn"'):
         assert page.replace(get_plotlyjs(), "").count(tag) == 1, tag
     scripts = re.findall(r"<script>(.*?)</script>\n", page, re.DOTALL)

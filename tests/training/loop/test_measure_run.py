@@ -453,7 +453,7 @@ def test_the_rest_of_a_column_is_not_measured_on_something_else(tmp_path: Path) 
         ),
         ({"data": (X + 1, Y), "accept_data": True}, r"round 1, on 30 test samples of arrays: data sha256"),
     ):
-        with pytest.raises(FedscopeError, match=sentence + r".*or --force \(force=True\) to measure all of it anew$"):
+        with pytest.raises(FedscopeError, match=sentence + r".*or force=True to measure all of it anew$"):
             fedscope.measure(tmp_path / "run", model=net(0), **more)
     done = fedscope.measure(tmp_path / "run", model=net(0), limit=9, force=True)
     assert (done.new["test_loss"], done.again["test_loss"]) == ((2, 3), (1,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, npz_names, read_npz, real_path
+from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, nearest, npz_names, read_npz, real_path
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..arrays import counts_labels
@@ -26,7 +26,9 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
     """
     path = expand_home(argument)
     if not argument or not path.exists():
-        raise FedscopeError(f"--data npz:{argument}: there is no such file; give the path of an .npz")
+        beside = [one.name for one in path.parent.glob("*.npz")] if argument else []
+        near = nearest(path.name, beside) or "; give the path of an .npz"
+        raise FedscopeError(f"--data npz:{argument}: there is no such file{near}")
     path = real_path(path)
     arrays = read_npz(path, only=(*ARRAYS, "classes"))
     if "classes" in arrays and (arrays["classes"].size != 1 or arrays["classes"].dtype.kind not in "iu"):
