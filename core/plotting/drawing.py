@@ -181,6 +181,8 @@ def _in_axes(draw: Callable[[float], Any], ax: Any, title: str | None) -> Any:
     wrong = next((one for one in given if not isinstance(one, Axes)), None)
     if wrong is not None or not given:
         raise FedscopeError(f"ax is a {type(wrong).__name__}; give axes, as plt.subplots() makes, or several")
+    if odd := next((one.name for one in given if one.name != "rectilinear"), ""):
+        raise FedscopeError(f"figures are drawn into axes of x and y, and not into {odd} ones; leave out projection=")
     style = current()
     wide = _inches(given[0])[0] / style.room
     if wide < NARROWEST:

@@ -83,6 +83,11 @@ class Style:
         cycle = self.settings.get("axes.prop_cycle")
         return tuple(cycle.by_key().get("color", ())) if cycle is not None else ()
 
+    @property
+    def surface(self) -> str | None:
+        """The colours of surfaces that ``image.cmap`` names; None where the package's own count."""
+        return self.settings.get("image.cmap")
+
     def laid_out(self) -> dict[str, Any]:
         """Matplotlib's settings while a figure is laid out: before it is enlarged."""
         made = {
@@ -156,7 +161,7 @@ def style(
     (10.0, 'black')
     """
     changes: dict[str, Any] = {}
-    settings = {**(_of_file(Path(file)) if file is not None else {}), **_of_rc(rc)}
+    settings = {**(_of_file(Path(file).expanduser()) if file is not None else {}), **_of_rc(rc)}
     if "font.size" in settings:
         changes["size"] = _number("font.size", settings.pop("font.size"), SIZES, "points")
     if "figure.figsize" in settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError, nearest
 from ....plotting.levels import FEWEST, depth, even_depth, even_levels, evenly_within, levels, round_edges, within
-from ....plotting.style import CHARACTER, SURFACE, word_of
+from ....plotting.style import CHARACTER, SURFACE, current, word_of
 from .fill import quantity
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SurfaceColours:
     """Colours of surfaces, as users choose them.
 
     Attributes:
-        cmap: one of matplotlib's colour maps, ``viridis``, ``cividis``, ``magma``.
+        cmap: one of matplotlib's colour maps, ``viridis``, ``cividis``, ``magma``; by default that of the style in use.
         loss_limits: the ends of the loss's scale in nats; None: those of what is drawn.
         error_limits: the same of the error, in per cent.
         colour_scale: ``log``, by which bands grow with the distance to the least value, so that the floor of a valley
@@ -49,7 +49,7 @@ class SurfaceColours:
     (0.0, 2.0)
     """
 
-    cmap: str = SURFACE
+    cmap: str = field(default_factory=lambda: current().surface or SURFACE)
     loss_limits: tuple[float, float] | None = None
     error_limits: tuple[float, float] | None = None
     colour_scale: str = SCALES[0]

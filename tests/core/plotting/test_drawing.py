@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,10 @@ def test_what_does_not_fit_is_one_sentence_and_nothing_is_drawn() -> None:
         two_pairs().figure(ax=axes)
     with pytest.raises(FedscopeError, match=r"ax has a width of its own; leave width = 7\.0 out"):
         two_pairs().figure(7.0, ax=axes[0])
+    with pytest.raises(FedscopeError, match="not into polar ones; leave out projection="):
+        two_pairs().figure(ax=Figure().add_subplot(projection="polar"))
+    with pytest.raises(FedscopeError, match=r"the axes are 0\.\d\d inches wide; give 0\.7 or more"):
+        two_pairs().figure(ax=Figure().add_axes((0, 0, 0.1, 1)))
     with pytest.raises(FedscopeError, match="ax is a str; give axes"):
         two_pairs().figure(ax="left")
     with pytest.raises(FedscopeError, match="into is a list; give a part of a figure"):
@@ -152,6 +157,13 @@ def test_a_figure_that_nobody_wrote_on_is_not_measured(monkeypatch: pytest.Monke
     figure = surface().figure()
     monkeypatch.setattr(type(figure), "get_tightbbox", lambda *_: pytest.fail("measured"))
     figure.savefig(tmp_path / "as-it-is.png")
+
+
+def test_figures_can_be_kept_and_copied() -> None:
+    figure = pickle.loads(pickle.dumps(surface().figure()))
+    assert ink(figure)[0].sum() == ink(surface().figure())[0].sum()
+    figure.axes[0].set_title("later", fontsize=20)
+    assert ink(figure)[1][1] > ink(surface().figure())[1][1]
 
 
 @pytest.mark.parametrize("name", ["magma", "tab10"])

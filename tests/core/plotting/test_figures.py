@@ -402,19 +402,19 @@ def test_the_minimum_is_marked_where_the_table_says_it_is() -> None:
 @pytest.mark.parametrize(
     ("colours", "said"),
     [
-        ({"cmap": "virids"}, '--cmap virids is no colour map of matplotlib; did you mean "viridis"?'),
-        ({"cmap": "zzz"}, "--cmap zzz is no colour map of matplotlib; viridis, cividis and magma are three"),
-        ({"loss_limits": (2.0, 1.0)}, "--loss-limits 2 1 is no scale; give two numbers, the lower one first"),
-        ({"loss_limits": (1.0, 1 + 1e-14)}, "--loss-limits 1 1 is no scale; give two numbers, the lower one first"),
+        ({"cmap": "virids"}, "cmap='virids' is no colour map of matplotlib; did you mean \"viridis\"?"),
+        ({"cmap": "zzz"}, "cmap='zzz' is no colour map of matplotlib; viridis, cividis and magma are three"),
+        ({"loss_limits": (2.0, 1.0)}, "loss_limits=2 1 is no scale; give two numbers, the lower one first"),
+        ({"loss_limits": (1.0, 1 + 1e-14)}, "loss_limits=1 1 is no scale; give two numbers, the lower one first"),
         (
             {"loss_limits": (-1e308, 1e308)},
-            "--loss-limits -1e+308 1e+308 is no scale; give two numbers, the lower one first",
+            "loss_limits=-1e+308 1e+308 is no scale; give two numbers, the lower one first",
         ),
         (
             {"colour_scale": "linaer"},
-            '--colour-scale linaer is no scale of colours; did you mean "linear"?',
+            "colour_scale='linaer' is no scale of colours; did you mean \"linear\"?",
         ),
-        ({"error_limits": (0.0, np.inf)}, "--error-limits 0 inf is no scale; give two numbers, the lower one first"),
+        ({"error_limits": (0.0, np.inf)}, "error_limits=0 inf is no scale; give two numbers, the lower one first"),
     ],
 )
 def test_colours_that_are_none_are_refused(colours: dict[str, Any], said: str) -> None:

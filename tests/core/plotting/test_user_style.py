@@ -97,6 +97,15 @@ def test_colours_of_methods_are_the_users() -> None:
         assert {look["color"] for look in looks_of(["fma", "ima", "wima"])} <= {"#010101", "#020202"}
 
 
+def test_the_colours_of_surfaces_are_those_of_the_style_unless_asked_for() -> None:
+    def map_of(**asked: str) -> str:
+        return str(surface().figure(**asked).axes[0].collections[0].get_cmap().name)
+
+    assert map_of() == "viridis"
+    with style(rc={"image.cmap": "cividis"}):
+        assert (map_of(), map_of(cmap="magma")) == ("cividis", "magma")
+
+
 def test_settings_of_matplotlib_count_where_they_are_asked_for() -> None:
     with matplotlib.rc_context({"lines.linewidth": 3.0, "axes.labelcolor": "red", "axes.labelsize": 30}):
         plain = two_pairs().figure().axes[0]
