@@ -57,6 +57,7 @@ def color_bar(
     if scale is not None:
         at, texts = scale.numbers_within(height)
         bar.set_ticks(at, labels=texts, minor=False)
+        bar.formatter = bar.long_axis.get_major_formatter()  # kept when the image gets other colours
         bar.ax.minorticks_off()
         bar.ax.tick_params(length=1.5, labelsize=SMALL)
     return bar

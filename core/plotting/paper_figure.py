@@ -36,6 +36,7 @@ class Figure(matplotlib.figure.Figure):
     def draw(self, renderer: Any) -> None:
         """Draw it; a later title stands above other words."""
         if self._is_changed():
+            _lift_suptitle(self)
             for axes in self.axes:
                 _lift_title(self, axes, renderer)
         super().draw(renderer)
@@ -51,6 +52,12 @@ class Figure(matplotlib.figure.Figure):
         super().savefig(fname, **how)
 
 
+def _lift_suptitle(figure: Any) -> None:
+    """Have a common title stand above a figure whose every inch has its use."""
+    if figure.get_suptitle():
+        figure._suptitle.set(y=1.0, va="bottom")
+
+
 def _lift_title(figure: Figure, axes: Axes, renderer: Any) -> None:
     """Move a title that would cover other words of the figure above them."""
     title: Any = axes.title
@@ -58,7 +65,12 @@ def _lift_title(figure: Figure, axes: Axes, renderer: Any) -> None:
         return
     axes._update_title_position(renderer)  # type: ignore[attr-defined]
     box = title.get_window_extent(renderer)
-    others = [one.get_window_extent(renderer) for one in (*figure.texts, *figure.lines) if one.get_visible()]
+    drawn = [
+        one
+        for one in (*figure.texts, *figure.lines)
+        if one.get_visible() and one.get_window_extent(renderer).y1 <= figure.bbox.y1
+    ]
+    others = [one.get_window_extent(renderer) for one in drawn]
     others = [other for other in others if other.y0 > axes.bbox.y1 - 1 and other.x0 < box.x1 and other.x1 > box.x0]
     if any(other.y0 < box.y1 and other.y1 > box.y0 for other in others):
         axes._autotitlepos = False  # type: ignore[attr-defined]

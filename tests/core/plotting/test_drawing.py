@@ -153,6 +153,18 @@ def test_a_title_that_was_set_later_stands_above_a_legend() -> None:
         assert_apart([("title", title), (text.get_text(), text.get_window_extent())])
 
 
+def test_a_common_title_that_was_set_later_stands_above_the_figure() -> None:
+    figure = draw_panels(four()[:2], TITLES[:2], 7.0)
+    before, size = ink(figure)
+    figure.suptitle("both")
+    after, larger = ink(figure)
+    grown = larger[1] - size[1]
+    assert grown > 8
+    assert [axes.title.get_position()[1] for axes in figure.axes[:2]] == [1.0, 1.0], "titles of panels stay"
+    assert (after[grown:] == before).mean() > 0.999
+    assert after[:grown].any()
+
+
 def test_a_figure_that_nobody_wrote_on_is_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     figure = surface().figure()
     monkeypatch.setattr(type(figure), "get_tightbbox", lambda *_: pytest.fail("measured"))
@@ -171,5 +183,8 @@ def test_the_bar_of_a_figure_follows_its_surface(name: str) -> None:
     figure = surface().figure(7.0)
     (filled,) = (one for one in figure.axes[0].collections if isinstance(one, QuadContourSet) and one.filled)
     filled.set_cmap(name)
+    figure.canvas.draw()
+    words = [text.get_text() for text in figure.axes[1].get_yticklabels()]
+    assert words == [text.get_text() for text in surface().figure(7.0).axes[1].get_yticklabels()]
     maps = [one.get_cmap() for axes in figure.axes[1:2] for one in axes.collections if one.get_array() is not None]
     assert maps == [colormaps[name]]
