@@ -74,7 +74,7 @@ class Style:
         Letters of another size are a little wider than in proportion on a screen, where they are fitted to its dots,
         small ones the more so.
         """
-        fitted = 0.0 if self.size == SIZE else 0.02 if self.size > SIZE else 0.1 * (SIZE - self.size)
+        fitted = 0.0 if self.size == SIZE else 0.02 if self.size > SIZE else 0.13 * (SIZE - self.size)
         return self.zoom * (self.wide + fitted)
 
     @property
