@@ -75,6 +75,23 @@ class OwnCode(_Type):
         return CodeFile.typed(max(param.opts, key=len), str(value))
 
 
+class Formats(_Type):
+    """``pdf,png,svg``: one or several formats of figures."""
+
+    name = "formats"
+    KNOWN = ("pdf", "png", "svg")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the formats, each once."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip().lower().removeprefix(".") for word in str(value).split(",")]
+        for word in words:
+            if word not in self.KNOWN:
+                self.fail(f"{word!r} is no format of figures; give pdf, png or svg, or several as pdf,svg", param, ctx)
+        return tuple(dict.fromkeys(words))
+
+
 class Share(_Type):
     """A number; of ``60%`` it says how that is written."""
 
@@ -99,7 +116,7 @@ class Share(_Type):
 class ResultPath(click.Path):
     """A path for a result, without an extension; one of a figure or a table that was typed is left off."""
 
-    ENDS = (".pdf", ".png", ".html", ".nc", ".csv", ".json", ".safetensors")
+    ENDS = (".pdf", ".png", ".svg", ".html", ".nc", ".csv", ".json", ".safetensors")
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -121,11 +138,12 @@ class Output:
     title: str | None = None
     redraw: bool = False
     labels: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ("pdf", "png")
 
     @property
-    def inches(self) -> float:
-        """The figure's width; a column of a paper where none was given."""
-        return self.width or 3.5
+    def inches(self) -> float | None:
+        """The figure's width; None for that of the style in use."""
+        return self.width
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -304,11 +322,46 @@ normalization_option = choice(
 )
 
 
+def _draw_in(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    """Draw in the style of a file until the command ends."""
+    if value is None:
+        return
+    from ..plotting.user_style import style
+
+    ctx.with_resource(style(file=value))
+
+
+#: of every command that draws; nothing of it reaches the command
+style_option = click.option(
+    "--style",
+    type=click.Path(path_type=Path),
+    metavar="FILE.mplstyle",
+    expose_value=False,
+    callback=_draw_in,
+    help="Draw in the font, size and lines of a style file of matplotlib.",
+)
+
+
+def format_option(name: str = "--format") -> Decorator:
+    """--format of figures, as ``formats``."""
+    return click.option(
+        name,
+        "formats",
+        type=Formats(),
+        default="pdf,png",
+        show_default=True,
+        metavar="pdf,png,svg",
+        help="Formats of the figure.",
+    )
+
+
 def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--out, --width, --title, --label, --redraw, --force and --json as ``output``."""
+    """--out, --width, --title, --style, --format, --label, --redraw, --force and --json as ``output``."""
     drawing = [
         click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
         click.option("--title", help="Title of the figure (default: none)."),
+        style_option,
+        format_option(),
         click.option(
             "--label",
             "labels",

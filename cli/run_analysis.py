@@ -60,11 +60,11 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     written += [path for path in derived if path not in written]
     written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
     for end, figure in figures.items():
-        written += save_figure(figure, f"{base}{end}")
+        written += save_figure(figure, f"{base}{end}", output.formats)
         if end in pages:
             written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
     for end in set(question.drawn) - set(figures):
-        for kind in ("pdf", "png"):
+        for kind in ("pdf", "png", "svg"):
             Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
     tell(result, written, output)
 
@@ -107,7 +107,7 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
     mains = _mains(question, base)
     pictures = [
         *(Path(f"{base}{end}") for end in question.derived),
-        *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in ("pdf", "png")),
+        *(Path(f"{base}{end}.{kind}") for end in question.drawn for kind in output.formats),
         *(Path(f"{base}{end}.html") for end in question.paged),
     ]
     refuse_linked_figures(base.parent, output.out)
@@ -130,7 +130,7 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
                 kept = _find_results(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
                     made_from = [main for other in mains if other not in by_itself for main in other]
-                    settings: dict[str, Any] = {"before": results}
+                    settings: dict[str, Any] = {"before": results, "earlier": _load_earlier(part, own, output)}
                     if blocks is not None:
                         settings = blocks.elsewhere(question, base, number, settings)
                     kept = _compute(part, base, [*own, *made_from], claim, settings)
@@ -203,15 +203,28 @@ def _find_results(
         if file in missing:
             continue
         found.append(_load_result(part.kind, file))
-        changed = _changed_settings(found[-1].attrs, asked)
+        kept = found[-1].attrs
+        grown = {key for key in part.kind.grows if None not in (kept.get(key), asked.get(key))}
+        changed = [key for key in _changed_settings(kept, asked) if key not in grown]
         if changed:
             what = differences(found[-1].attrs, asked, changed)
             raise FedscopeError(f"{file} holds another result, of {what}; give another --out, or --force to replace it")
     if missing:
         return None
+    if not all(result.is_enough(asked) for result, asked in zip(found, part.settings, strict=True)):
+        if not quiet:
+            say(f"fedscope: {mains[0]} ended at a smaller budget; going on from what it measured", err=True)
+        return None
     if not quiet:
         say(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
     return found
+
+
+def _load_earlier(part: Step[Any], mains: Sequence[Path], output: Output) -> list[Any]:
+    """Return the results that lie there and are to be gone on from: of the same settings, but not computed as far."""
+    if output.force or not part.kind.grows or not all(file.exists() for file in mains):
+        return []
+    return [_load_result(part.kind, file) for file in mains]
 
 
 def _load_result(kind: type[A], file: Path) -> A:

@@ -79,6 +79,8 @@ def _difference(key: str, kept: Any, asked: Any) -> str:
         return WORDS[key]
     if key == "run":
         return _run(kept, asked)
+    if key == "adaptive":  # a number, of what may be measured, that --budget says and that refuses no result
+        kept, asked = kept is not None, asked is not None
     if isinstance(kept, dict) and isinstance(asked, dict):
         return " and ".join(_difference(k, kept.get(k), asked[k]) for k in asked if kept.get(k) != asked[k])
     context = click.get_current_context(silent=True)

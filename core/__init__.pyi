@@ -65,6 +65,7 @@ from .landscape.curvature.analysis import sharpness as sharpness
 from .landscape.interchange.import_models import import_models as import_models
 from .landscape.lines.analysis import line as line
 from .landscape.planes.analysis import plane as plane
+from .plotting.user_style import style as style
 
 # what they say together
 from .reporting.report import Report as Report

@@ -38,6 +38,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "given by keyword.",
         (*(one.name for one in analyses()), "report"),
     ),
+    "Look of figures": ("How every figure is drawn, in one place.", ("style",)),
     "Answers": (
         "What questions give. All of them also have what [every answer](#what-every-answer-can-do) has.",
         (*(name for one in analyses() for name in one.answers), "Comparison", "Report"),
@@ -67,6 +68,7 @@ HOW_TO = {
     "measure": "measure",
     "report": "report",
     "Task": "any-loss",
+    "style": "figures",
     **{one.name: one.how_to for one in analyses() if one.how_to},
 }
 HEAD = """\

@@ -97,8 +97,8 @@ DIGITS = (
         "adaptive",
         "Can I have it sooner?",
         "fedscope plane runs/ima@20/client-1 runs/ima@20/client-15 runs/ima@20/client-25 --adaptive",
-        "At most 15 % of the 51 x 51 points are measured. The error of interpolating the others is measured too, and "
-        "printed.",
+        "Only as many of the 51 x 51 points are measured as tell the others. The error of interpolating these is "
+        "measured too, and printed.",
     ),
     Entry(
         "line",

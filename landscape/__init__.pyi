@@ -5,6 +5,7 @@ from .curvature.result import Sharpness as Sharpness
 from .interchange.garipov import read_plane as read_plane
 from .interchange.goldstein import read_surface as read_surface
 from .interchange.goldstein import write_surface as write_surface
+from .interchange.points import write_points as write_points
 from .lines.figure import draw_connectivity as draw_connectivity
 from .lines.figure import draw_line as draw_line
 from .lines.result import Connectivity as Connectivity

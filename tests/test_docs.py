@@ -66,6 +66,7 @@ SLOW = {
     "howto/sharpness.md",
     "howto/explain.md",
     "howto/report.md",
+    "howto/figures.md",
     "howto/cka.md",
     "howto/theory.md",
     "howto/dispersion.md",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..options import style_option
 from ..printing import say
 
 #: enough of them before and after early training ends that a rank correlation can be decided
@@ -35,6 +36,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
 @click.command("demo", epilog="Example:  fedscope demo --out demo")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Folder to fill.")
 @click.option("--force", is_flag=True, help="Replace an earlier demo.")
+@style_option
 def command(out: Path, force: bool) -> None:
     """Try everything on the embedded digits, in a few minutes on a laptop: FMA and IMA, and every figure of them.
 

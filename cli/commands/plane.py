@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,8 +22,27 @@ from ..options import (
     surface_options,
 )
 
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType
+
 #: under which the words of a command are kept until it runs
 WORDS = "fedscope.plane.words"
+
+
+class PointShare(_Type):
+    """``15%`` or ``0.15``."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the share; its range is the analysis's."""
+        text = str(value).strip()
+        try:
+            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            self.fail(f"{value!r} is no share of the points; write 15% or 0.15", param, ctx)
 
 
 class _Plane(click.Command):
@@ -68,7 +87,13 @@ class _Plane(click.Command):
 @click.option(
     "--adaptive",
     is_flag=True,
-    help="Measure at most 15 % of a surface's points and interpolate the others; prints the measured error.",
+    help="Measure as many of a surface's points as tell the others, and interpolate these; prints the measured error.",
+)
+@click.option(
+    "--budget",
+    type=PointShare(),
+    metavar="15%|0.15",
+    help="With --adaptive: measure at most this share of the points; a larger one, or none, goes on from them.",
 )
 @normalization_option
 @source_options("test", files=True, both=True)

@@ -18,6 +18,7 @@ from ..options import (
     colour_scale_option,
     refuse_given,
     standardise_option,
+    style_option,
 )
 from ..printing import say, say_json
 
@@ -55,6 +56,7 @@ from ..printing import say, say_json
 @standardise_option
 @accept_data_option
 @colour_scale_option
+@style_option
 @click.option("--force", is_flag=True, help="Replace an existing file that is not a report.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(

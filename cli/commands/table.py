@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..options import Count, ResultPath, Share
+from ..options import Count, ResultPath, Share, format_option, style_option
 from ..printing import say, say_json, say_lines
 
 
@@ -51,12 +52,21 @@ from ..printing import say, say_json, say_lines
 )
 @click.option("--baseline", metavar="ROW", help="The row to compare the others with.  [default: fma]")
 @click.option("--format", "form", default="text", metavar="FORM", help="Format: text, markdown, csv, latex or typst.")
+@style_option
+@format_option("--figure-format")
 @click.option("--commands", is_flag=True, help="Print instead the commands that train the runs of each row.")
 @click.option("--out", type=ResultPath(), help="Write the numbers to BASE.*, and draw them against a setting.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
-    runs: tuple[Path, ...], form: str, commands: bool, out: Path | None, force: bool, as_json: bool, **settings: Any
+    runs: tuple[Path, ...],
+    form: str,
+    formats: tuple[str, ...],
+    commands: bool,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """Compare runs in a table: mean ± deviation over seeds, and the difference to a baseline.
 
@@ -68,7 +78,7 @@ def command(
     form = form.lower()
     refuse_unknown(form)
     found = table(runs, **settings)
-    written = _write_files(found, out, force) if out is not None else []
+    written = _write_files(found, out, formats, force) if out is not None else []
     if as_json:
         from ...results import plain
 
@@ -85,16 +95,16 @@ def command(
         say(f"  {path}")
 
 
-def _write_files(found: Any, base: Path, force: bool) -> list[Path]:
+def _write_files(found: Any, base: Path, formats: Sequence[str], force: bool) -> list[Path]:
     """Return the table's files, and its figure where there is one to draw."""
     from ...checkpoints import FedscopeError
     from ...plotting.style import save_figure
 
-    pictures = [Path(f"{base}.{kind}") for kind in ("pdf", "png")] if found.is_drawable else []
+    pictures = [Path(f"{base}.{kind}") for kind in formats] if found.is_drawable else []
     there = [path for path in [*found.paths(base), *pictures] if path.exists()]
     if there and not force:
         raise FedscopeError(f"{there[0]} is there already; give --force to replace it, or another --out")
     written: list[Path] = found.save(base)
     if found.is_drawable:
-        written += save_figure(found.figure(), str(base))
+        written += save_figure(found.figure(), str(base), formats)
     return written

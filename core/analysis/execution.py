@@ -45,6 +45,7 @@ class Execution:
         preview: the base next to which a picture may be drawn meanwhile; None for none.
         tell: takes a line that is worth reading before the answer is there, such as what it costs.
         before: results of the question's earlier parts, for one that is made from them.
+        earlier: results of the same settings that were not computed far enough: what they hold is taken over.
         block: (i, n): only the i-th of n blocks is to be computed, and kept; there is no answer.
         elsewhere: what other processes have kept of such blocks.
         about: what the answer's provenance says of how it was computed.
@@ -55,6 +56,7 @@ class Execution:
     preview: Path | None = None
     tell: Callable[[str], None] = no_output
     before: Sequence[Any] = ()
+    earlier: Sequence[Any] = ()
     block: tuple[int, int] | None = None
     elsewhere: Sequence[OtherStore] = ()
     about: Mapping[str, Any] = field(default_factory=dict)

@@ -158,8 +158,8 @@ class ResumableEvaluation:
                     self._watch(self)
 
     def expect(self, more: float) -> None:
-        """More points will be asked for than was said, which cost so much."""
-        self._expected += more
+        """More points will be asked for than was said, which cost so much; never more than all of them."""
+        self._expected = min(self._expected + more, float(self._costs.sum()))
 
     def _take_over(self, store: ResumeStore) -> None:
         """Take over the points of a store; one that is none is measured again."""

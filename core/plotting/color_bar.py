@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .drawing import size_of
 from .style import SMALL
 from .ticks import even
 
@@ -45,6 +46,7 @@ def color_bar(
         scale: says itself which numbers and which label a bar of ``height`` inches has, and at which end an arrow;
             without the label if not ``labelled``.
     """
+    _, height = size_of(axes, 0.0, height)
     if scale is not None:
         label, extend = scale.label_within(height) if labelled else "", scale.extend
     bar = axes.figure.colorbar(image, cax=axes, extend=extend)

@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .style import CHARACTER, GREY, SMALL, new_figure
+from ..checkpoints import FedscopeError
+from .drawing import target
+from .legends import legend_inside
+from .style import CHARACTER, GREY, SMALL, new_figure, shorten_label
+from .user_style import current
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,43 +19,103 @@ if TYPE_CHECKING:
 
 #: inches: round what is drawn; of a line of small type
 EDGE, LINE = 0.05, 0.135
+#: letters of a legend's entry below which it is not cut
+FEWEST = 12
 
 
 class FigureLayout:
     """A figure on which axes and lines of text are placed in inches from its top left corner.
 
+    Where the user gave a part of a figure, that is the sheet. Where the user gave axes, each panel is one of them, with
+    its colour bar and legend, and nothing else is drawn.
+
     Args:
         title: in the middle of the top, where it takes 0.2 inches.
         edge: what is free above the title and below the remarks, in inches.
+
+    Raises:
+        FedscopeError: a part of a figure that is too low.
     """
 
     def __init__(self, width: float, height: float, title: str | None = None, edge: float = EDGE) -> None:
         self.width, self.height, self.edge = width, height, edge
-        self.figure = new_figure(width, height)
+        self._target = target()
+        self._kept: list[Any] | None = None  # lines for a legend
+        self._last = (0.0, 0.0)  # left and width of the last panel
+        self._room = (width, height)
+        self.figure: Any
+        if self._target.is_axes:
+            self.figure = self._target.axes[0].figure
+        elif self._target.into is not None:
+            self.figure, self._room = room_in(self._target.into, height), self._target.room
+        else:
+            self.figure = new_figure(width, height)
         if title:
             self.text(width / 2, edge + 0.08, title, ha="center")
+
+    @property
+    def is_axes(self) -> bool:
+        """Whether panels are the user's own axes, with nothing around them."""
+        return self._target.is_axes
 
     def axes(
         self, left: float, top: float, width: float, height: float, ylabel: float | None = None, **shared: Any
     ) -> Axes:
         """Axes with their upper left corner at (left, top), and if given the y label so many inches left of them."""
-        box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
-        axes = self.figure.add_axes(box, **shared)
+        self._last = (left, width)
+        if self.is_axes:
+            return self._target.take(width, height)
+        self._target.panels.append((width, height))
+        axes = self._add_axes(left, top, width, height, **shared)
         if ylabel is not None:
             axes.yaxis.set_label_coords(-ylabel / width, 0.5)
         return axes
 
+    def bar(self, left: float, top: float, width: float, height: float) -> Axes:
+        """Axes for the colour bar of the panel left of it."""
+        if self.is_axes:
+            return self._target.beside(left - sum(self._last), width)
+        return self._add_axes(left, top, width, height)
+
+    def _add_axes(self, left: float, top: float, width: float, height: float, **shared: Any) -> Axes:
+        across, down = self._room
+        axes: Axes = self.figure.add_axes(
+            (left / across, 1 - (top + height) / down, width / across, height / down), **shared
+        )
+        return axes
+
     def text(self, left: float, top: float, words: str, **style: Any) -> None:
         """A line of text whose middle is ``top`` inches from the top."""
-        self.figure.text(left / self.width, 1 - top / self.height, words, **{"va": "center", **style})
+        if not self.is_axes:
+            self.figure.text(left / self._room[0], 1 - top / self._room[1], words, **{"va": "center", **style})
+
+    def ylabel(self, axes: Axes, left: float, top: float, words: str) -> None:
+        """A label of a panel, upright, whose middle is at (left, top)."""
+        if self.is_axes:
+            axes.set_ylabel(words)
+        self.text(left, top, words, rotation=90, ha="center")
 
     def line(self, left: float, top: float, long: float, look: Mapping[str, Any]) -> None:
         """A line of ``long`` inches as in the panels; of no length a marker."""
         from matplotlib.lines import Line2D
 
-        across = [left / self.width, (left + long) / self.width] if long else [left / self.width]
-        down = [1 - top / self.height] * len(across)
-        self.figure.add_artist(Line2D(across, down, transform=self.figure.transFigure, **look))
+        if self._kept is not None:
+            self._kept.append(Line2D([], [], **{**look, **({} if long else {"linestyle": ""})}))
+        if self.is_axes:
+            return
+        across = [left / self._room[0], (left + long) / self._room[0]] if long else [left / self._room[0]]
+        down = [1 - top / self._room[1]] * len(across)
+        self.figure.add_artist(Line2D(across, down, transform=self.figure.transSubfigure, **look))
+
+    def handles(self, symbol: Callable[[int, float, float], None], count: int) -> list[tuple[Any, ...]]:
+        """Return the lines that a function draws for each of some entries of a legend, in axes of the user's own."""
+        found = []
+        for i in range(count):
+            self._kept = []
+            symbol(i, 0.0, 0.0)
+            found.append(tuple(self._kept))
+        self._kept = None
+        return found
 
     def symbol(
         self, left: float, top: float, look: Mapping[str, Any], long: float = 0.0, markersize: float = 3.0
@@ -68,7 +132,25 @@ class FigureLayout:
         for i, line in enumerate(remarks):
             top = self.height - self.edge - LINE * (len(remarks) - i - 0.5)
             self.text(left, top, line, color=GREY, fontsize=SMALL)
-        return self.figure
+        made: Figure = self.figure
+        return made
+
+
+def room_in(part: Any, height: float) -> Any:
+    """Return a part of a user's figure, in which a figure so many inches high is laid out.
+
+    Raises:
+        FedscopeError: it is lower.
+    """
+    on, room = target(), current().room
+    if on.room[1] < height - 0.01:
+        wide, high = (one * room for one in on.room)
+        raise FedscopeError(
+            f"the figure needs {height * room:.2f} inches of height at a width of {wide:.2f}, but the part of the "
+            f"figure has {high:.2f}; make the figure higher, or the type smaller"
+        )
+    on.used = True
+    return part
 
 
 def wrap_words(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:
@@ -107,6 +189,9 @@ class LegendRows:
             symbol: draws that of the i-th entry, which begins at (left, middle).
             words: from there to the label, in inches.
         """
+        if sheet.is_axes:
+            legend_inside(target().axes[0], sheet.handles(symbol, len(self.labels)), self.labels)
+            return
         for i, (label, (left, row)) in enumerate(zip(self.labels, self.places, strict=True)):
             middle = top + LINE * (row + 0.5)
             symbol(i, left, middle)
@@ -122,6 +207,9 @@ def legend_rows(labels: Sequence[str], left: float, width: float, key: float, ga
     >>> legend_rows(["ima", "fma", "fedprox"], 0.0, 1.0, 0.3).rows, legend_rows([], 0.0, 1.0, 0.3).height
     (2, 0.0)
     """
+    most = int(min(width - left - key, 100.0) / CHARACTER)
+    if most >= FEWEST:  # an entry wider than a row is cut; where there is no row, each has its own
+        labels = [label if len(label) <= most else shorten_label(label, most) for label in labels]
     places, at, row = [], left, 0
     for label in labels:
         length = key + CHARACTER * len(label)

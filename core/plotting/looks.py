@@ -50,11 +50,11 @@ def looks_of(names: Sequence[str], own: Mapping[str, str] | None = None) -> list
     True
     """
     chosen = {method_of(name): colour for name, colour in (current().colors if own is None else own).items()}
-    places = _places(tuple(dict.fromkeys(names)))
+    places, palette = _places(tuple(dict.fromkeys(names))), current().palette or COLOURS
     looks = []
     for name in names:
         row, column = divmod(places[name], len(COLOURS))
-        colour = chosen.get(method_of(name), COLOURS[column])
+        colour = chosen.get(method_of(name), palette[column % len(palette)])
         look = {"linestyle": DASHES[(column + row) % len(DASHES)], "marker": MARKERS[places[name] % len(MARKERS)]}
         looks.append({"color": colour, **look})
     return looks

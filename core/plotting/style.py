@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints import write_durably
 from ..checkpoints.io.visible_text import visible
 from ..results.pictures import picture_of, quiet
+from .user_style import FONT
+from .user_style import SIZE as SIZE
+from .user_style import current as current
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,37 +31,16 @@ GREY = "#6b6b6b"
 #: Lightness falls and saturation stays, so that it reads in grey and for the colour-blind.
 SURFACE = "viridis"
 
-SIZE = 8.0
 SMALL = 7.0
 CHARACTER = 0.058  # the mean width of a small one, in inches
 DPI = 300
-
-
-@dataclass(frozen=True)
-class Style:
-    """What a user has changed of the look of figures; nothing by default.
-
-    Attributes:
-        colors: of methods, by their names or those of runs.
-    """
-
-    colors: Mapping[str, str] = field(default_factory=dict)
-
-
-_PLAIN = Style()
-_STYLE: ContextVar[Style] = ContextVar("style", default=_PLAIN)
-
-
-def current() -> Style:
-    """Return the style that figures are drawn in now."""
-    return _STYLE.get()
 
 
 @contextmanager
 def paper_style(width: float = COLUMN) -> Iterator[None]:
     """Matplotlib's settings for a figure in a paper: 8 pt type, thin lines, fonts embedded as TrueType.
 
-    The user's own settings and style are left alone and do not matter.
+    The user's own settings are left alone and do not matter, unless :func:`~fedscope.style` takes them.
 
     >>> with paper_style():
     ...     import matplotlib
@@ -75,7 +55,7 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
         "figure.figsize": (width, width * 0.7),
         "figure.dpi": 100,
         "font.size": SIZE,
-        "font.family": "DejaVu Sans",
+        "font.family": FONT,
         "axes.titlesize": SIZE,
         "axes.labelsize": SIZE,
         "legend.fontsize": SMALL,
@@ -108,6 +88,8 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
     with matplotlib.rc_context(), quiet():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(settings)
+        own: Any = matplotlib.rcParams
+        own.update(current().laid_out())
         yield
 
 
@@ -117,7 +99,8 @@ def look_of(i: int) -> dict[str, Any]:
     >>> look_of(8)["color"] == COLOURS[1]
     True
     """
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+    colours = current().palette or COLOURS
+    return {"color": colours[i % len(colours)], "linestyle": DASHES[i % len(DASHES)]}
 
 
 def run_look(i: int, k: int | None = None, **look: Any) -> dict[str, Any]:
@@ -133,7 +116,8 @@ def run_look(i: int, k: int | None = None, **look: Any) -> dict[str, Any]:
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure in inches, of no window system and no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+
+    from .paper_figure import Figure
 
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
@@ -152,12 +136,13 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
         "svg": {"Date": None, "Creator": None},
     }
     written = []
+    dpi = current().settings.get("savefig.dpi", DPI)
     with paper_style(figure.get_figwidth()):
         for extension in formats:
             path = Path(f"{base}.{extension}")
             path.parent.mkdir(parents=True, exist_ok=True)
             # a disk that is full breaks matplotlib's writers in ways of their own
-            drawn = picture_of(figure, extension, dpi=DPI, metadata=unsaid.get(extension))
+            drawn = picture_of(figure, extension, dpi=dpi, metadata=unsaid.get(extension))
             with write_durably(path) as temporary:
                 temporary.write_bytes(drawn)
             written.append(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from .drawing import size_of
 from .style import CHARACTER, SMALL
 
 if TYPE_CHECKING:
@@ -51,12 +52,14 @@ def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: An
     """Crosses on the axis where values are not finite, so that there is no curve."""
     broken = x[~np.isfinite(values)]
     place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "markersize": 3}
-    axes.plot(broken, np.full(len(broken), up), "x", **place, **look)
+    for drawn in axes.plot(broken, np.full(len(broken), up), "x", **place, **look):
+        drawn.set_in_layout(len(broken) > 0)  # without a cross it would lie in the corner of a figure
 
 
 def label_ends(ax: Axes, height: float) -> None:
     """Write each line's label right of its last finite point, in its colour; labels that would overlap are moved apart
     and tied to their lines. `height` is the panel's, in inches. Lines whose label begins with "_" are left out."""
+    _, height = size_of(ax, 0.0, height)
     places = []
     for line in ax.lines:
         label = str(line.get_label())
@@ -83,6 +86,7 @@ def label_points(
     Args:
         most: of labels.
     """
+    width, height = size_of(ax, width, height)
     box = np.array([width, height])
     at = [(ax.transScale + ax.transLimits).transform((x, y)) * box for x, y, _, _ in points]
     taken = [(*(place - DOT), *(place + DOT)) for place in at]

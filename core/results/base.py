@@ -44,6 +44,8 @@ class Result(ABC):
         paged: the same of its web pages, from ``page.py``; it takes the result and a title.
         alongside: the same of files that :meth:`save` writes beside them, such as a model.
         collected: the collection of several, in the folder of the class as ``file:Class``; "" where there is none.
+        grows: settings that say how far it was computed: where another value is asked for, :meth:`is_enough` tells
+            whether it is the answer, and else what is computed goes on from it.
     """
 
     command: ClassVar[str]
@@ -51,6 +53,7 @@ class Result(ABC):
     derived: ClassVar[tuple[str, ...]] = ()
     drawn: ClassVar[Mapping[str, str]] = MappingProxyType({"": "draw"})
     paged: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    grows: ClassVar[tuple[str, ...]] = ()
     alongside: ClassVar[tuple[str, ...]] = ()
     collected: ClassVar[str] = ""
     attrs: Mapping[str, Any]
@@ -88,6 +91,10 @@ class Result(ABC):
         stem = base.name.removesuffix(cls.suffixes[-1])
         return [base.with_name(stem + suffix) for suffix in cls.suffixes]
 
+    def is_enough(self, asked: Mapping[str, Any]) -> bool:
+        """Whether it is the answer to these settings, which differ in :attr:`grows` at most."""
+        return True
+
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """Write files that hold only another form of the numbers, and return their paths; most results have none.
 
@@ -106,24 +113,38 @@ class Result(ABC):
         """Return the function that makes the page of an ending of :attr:`paged`."""
         return _beside(cls, cls.paged[end], "page")
 
-    def figure(self, width: float = 3.5, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
-        """Return the figure for a paper; ``width`` in inches.
+    def figure(self, width: float | None = None, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
+        """Return the figure for a paper, in the style in use (:func:`fedscope.style`).
 
         Args:
-            more, drawing: what this figure can be asked, in its order or by name.
+            width: in inches; by default the style's, a column of 3.5.
+            more, drawing: what this figure can be asked, in its order or by name. Any can be asked for ``ax=``, axes
+                of matplotlib to draw into, or several in the order of the figure's panels: nothing is drawn but the
+                panel, its legend and its colour bar. Or for ``into=``, a part of a figure of your own, as
+                ``figure.subfigures(1, 2)`` makes, which the whole figure is drawn into.
 
         Raises:
-            FedscopeError: there is nothing to draw.
+            FedscopeError: there is nothing to draw; other axes than panels; a part that is too small.
         """
         with speaking({"width": width, "title": title, **drawing}):
-            figure: Figure = self.drawing(next(iter(self.drawn)))(self, width, title, *more, **drawing)
+            figure: Figure = self._drawn(next(iter(self.drawn)), width, title, *more, **drawing)
         return figure
 
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+    def _drawn(self, end: str, width: float | None, title: str | None, *more: Any, **drawing: Any) -> Any:
+        draw = self.drawing(end)
+        if not hasattr(draw, "in_style"):  # an analysis of the user's own that is drawn its own way
+            for name in {"ax", "into"} & set(drawing):
+                raise FedscopeError(
+                    f"the figure of {self.command} knows no {name}; have its function draw under @drawing"
+                )
+            width = 3.5 if width is None else width
+        return draw(self, width, title, *more, **drawing)
+
+    def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """All figures by what stands behind the base in their names; ``drawing`` is what the first can be asked."""
         first, *others = self.drawn
         made = {first: self.figure(width, title, **drawing)}
-        made |= {end: self.drawing(end)(self, width, title) for end in others}
+        made |= {end: self._drawn(end, width, title) for end in others}
         return {end: figure for end, figure in made.items() if figure is not None}
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
@@ -59,6 +60,7 @@ PANELS = {
 }
 
 
+@drawing
 def draw(
     result: ClientCKA | ClientCKAs, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
 ) -> Figure:
@@ -74,6 +76,7 @@ def draw(
     return draw_clients([result] if isinstance(result, ClientCKA) else list(result), width, title, panels)
 
 
+@drawing
 def draw_clients(
     results: Sequence[ClientCKA], width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()
 ) -> Figure:
@@ -136,6 +139,7 @@ def draw_clients(
         return sheet.finished(remark, 0.08)
 
 
+@drawing
 def draw_models(result: ModelCKA, width: float = 3.5, title: str | None = None) -> Figure:
     """Draw the matrix as a heat map, a row and a column a model, of many only some named; ``width`` in inches."""
     names = [shorten_label(label, int(LABELS * width / CHARACTER)) for label in result.labels]
@@ -200,7 +204,7 @@ def _heat_map(axes: Axes, matrix: np.ndarray, scale: tuple[float, float], side: 
 
 
 def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) -> None:
-    color_bar(sheet.axes(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
+    color_bar(sheet.bar(left, top, BAR, side), image, "CKA", max(2, min(5, int(side / 0.16))), labelpad=2)
 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:

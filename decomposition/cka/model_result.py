@@ -89,7 +89,7 @@ class ModelCKAs(Collection[ModelCKA]):
     command = "cka"
     part = "ModelCKA"
 
-    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
+    def figure(self, width: float | None = None, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
         """There is none.
 
         Raises:
@@ -98,7 +98,7 @@ class ModelCKAs(Collection[ModelCKA]):
         layers = ", ".join(part.layer for part in self)
         raise FedscopeError(f"similarities of different layers ({layers}) do not go into one figure; draw one a layer")
 
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+    def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """One a layer."""
         return {end: part.figure(width, title, **drawing) for end, part in self.parts.items()}
 

@@ -170,7 +170,7 @@ class ClientCKAs(Collection[ClientCKA]):
     command = "cka"
     part = "ClientCKA"
 
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+    def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """One a layer, with all runs."""
         layers: dict[str, dict[str, ClientCKA]] = {}
         for end, part in self.parts.items():

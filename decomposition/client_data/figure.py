@@ -9,6 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.visible_text import visible
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, paper_style, shorten_label
 from ...plotting.ticks import even
@@ -29,6 +30,7 @@ CLIENTS = 100
 LEGIBLE = 3
 
 
+@drawing
 def draw(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """Above the clients' numbers of samples, below a bubble for each client and class, its area the number of samples.
 
@@ -115,11 +117,13 @@ def _remark(result: ClientData, shown: int) -> str:
     return "; ".join(parts)
 
 
+@drawing
 def draw_any_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure | None:
     """Samples where they are images or texts; None of others."""
     return draw_samples(result, width, title) if result.images.size or result.texts else None
 
 
+@drawing
 def draw_samples(result: ClientData, width: float = 3.5, title: str | None = None) -> Figure:
     """A few samples of some clients: images a row a client, texts a line a sample."""
     if result.texts:
@@ -142,7 +146,7 @@ def draw_samples(result: ClientData, width: float = 3.5, title: str | None = Non
                 shown = picture[0] if channels == 1 else picture.transpose(1, 2, 0)
                 axes.imshow(shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
                 axes.set_axis_off()
-        return sheet.figure
+        return sheet.finished(())
 
 
 def _draw_texts(result: ClientData, width: float, title: str | None) -> Figure:
@@ -161,4 +165,4 @@ def _draw_texts(result: ClientData, width: float, title: str | None) -> Figure:
                 # a dollar sign is a dollar sign
                 style = {"fontfamily": "DejaVu Sans Mono", "fontsize": SMALL, "parse_math": False}
                 sheet.text(left, down + j * LINE, line, **style)
-        return sheet.figure
+        return sheet.finished(())

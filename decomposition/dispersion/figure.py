@@ -11,6 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.heatmaps import DIVERGING, NO_VALUE, heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shorten_label
@@ -35,6 +36,7 @@ SEEN = 0.998  # share of parameters that the axis of the histogram holds
 FAINTEST = 0.1  # of mean skewness the strongest colour stands for no less, because that is noise
 
 
+@drawing
 def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
     """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them."""
     if not result.rounds:
@@ -67,7 +69,7 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
                 rounds = [found.round for found in result.rounds if found.run == run]
                 _tick(axes, rounds, [shorten_label(layer, names) for layer in layers], (wide, high))
                 axes.tick_params(labelleft=column == 0, labelbottom=row == len(quantities) - 1)
-            _draw_bar(sheet.axes(width - BAR_LABELS - BAR, panel, BAR, high), image, name)
+            _draw_bar(sheet.bar(width - BAR_LABELS - BAR, panel, BAR, high), image, name)
         sheet.text((left + width - BAR_LABELS - BAR - GAP) / 2, below - 0.12, "round", ha="center")
         return sheet.finished(said)
 
@@ -145,11 +147,13 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
     return "; ".join(parts)
 
 
+@drawing
 def draw_any_layers(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure | None:
     """Single layers where the result has maps of them; None where it has not."""
     return draw_layers(result.maps, width, title) if result.maps else None
 
 
+@drawing
 def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None = None) -> Figure:
     """A row a layer; in narrow figures the two panels stand one above the other."""
     with paper_style(width):
@@ -176,7 +180,7 @@ def draw_layers(maps: Sequence[LayerMap], width: float = 3.5, title: str | None 
             _draw_histogram(sheet.axes(LEFT, panel, first, high), layer.histogram)
             across, panel = (LEFT, panel + high + BELOW) if stacked else (LEFT + first + BETWEEN, panel)
             image = _draw_cells(sheet.axes(across, panel, second, high), layer.cells, scale)
-            bar = sheet.axes(across + second + BAR_GAP, panel, THIN_BAR, high)
+            bar = sheet.bar(across + second + BAR_GAP, panel, THIN_BAR, high)
             color_bar(bar, image, "mean skewness", 5, labelpad=2, extend="both")
         return sheet.finished(said)
 

@@ -218,7 +218,7 @@ class Dispersion(TableResult):
             maps.append(LayerMap(**about, histogram=histogram, cells=Cells.of(width, height, cells.get(where, []))))
         return cls(rounds, head["fdr"], tuple(maps), head["attrs"])
 
-    def layers_figure(self, width: float = 3.5, title: str | None = None) -> Figure:
+    def layers_figure(self, width: float | None = None, title: str | None = None) -> Figure:
         """Single layers: the histogram of skewness, and its mean by mean and deviation; ``width`` in inches.
 
         Raises:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, paper_style, shorten_label
 from ...plotting.ticks import even
@@ -37,6 +38,7 @@ PATHS: dict[str, dict[str, Any]] = {
 END: dict[str, Any] = {"marker": "D", "markersize": 3.6, "markeredgecolor": "white", "markeredgewidth": 0.5}
 
 
+@drawing
 def draw(result: Embedding, width: float = 3.5, title: str | None = None) -> Figure:
     """Clients as dots in the colour of their round, the server's models as paths that end in a diamond."""
     numbers = result.method == "pca"
@@ -69,7 +71,7 @@ def draw(result: Embedding, width: float = 3.5, title: str | None = None) -> Fig
             last = i + columns >= len(result.runs)
             _label_axes(axes, result, wide, high, first=i % columns == 0, last=last)
         if len(result.rounds) > 1:
-            _round_bar(sheet.axes(width - right + GAP, top + TITLE, BAR, high), result, colours, high)
+            _round_bar(sheet.bar(width - right + GAP, top + TITLE, BAR, high), result, colours, high)
         return sheet.finished(said, 0.08)
 
 

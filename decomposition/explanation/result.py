@@ -144,9 +144,9 @@ class Explanation(Result):
         early = {labels.get(run, run): number for run, number in made.early.items()}
         return replace(made, notes=tuple(map(rename_note, made.notes)), early=early)
 
-    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
+    def figure(self, width: float | None = None, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
         """Return the decomposition's."""
-        return self.decomposition.figure(width, title, **drawing)
+        return self.decomposition.figure(width, title, *more, **drawing)
 
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """Return the page with its figure."""

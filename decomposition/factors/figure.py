@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
 from ...plotting.layout import FigureLayout
 from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shorten_label
 from ...plotting.ticks import label_ends
@@ -71,6 +72,7 @@ PANELS = {
 }
 
 
+@drawing
 def draw(result: Decomposition, width: float = 3.5, title: str | None = None, panels: Sequence[str] = ()) -> Figure:
     """Draw the factors over rounds, signed, above the clients' own numbers, their distance to the average and the
     measured test error; `width` in inches, one column of panels a run.
@@ -141,7 +143,7 @@ def draw(result: Decomposition, width: float = 3.5, title: str | None = None, pa
             sheet.text(EDGE, 0.05 + TITLE_LINE * len(over) + KEY_LINE * row, line, va="top", fontsize=SMALL)
         for row, line in enumerate(reversed(note)):
             sheet.text(EDGE, height - 0.05 - NOTE_LINE * row, line, fontsize=NOTE_SIZE, va="bottom", color="0.25")
-    return sheet.figure
+    return sheet.finished(())
 
 
 def _across(width: float, columns: int, left: float) -> tuple[float, float, float]:

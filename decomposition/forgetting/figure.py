@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.heatmaps import signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, SMALL, describe_data, paper_style, run_look
@@ -28,6 +29,7 @@ MEANS, CELL, MOST = 0.95, 0.16, 3.4
 SMALLEST = 1.0
 
 
+@drawing
 def draw(result: Forgetting, width: float = 3.5, title: str | None = None) -> Figure:
     """Violet cells: the client answers less of the class rightly than the model it was sent; orange ones: more.
 
@@ -53,7 +55,13 @@ def draw(result: Forgetting, width: float = 3.5, title: str | None = None) -> Fi
         sheet.text(LEFT, cells - 0.05 - LINE / 2, f"round {result.rounds[-1]}", fontsize=SMALL)
         axes = sheet.axes(LEFT, cells, wide, high, ylabel=0.33)
         image = signed_heat_map(axes, change)  # grey: no sample
-        color_bar(sheet.axes(LEFT + wide + GAP, cells, BAR, high), image, "change (points)", 5, quarters=True)
+        color_bar(
+            sheet.bar(LEFT + wide + GAP, cells, BAR, high),
+            image,
+            "change (points)",
+            max(2, min(5, int(high / 0.15))),
+            quarters=True,
+        )
         _name_cells(axes, result, change.shape[1], (wide / change.shape[1], high / len(change)))
         if dot >= SMALLEST:
             _draw_dots(axes, result, dot)

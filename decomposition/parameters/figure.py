@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, DASHES, GREY, MARKERS, SMALL, literal, paper_style, shorten_label
 from .density import density_of
@@ -74,6 +75,7 @@ def marks_of(runs: Sequence[RunValues]) -> list[Mark]:
     return made
 
 
+@drawing
 def draw(result: Parameters, width: float = 3.5, title: str | None = None) -> Figure:
     """A panel a parameter, each with its own axes: the density over the first run's clients, the clients below it, and
     the models as vertical lines; ``width`` in inches.

@@ -9,6 +9,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import nearest
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import COLOURS, GREY, SURFACE, paper_style, shorten_label
 
@@ -27,6 +28,7 @@ WIDEST = 5.0
 DIVERGING = ("#5e3c99", "#b2abd2", "#d9d9d9", "#fdb863", "#b35806")
 
 
+@drawing
 def draw(result: ParameterMap, width: float = 3.5, title: str | None = None, colour: str = "layer") -> Figure:
     """Draw the map, coloured by layer, by skewness or by dispersion (cv); ``width`` in inches.
 
@@ -58,7 +60,7 @@ def draw(result: ParameterMap, width: float = 3.5, title: str | None = None, col
             looks = [{"color": colour, "marker": "o", "markersize": 3.5} for colour in COLOURS]
             legend.draw(sheet, first, lambda i, left, middle: sheet.symbol(left + 0.05, middle, looks[i]), KEY)
         else:
-            _bar(sheet.axes(left + side + BAR_GAP, top, BAR, 0.85 * side), dots, colour, names)
+            _bar(sheet.bar(left + side + BAR_GAP, top, BAR, 0.85 * side), dots, colour, names)
         return sheet.finished(said)
 
 

@@ -130,7 +130,7 @@ class Reaggregation(TableResult):
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
         return replace(result, models=StoredModels(dict(zip(servers, files, strict=True))))
 
-    def figure(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> Figure:
+    def figure(self, width: float | None = None, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
         """There is none.
 
         Raises:
@@ -138,7 +138,7 @@ class Reaggregation(TableResult):
         """
         raise FedscopeError("re-aggregations are a table without a figure; take to_pandas(), or summary()")
 
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+    def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """None."""
         return {}
 

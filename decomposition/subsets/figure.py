@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT, BOTTOM = 0.46, 0.1, 0.42
 
 
+@drawing
 def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over subsets with bands of one standard deviation; ``width`` in inches.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.heatmaps import heat_map, name_cells
 from ...plotting.layout import LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, SURFACE, literal, paper_style, shorten_label
@@ -32,6 +33,7 @@ IDS = 30
 TREE, STRIP, NAMES, WIDE = 0.8, 0.1, 0.42, 5.5
 
 
+@drawing
 def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figure:
     """Bars above, the matrix with its clients sorted by cluster and their dendrogram below; ``width`` in inches.
 
@@ -61,7 +63,7 @@ def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figur
         wide = width - names - (0.85 if named else RIGHT)  # without what stands behind the bars
         _draw_shares(sheet.axes(names, top, wide, bars), result, named, wide, wide if named else 2 * bars)
         axes = sheet.axes(LEFT, matrix, side, side)
-        _draw_similarity(axes, sheet.axes(LEFT + side + BAR_GAP, matrix, COLOUR_BAR, side), result, side)
+        _draw_similarity(axes, sheet.bar(LEFT + side + BAR_GAP, matrix, COLOUR_BAR, side), result, side)
         if tree:
             left = LEFT + side + BAR_GAP + COLOUR_BAR + BAR_LABELS + LEFT if aside else LEFT
             wide = min(width - left - RIGHT, 2.6) if aside else side

@@ -142,7 +142,7 @@ def draw_maps(
     left, wide = across
     rows, weights = _heights(masks)
     axes = sheet.axes(left, top, wide, rows)
-    _draw_classes(axes, sheet.axes(left + wide + GAP, top, BAR, rows), masks.mic, classes)
+    _draw_classes(axes, sheet.bar(left + wide + GAP, top, BAR, rows), masks.mic, classes)
     for last in ends:
         axes.axhline(last + 0.5, color="white", linewidth=0.7)
     for at in masks.borders:
@@ -152,7 +152,7 @@ def draw_maps(
     if weights:
         below += BETWEEN
         axes = sheet.axes(left, below, wide, weights)
-        _draw_weights(axes, sheet.axes(left + wide + GAP, below, BAR, weights), masks.alpha, weights)
+        _draw_weights(axes, sheet.bar(left + wide + GAP, below, BAR, weights), masks.alpha, weights)
         sheet.text(left - 0.24, below + weights / 2, "cluster", rotation=90, ha="center", fontsize=SMALL)
         below += weights
     some = f" ({masks.mic.shape[1]:,} of {masks.count:,})" if masks.mic.shape[1] < masks.count else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import GREY, SMALL, SURFACE, describe_data, paper_style, word_of
 from ...plotting.ticks import decades, even, power_of_ten
@@ -81,6 +82,7 @@ class RoundColours:
         return ListedColormap(matplotlib.colormaps[SURFACE](np.linspace(0, USED, 256)))
 
 
+@drawing
 def draw(result: Theory, width: float = 3.5, title: str | None = None) -> Figure:
     """Draw the figure of a result, ``width`` in inches.
 
@@ -108,7 +110,7 @@ def draw(result: Theory, width: float = 3.5, title: str | None = None) -> Figure
         wide = width - LEFT - RIGHT - bar
         _draw_gaps(sheet.axes(LEFT, top, wide, GAPS), result, colours, (wide, GAPS))
         if colours.several:
-            colours.bar(sheet.axes(LEFT + wide + 0.06, top, BAR, GAPS))
+            colours.bar(sheet.bar(LEFT + wide + 0.06, top, BAR, GAPS))
         begin = 0.12 if width < NARROW else LEFT + 0.05
         legend = legend_rows([words.replace("-", "−") for words, _ in entries], begin, 0.0, 0.1)  # a row each
         legend.draw(sheet, first, lambda i, left, middle: sheet.symbol(left, middle, entries[i][1]), 0.1)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
 from ...plotting.heatmaps import name_cells, room_beside, room_for, signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
@@ -34,11 +35,13 @@ WIDE = 5.5
 MARKED = 25
 
 
+@drawing
 def draw(result: ClientUpdates | Updates, width: float = 3.5, title: str | None = None) -> Figure:
     """Mean cosine and cancellation over rounds, a line a run, and the first run's last cosines; ``width`` in inches."""
     return draw_updates([result] if isinstance(result, ClientUpdates) else list(result), width, title)
 
 
+@drawing
 def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: str | None = None) -> Figure:
     """Mean cosine and cancellation over rounds, a line a run, and the first run's last round as a map of cosines.
 
@@ -81,7 +84,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         named = f"{shorten_label(results[0].run, 20)}, " if several else ""
         sheet.text(left, begins + TITLE / 2, f"{named}round {last.round}", fontsize=SMALL)
         axes = sheet.axes(left, begins + TITLE, side, side)
-        bar = sheet.axes(left + side + GAP, begins + TITLE, BAR, side)
+        bar = sheet.bar(left + side + GAP, begins + TITLE, BAR, side)
         _draw_map(axes, bar, last, side)
         name_cells(axes, names, side)
         sheet.text(left - beside - 0.09, begins + TITLE + side / 2, "client", rotation=90, ha="center", fontsize=SMALL)

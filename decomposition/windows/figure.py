@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
@@ -25,6 +26,7 @@ LEFT, RIGHT, HIGH, BELOW = 0.49, 0.1, 1.3, 0.36
 LETTERS, AWAY = 11, 0.06
 
 
+@drawing
 def draw(result: WindowMeans, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over the rounds against W, a line a run, in bands of one deviation over the rounds, on a logarithmic axis;
     of one run over several rounds these below, a line a window. ``width`` in inches.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
@@ -33,13 +34,14 @@ TITLES = {
 # Whose stderr is one; an eigenvalue's is a bound, too small to be seen.
 SPREAD = ("trace", "ball_mean", "filter_mean")
 
-# Inches. Two columns of panels; LABELS is the most that names of models take.
-LEFT, RIGHT, TITLE = 0.52, 0.1, 0.18
+# Inches. Two columns of panels, unless one is narrower than NARROWEST; LABELS is the most that names of models take.
+LEFT, RIGHT, TITLE, NARROWEST = 0.52, 0.1, 0.18, 0.75
 OVER_ROUNDS, ROW, DENSITY, LABELS = 0.85, 0.15, 1.15, 1.25
 # Below a panel: its numbers, and where it has one its label.
 NUMBERS, LABEL = 0.17, 0.15
 
 
+@drawing
 def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Figure:
     """Draw the figure of a result, ``width`` in inches: a panel a measure, bars of one standard error where there is
     one.
@@ -60,7 +62,9 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
     with paper_style(width):
         margin = LEFT if lines else min(LABELS, max(map(len, labels)) * CHARACTER + 0.12)
         between = LEFT if lines else 0.16
-        wide = (width - margin - between - RIGHT) / 2
+        wide, columns = (width - margin - between - RIGHT) / 2, 2
+        if wide < NARROWEST:
+            wide, columns = width - margin - RIGHT, 1
         high = OVER_ROUNDS if lines else ROW * len(labels) + 0.08
         each = TITLE + high + (0.06 if lines else NUMBERS + LABEL)
         named = len(labels) > 1 and bool(lines or spectra)
@@ -68,24 +72,24 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
         remark = wrap_words(_remark(result, bool(lines)), width - 0.16, 0.85)
         first = EDGE + (0.2 if title else 0.02)
         top = first + legend.height
-        body = -(-len(names) // 2) * each + (NUMBERS + LABEL if lines else 0.0)
+        body = -(-len(names) // columns) * each + (NUMBERS + LABEL if lines else 0.0)
         below = 0.06 + TITLE + DENSITY + NUMBERS + LABEL if spectra else 0.0
         sheet = FigureLayout(width, top + body + below + 0.08 + LINE * len(remark) + EDGE, title)
         looks = _looks(labels) if lines else [look_of(i) for i in range(len(labels))]
         legend.draw(sheet, first, lambda i, left, middle: sheet.line(left, middle, 0.26, looks[i]), 0.31)
         for i, name in enumerate(names):
-            across, down = margin + (i % 2) * (wide + between), top + (i // 2) * each + TITLE
+            across, down = margin + (i % columns) * (wide + between), top + (i // columns) * each + TITLE
             axes = sheet.axes(across, down, wide, high, ylabel=0.37 if lines else None)
             axes.set_title(TITLES[name], fontsize=SMALL, loc="left", pad=3)
             if lines:
                 _over_rounds(axes, name, lines, nats)
-                lowest = i + 2 >= len(names)
+                lowest = i + columns >= len(names)
                 axes.tick_params(labelbottom=lowest)
                 axes.set_xlabel("round" if lowest else "", labelpad=1)
             else:
                 _rows(axes, name, result.models, len(labels) if spectra else 1, nats)
                 room = int((margin - 0.12) / CHARACTER)
-                shown = [shorten_label(label, room) if i % 2 == 0 else "" for label in labels]
+                shown = [shorten_label(label, room) if i % columns == 0 else "" for label in labels]
                 axes.set_yticks(range(len(labels)), shown)
         if spectra:
             axes = sheet.axes(LEFT, top + body + 0.06 + TITLE, width - LEFT - RIGHT, DENSITY)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import axes_given, drawing
 from ...plotting.heatmaps import name_cells, signed_heat_map
-from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import (
     CHARACTER,
     SMALL,
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
 LEFT, RIGHT, BOTTOM = 0.55, 0.12, 0.36
 # Of the heat map: room left of the cells and below them, for the bar with its numbers.
 NAMES, BELOW, NUMBERS, BAR, GAP = 0.4, 0.42, 0.62, 0.09, 0.07
+#: letters of the line that says which end is which; where fewer fit beside the barrier, that stands above
+FEWEST = 20
 
 
+@drawing
 def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
     """Draw loss above error over β, or side by side from 6 inches on; the loss alone where the task has no error.
 
@@ -43,7 +47,8 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
     beside = width >= 6
     with paper_style(width):
         cell = width / 2 if beside else width
-        names = ["loss"] if np.isnan(line.error).all() and np.isfinite(line.loss).any() else ["loss", "error"]
+        alone = axes_given() == 1 or (np.isnan(line.error).all() and np.isfinite(line.loss).any())
+        names = ["loss"] if alone else ["loss", "error"]
         beside, cell = beside and len(names) > 1, cell if len(names) > 1 else width
         wide, high = cell - LEFT - RIGHT, 1.7 if beside else 1.25
         gap = 0.14
@@ -52,9 +57,8 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
         said = wrap_words(_remark(line), width - 0.1, hyphens=False)
         below = top + body + BOTTOM + 0.06
         entries = _entries(line, width)
-        sheet = FigureLayout(
-            width, below + LINE * (sum(len(words) for words, _ in entries) + len(said)) + 0.03 + EDGE, title
-        )
+        rows = sum(len(words) + apart for words, _, apart in entries)
+        sheet = FigureLayout(width, below + LINE * (rows + len(said)) + 0.03 + EDGE, title)
         for i, name in enumerate(names):
             left, down = (i * cell, 0.0) if beside else (0.0, i * (high + gap))
             axes = sheet.axes(LEFT + left, top + down, wide, high, ylabel=0.41)
@@ -63,15 +67,23 @@ def draw_line(line: Line, width: float = 3.5, title: str | None = None) -> Figur
                 axes.set_xlabel(r"$\beta$")
             else:
                 axes.tick_params(labelbottom=False)
-        for i, (words, barrier) in enumerate(entries):
+        if sheet.is_axes and len(line.pairs) > 1:
+            pairs = legend_rows([shorten_label(pair, 32) for pair in line.pairs], 0.0, width, 0.3)
+            pairs.draw(sheet, 0.0, lambda i, left, middle: sheet.line(left, middle, 0.3, look_of(i)), 0.0)
+        for i, (words, barrier, apart) in enumerate(entries):
             sheet.line(0.12, below + 0.5 * LINE, 0.3, look_of(i))
-            sheet.text(width - RIGHT, below + 0.5 * LINE, barrier, fontsize=SMALL, ha="right")
+            if apart:
+                sheet.text(0.5, below + 0.5 * LINE, barrier, fontsize=SMALL)
+                below += LINE
+            else:
+                sheet.text(width - RIGHT, below + 0.5 * LINE, barrier, fontsize=SMALL, ha="right")
             for which in words:
                 sheet.text(0.5, below + 0.5 * LINE, which, fontsize=SMALL)
                 below += LINE
         return sheet.finished(said, 0.1)
 
 
+@drawing
 def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) -> Figure:
     """Draw the excess in the middle as a heat map, a row and a column a model; ``width`` in inches.
 
@@ -90,8 +102,9 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
         name_cells(axes, names, side)
         if all("client-" in label for label in labels):
             axes.set(xlabel="client", ylabel="client")
-        label = f"excess loss in the middle{_nats(line)}"
-        color_bar(sheet.axes(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
+        words = [f"excess loss in the middle{_nats(line)}", "excess loss in the middle", "excess loss"]
+        label = next((one for one in words if 0.067 * len(one) <= side), words[-1])
+        color_bar(sheet.bar(left + side + GAP, top, BAR, side), image, label, 5, steps=None)
         return sheet.finished(said, 0.1)
 
 
@@ -125,12 +138,15 @@ def _nats(line: Line) -> str:
     return " (nats)" if line.attrs.get("loss_units", "nat") == "nat" else ""
 
 
-def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
-    """Describe each pair: which end is which, in a line or, where that is too long, in two; and its barrier."""
+def _entries(line: Line, width: float) -> list[tuple[list[str], str, bool]]:
+    """Describe each pair: which end is which, in a line or, where that is too long, in two; its barrier, and whether
+    that stands on a line of its own, since the figure is too narrow for both."""
     entries = []
     for (first, second), barrier, where in zip(line.ends, line.barrier, line.barrier_beta, strict=True):
         height = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"
         room = int((width - 0.5 - RIGHT) / CHARACTER) - len(height) - 2
+        if apart := room < FEWEST:
+            room += len(height) + 2
         if len(first) + len(second) + 12 <= room:
             words = [rf"$\beta$ = 0: {second}, 1: {first}"]
         else:
@@ -138,7 +154,7 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str]]:
                 rf"$\beta$ = 0: {shorten_label(second, room - 7)}",
                 rf"$\beta$ = 1: {shorten_label(first, room - 7)}",
             ]
-        entries.append((words, height))
+        entries.append((words, height, apart))
     return entries
 
 

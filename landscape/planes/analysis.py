@@ -44,6 +44,7 @@ def plane(
     margin: float = 0.3,
     range: Sequence[float] | None = None,
     adaptive: bool = False,
+    budget: float | None = None,
     normalization: str = "interpolate",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Plane | Planes]:
@@ -69,9 +70,11 @@ def plane(
         grid: points a side.
         margin: room round the models, as a share of their extent.
         range: a from, a to, b from, b to instead, in L2 distance.
-        adaptive: measure at most 15 % of a surface's points and interpolate the others; the error is measured. From
-            2,000 samples and 30 x 30 points on, first on a tenth of the samples, and then mostly at most 7.5 % of the
-            points on all.
+        adaptive: measure only as many of a surface's points as tell the others, and interpolate these; the error is
+            measured. It goes on until that is small enough: mostly with at most 15 % of the points, at most with all.
+            From 2,000 samples and 30 x 30 points on, first on a tenth of the samples, and then mostly with at most
+            7.5 % of the points on all.
+        budget: with ``adaptive``, the share of a surface's points that is measured at most; what is reached is said.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``both`` gives
             two planes in one pass; ``data`` and ``model`` are needed where no model is of a run.
@@ -104,7 +107,8 @@ def plane(
     if range is not None and len(range) != 4:
         raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
     ends = None if range is None else (float(range[0]), float(range[1]), float(range[2]), float(range[3]))
-    survey = Survey(grid, margin, ends, 0.15 if adaptive else None, normalization, whose, source)
+    share = share_of(budget, grid, adaptive=adaptive)
+    survey = Survey(grid, margin, ends, share, normalization, whose, source)
     given, shown = as_list(models), as_list(show)
     if rounds is None and not asked and len(given) != 3 and (path := run_alone(given)):
         chosen = choose_plane(path)
@@ -118,9 +122,35 @@ def plane(
     return _over_rounds(names_of(given), str(rounds_text(rounds)), survey)
 
 
+def share_of(budget: float | None, grid: int, *, adaptive: bool) -> float | None:
+    """Return the share of a surface's points that may be measured: all where there is no budget; None where they are.
+
+    Raises:
+        FedscopeError: a budget without ``adaptive``, one that is no share, one of too few points.
+    """
+    if budget is None:
+        return 1.0 if adaptive else None
+    if isinstance(budget, bool | str) or not 0 < budget <= 1:
+        said = f"{100 * budget:g}%" if isinstance(budget, float | int) else repr(budget)
+        raise FedscopeError(f"--budget {said} is no share of the points; give one above 0 and at most 1 (0.15 is 15 %)")
+    if not adaptive:
+        raise FedscopeError(
+            f"--budget {100 * budget:g}% is about --adaptive, and without it all points are measured; add --adaptive"
+        )
+    from .surface.point_counts import FEWEST
+
+    points = int(budget * grid**2 + 1e-9)
+    if points < min(FEWEST, grid**2):
+        raise FedscopeError(
+            f"--budget {100 * budget:g}% is {points} of {grid} x {grid} points, and fewer than {FEWEST} tell no "
+            "surface; give a larger --budget or --grid"
+        )
+    return float(budget)
+
+
 @dataclass(frozen=True)
 class Survey:
-    """Settings of every plane: those of :func:`plane`, ``adaptive`` as the share that is measured."""
+    """Settings of every plane: those of :func:`plane`, ``adaptive`` as the share that may be measured."""
 
     grid: int
     margin: float
@@ -178,6 +208,7 @@ class Survey:
                         margin=self.margin,
                         ranges=None if self.range is None else (self.range[:2], self.range[2:]),
                         adaptive=self.adaptive,
+                        earlier=work.earlier,
                         normalization=self.normalization,
                         calibration=calibration_of(posed, self.source, self.normalization),
                         compute=self.source.compute,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
+from ...plotting.drawing import axes_given, drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from .basins import basin_of
@@ -31,6 +32,7 @@ WIDEST = 5.0  # of a panel that stands alone
 SMALLEST = 0.6  # of several panels; rather fewer stand side by side
 
 
+@drawing
 def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: Any) -> Figure:
     """Draw filled contours of the loss (from 6 inches on with the error next to it).
 
@@ -43,6 +45,7 @@ def draw(plane: Plane, width: float = 3.5, title: str | None = None, **colours: 
     return draw_plane(plane, width, title, SurfaceColours(**colours))
 
 
+@drawing
 def draw_planes(
     planes: Planes, width: float = 3.5, title: str | None = None, *, scale: str = "figure", **colours: Any
 ) -> Figure:
@@ -65,12 +68,13 @@ def draw_planes(
     return draw_panels(shown, titles, width, title, rows=planes.heads, colours=SurfaceColours(**colours), scale=scale)
 
 
+@drawing
 def draw_plane(
     plane: Plane, width: float = 3.5, title: str | None = None, colours: SurfaceColours | None = None
 ) -> Figure:
     """Draw one plane: the loss (from 6 inches on with the error next to it) above a table of its models."""
     with paper_style(width):
-        names = quantities([plane]) if width >= 6 else ["loss"]
+        names = quantities([plane]) if (width >= 6 and axes_given() != 1) or axes_given() > 1 else ["loss"]
         cell = width / len(names) if len(names) > 1 else min(width, WIDEST)
         scales = {name: scale_of([plane], name, colours) for name in names}
         margin = tick_room([plane], 2.0)
@@ -83,7 +87,7 @@ def draw_plane(
         said += _wrap(remarks([plane]), width)
         top = EDGE + (0.22 if title else 0.05)
         below = top + tall + BOTTOM + 0.05
-        sheet = FigureLayout(width, below + table_height(rows) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
+        sheet = FigureLayout(width, below + table_height(rows, width) + (LINE * len(said) + 0.04 if said else 0) + EDGE)
         if title:
             sheet.text(width / 2, EDGE + 0.09, title, ha="center")
         for i, name in enumerate(names):
@@ -92,16 +96,24 @@ def draw_plane(
             axes = sheet.axes(left, at, wide, high)
             scale = scales[name]
             mappable = fill(axes, plane, name, scale)
-            mark(axes, plane, numbered=True)
+            mark(axes, plane, numbered=not sheet.is_axes)
             if name == "loss":
                 mark_minimum(axes, basin)
             ticks(axes, wide, high)
             across, up = axis_labels(plane)
             axes.set_xlabel(_first_fitting(across, wide))
-            sheet.text(left - margin + 0.09, at + high / 2, _first_fitting(up, tall), rotation=90, ha="center")
-            color_bar(sheet.axes(left + wide + BAR_GAP, top, BAR, tall), mappable, scale=scale, height=tall)
+            sheet.ylabel(axes, left - margin + 0.09, at + high / 2, _first_fitting(up, tall))
+            color_bar(sheet.bar(left + wide + BAR_GAP, top, BAR, tall), mappable, scale=scale, height=tall)
+        if sheet.is_axes:
+            _legend(sheet, keys_of([plane]))
         draw_table(sheet, below, rows)
         return sheet.finished(said, TEXT)
+
+
+def _legend(sheet: FigureLayout, keys: Sequence[tuple[dict[str, Any], str]]) -> None:
+    """What the markers are, where there is no table below the panel."""
+    rows = legend_rows([words.partition(": loss")[0] for _, words in keys], 0.0, sheet.width, 0.3)
+    rows.draw(sheet, 0.0, lambda i, left, middle: sheet.symbol(left, middle, keys[i][0]), 0.0)
 
 
 def _extent(plane: Plane, size: float) -> tuple[float, float]:
@@ -120,12 +132,9 @@ def _first_fitting(words: Sequence[str], room: float) -> str:
 def draw_panels(
     planes: Sequence[Plane] | Sequence[Sequence[Plane]],
     titles: Sequence[str] | Sequence[Sequence[str]],
-    width: float = 3.5,
+    width: float | None = None,
     title: str | None = None,
-    *,
-    rows: Sequence[str] = (),
-    colours: SurfaceColours | None = None,
-    scale: str = "figure",
+    **drawn: Any,
 ) -> Figure:
     """Columns of panels, each plane's loss above its error.
 
@@ -137,7 +146,25 @@ def draw_panels(
         colours: of the surfaces.
         scale: which panels share a colour scale, one for losses and one for errors: all of the ``figure``, those of a
             ``row``, or none (``panel``).
+        ax, into: where they are drawn, if not on a figure of their own.
     """
+    draw_them: Any = _draw_panels
+    figure: Figure = draw_them((planes, titles), width, title, **drawn)
+    return figure
+
+
+@drawing
+def _draw_panels(
+    named: tuple[Sequence[Any], Sequence[Any]],
+    width: float = 3.5,
+    title: str | None = None,
+    *,
+    rows: Sequence[str] = (),
+    colours: SurfaceColours | None = None,
+    scale: str = "figure",
+) -> Figure:
+    """See :func:`draw_panels`."""
+    planes, titles = named  # what is drawn comes first, as in all that draw
     one_row = isinstance(planes[0], Plane)
     grid: Any = [planes] if one_row else planes
     names: Any = [titles] if one_row else titles
@@ -161,8 +188,8 @@ def draw_panels(
         keys = keys_of(everything)
         said = _wrap(remarks(everything), width)
         strip_height = HEAD + len(quantity) * (size + BETWEEN) - BETWEEN + BOTTOM
-        named = sum(bool(name) for name, *_ in strips)
-        high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * named
+        headed = sum(bool(name) for name, *_ in strips)
+        high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * headed
         legend = legend_rows([words for _, words in keys], TEXT + 0.2, width, 0.3)
         sheet = FigureLayout(width, high + LINE * (legend.rows + len(said)) + 0.04 + EDGE, title)
         top = EDGE + (0.16 if title else 0)
@@ -229,7 +256,7 @@ def _strip(
                 axes.set_title(heads[column], pad=5.5)  # a minimum at the edge reaches out of the panel
             axes.tick_params(labelbottom=row == len(scales[0]) - 1)
             if each or is_last:
-                bar = sheet.axes(left + size + BAR_GAP, at, BAR, size)
+                bar = sheet.bar(left + size + BAR_GAP, at, BAR, size)
                 color_bar(bar, mappable, scale=scale, height=size, labelled=is_last)
     middle = margin + (len(planes) * (size + gap) - gap) / 2
     end = top + HEAD + len(scales[0]) * (size + BETWEEN) - BETWEEN

@@ -112,7 +112,7 @@ class Planes(Collection[Plane]):
         """All, row by row."""
         return (panel for row in self.rows for panel in row)
 
-    def figures(self, width: float = 3.5, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
+    def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """Return the figure of all."""
         return {self.end: self.figure(width, title, **drawing)}
 

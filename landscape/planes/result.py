@@ -13,7 +13,7 @@ from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from .basins import basin_of
 from .file_checks import refuse_damaged_plane
-from .summary import plane_sentence, surface_sentence
+from .summary import meets_aim, plane_sentence, surface_sentence
 
 if TYPE_CHECKING:
     pass
@@ -95,6 +95,7 @@ class Plane(ArrayResult):
     needed = dict.fromkeys(("a", "b", "loss", "error", *(f"model_{name}" for name in MODEL_COLUMNS)), "")
     optional = {"computed": ""}
     derived = (".basin.csv",)
+    grows = ("adaptive",)
     paged: ClassVar = {"": "page"}
 
     a: np.ndarray
@@ -179,6 +180,14 @@ class Plane(ArrayResult):
             attrs=attrs,
             computed=values["computed"].astype(bool) if "computed" in values else None,
         )
+
+    def is_enough(self, asked: Mapping[str, Any]) -> bool:
+        """Whether this is the answer to the same question with another budget (``adaptive``): its aim is met, or no
+        more points may be measured than were."""
+        share = asked.get("adaptive")
+        if share is None or self.computed is None or meets_aim(self):
+            return True
+        return bool(share <= max(self.attrs.get("adaptive") or 0, self.computed.mean()))
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
         """Write the places of the models about the minimum, as ``BASE.basin.csv``; none where there is no such

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...plotting.style import describe_statistics
 from .basins import basin_of
+from .surface.point_counts import budget
 
 if TYPE_CHECKING:
     from .result import Plane, PlaneModel
@@ -81,27 +82,36 @@ def _axes_words(plane: Plane) -> list[str]:
     return [f"the axes show {100 * shares[0]:.0f} and {100 * shares[1]:.0f} % of the models' squared distances"]
 
 
+def meets_aim(plane: Plane) -> bool:
+    """Whether the error that was seen is within the aim of ``--adaptive``, and every point is known."""
+    about = plane.attrs
+    if plane.computed is None or plane.computed.all():
+        return True
+    return bool(about.get("held_out_beyond", np.inf) <= 1 and not about.get("points_unknown"))
+
+
 def _adaptive_words(plane: Plane) -> list[str]:
     if plane.computed is None:
         return []
     about = plane.attrs
     measured, points = int(about["points_computed"]), plane.loss.size
     if measured == points:
-        return ["all points measured: too few to interpolate"]
+        few = budget((len(plane.b), len(plane.a))) == points
+        return [f"all points measured: {'too few to interpolate' if few else 'fewer do not tell this surface'}"]
     unknown = int(about["points_unknown"])
     off = [
         f"{100 * about['held_out_loss_error']:.2g} % of its range",
         f"{about['held_out_loss_bands']:.2g} bands of the colour scale",
         f"over the lowest tenth {100 * about['held_out_loss_low']:.2g} % of itself",
     ]
-    aimed, error = about["held_out_beyond"] <= 1, 100 * about["held_out_error_rms"]
-    part = ""
+    error = 100 * about["held_out_error_rms"]
+    part = f", {about['points_taken_over']:,} of them before" if about.get("points_taken_over") else ""
     if about.get("levels") == 2:
-        part = f" after {about['points_of_part']:,} on {about['samples_of_part']:,} of the samples"
+        part += f" after {about['points_of_part']:,} on {about['samples_of_part']:,} of the samples"
     return [
         f"{measured:,} of {points:,} points measured ({100 * measured / points:.0f} %){part}, the others interpolated: "
         f"at {about['points_held_out']} points held out the loss is off by at most {', '.join(off)}"
-        + ("" if aimed else " (more than the 0.5 %, 0.25 and 2 % aimed at: measure all points without --adaptive)")
+        + f" ({_aim_words(plane)})"
         + (
             ""
             if np.isnan(error)
@@ -109,6 +119,18 @@ def _adaptive_words(plane: Plane) -> list[str]:
         )
         + (f"; {unknown:,} points next to losses that are not finite are unknown" if unknown else "")
     ]
+
+
+def _aim_words(plane: Plane) -> str:
+    """Say whether the aim is met, and what to do where it is not."""
+    aim = "0.5 %, 0.25 and 2 %"
+    if meets_aim(plane):
+        return f"the aim, {aim}, is met"
+    limit = f"a budget of {100 * plane.attrs.get('adaptive', 0.15):.2g} %"
+    more = "ask again with a larger --budget, or none, to go on from these points"
+    if plane.attrs["held_out_beyond"] <= 1:
+        return f"the aim, {aim}, is met where points are known, and {limit} left some unknown: {more}"
+    return f"more than the aim, {aim}, which {limit} did not reach: {more}"
 
 
 def _normalization_words(plane: Plane) -> list[str]:

@@ -189,7 +189,7 @@ CASES = [
     ("line runs/ima@1/global --clients", "--clients takes one round, RUN@ROUND"),
     # export
     ("export runs/ima@4 x.h5", "runs/ima@4 is a model, so x.h5 must end in .safetensors, .pt or .pth"),
-    ("export plane.nc x.pt", "plane.nc is a surface, so x.pt must end in .h5"),
+    ("export plane.nc x.pt", "plane.nc is a surface, so x.pt must end in .csv, .dat or .h5"),
     ("export runs/ima@9 x.pt", "runs/ima@9"),
     ("export runs/ima@4 runs/ima/run.json", "runs/ima/run.json exists; give another name, or --force"),
     ("export runs/ima@4 nowhere/x.pt", "nowhere is not a folder; make it, or give another name"),

@@ -44,8 +44,8 @@ ALL = {"samples": 360, "seed": None}
         ({"run": {**RUN, "files": "1"}}, {"run": {**RUN, "files": "2"}}, "runs/ima as it was before"),
         # any other setting, of whatever kind, by its option where the command has one
         ({"range": None}, {"range": [0.0, 1.0]}, "--range none (not 0,1)"),
-        ({"adaptive": None}, {"adaptive": 0.15}, "--adaptive none (not 0.15)"),
-        ({"adaptive": 0.15}, {"adaptive": None}, "--adaptive 0.15 (not none)"),
+        ({"adaptive": None}, {"adaptive": 1.0}, "--adaptive no (not yes)"),
+        ({"adaptive": 0.15}, {"adaptive": None}, "--adaptive yes (not no)"),
         ({"rounds": [[1, 20]]}, {"rounds": [[1, 2, 3]]}, "--rounds 1, 20 (not 1-3)"),
         ({"rounds": [["ima", 1]]}, {"rounds": [["ima", 2]]}, "--rounds 1 (not 2)"),
         ({"margin": 0.3}, {"margin": None}, "--margin 0.3 (not none)"),

@@ -15,6 +15,8 @@ from strange_places import LINK, put, untouched
 
 import fedscope
 from fedscope import Plane, Planes, Run
+from fedscope.analysis.execution import Execution
+from fedscope.checkpoints import FedscopeWarning
 from fedscope.cli.main import run
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.landscape.planes.drawing.preview import Preview
@@ -95,6 +97,7 @@ ANCHORS = [f"runs/ima@{t}/global" for t in (3, 4, 5)]
 PLANES: list[tuple[list[str], Any, dict[str, Any]]] = [
     ([*ANCHORS, "--show", "runs/ima@all/start"], ANCHORS, {"show": "runs/ima@all/start"}),
     ([*ANCHORS, "--adaptive", "--split", "train"], ANCHORS, {"adaptive": True, "split": "train"}),
+    ([*ANCHORS, "--adaptive", "--budget", "100%"], ANCHORS, {"adaptive": True, "budget": 1}),
     (["runs/ima@4", "--clients", "--range", "-1", "2", "-3", "0.5"], "runs/ima@4",
      {"clients": True, "range": (-1, 2, -3, 0.5)}),
     (["runs/ima", "--trajectory", "--rounds", "1,3,last", "--margin", "1"], Path("runs/ima"),
@@ -257,7 +260,7 @@ def test_a_clients_own_data_are_its_rows_of_the_training_data(here: Path, capsys
 @pytest.mark.parametrize(
     ("option", "name"),
     [
-        (["--adaptive"], "--adaptive none (not 0.15)"),
+        (["--adaptive"], "--adaptive no (not yes)"),
         (["--range", "-1", "1", "-1", "1"], "--range none (not -1,1,-1,1)"),
         (["--normalization", "keep"], "--normalization interpolate (not keep)"),
         (["--split", "train"], "--split test (not train)"),
@@ -274,6 +277,88 @@ def test_a_result_is_not_taken_for_that_of_another_question(
     capsys.readouterr()
     assert run([*words, "--limit", "60", *option]) == 2
     assert f"x.nc holds another result, of {name}; give another --out, or --force" in capsys.readouterr().err
+
+
+ENDED = ["plane", *(f"runs/ima@{t}/global" for t in (3, 4, 5)), "--limit", "60", "--grid", "21", "--out", "x"]
+
+
+def kept_as(plane: Plane, base: str, **attrs: Any) -> None:
+    """The same result, as if it had ended otherwise."""
+    replace(plane, attrs={**plane.attrs, **attrs}).save(base)
+
+
+def test_a_budget_that_ended_is_gone_on_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*ENDED, "--adaptive", "--budget", "12%"]) == 0
+    made = Plane.load("x.nc")
+    assert made.computed is not None
+    assert made.attrs["adaptive"] == 0.12
+    assert made.attrs["points_computed"] <= 0.12 * 441
+    kept_as(made, "x", held_out_beyond=3.0)
+    missed, was = Path("x.nc").read_bytes(), made.computed
+    # the same or a smaller budget has nothing to go on with
+    for budget in ("0.12", "10%"):
+        assert run([*ENDED, "--adaptive", "--budget", budget]) == 0
+        told = capsys.readouterr()
+        assert "already holds this result" in told.err
+        assert "which a budget of 12 % did not reach: ask again with a larger --budget, or none" in told.out
+    assert Path("x.nc").read_bytes() == missed
+    # no budget: to the aim
+    assert run([*ENDED, "--adaptive"]) == 0
+    told = capsys.readouterr()
+    assert "x.nc ended at a smaller budget; going on from what it measured" in told.err
+    found = Plane.load("x.nc")
+    assert found.computed is not None
+    assert found.computed[was].all()
+    assert found.computed.sum() > was.sum()
+    np.testing.assert_array_equal(found.loss[was], made.loss[was])
+    assert found.attrs["held_out_beyond"] <= 1
+    assert found.attrs["points_taken_over"] == was.sum()
+    assert f", {was.sum()} of them before, " in told.out or found.computed.all()
+    # whose aim is met is the answer whatever the budget
+    for words in ([], ["--budget", "5e1%"], ["--budget", "0.1"]):
+        assert run([*ENDED, "--adaptive", *words]) == 0
+        assert "already holds this result" in capsys.readouterr().err
+    assert run(ENDED) == 2
+    assert "x.nc holds another result, of --adaptive yes (not no)" in capsys.readouterr().err
+
+
+def test_a_result_of_before_there_were_budgets_is_taken_as_one_of_15_percent(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*ENDED, "--adaptive", "--budget", "15%"]) == 0
+    made = Plane.load("x.nc")
+    kept_as(made, "x", held_out_beyond=0.99, points_unknown=0)
+    capsys.readouterr()
+    assert run([*ENDED, "--adaptive"]) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    kept_as(made, "x", held_out_beyond=0.99, points_unknown=1)
+    assert run([*ENDED, "--adaptive"]) == 0
+    assert "going on from what it measured" in capsys.readouterr().err
+    # measured elsewhere, its points are not mixed with those of here
+    kept_as(made, "x", held_out_beyond=3.0, device="cuda")
+    with pytest.warns(FedscopeWarning, match=r"was measured on cuda in float32, and here it is cpu in float32: all"):
+        fedscope.plane.prepare([f"runs/ima@{t}/global" for t in (3, 4, 5)], adaptive=True, limit=60, grid=21).answer(
+            Execution(earlier=[Plane.load("x")])
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--budget", "15%"], "--budget 15% is about --adaptive, and without it all points are measured; add "),
+        (["--adaptive", "--budget", "0"], "--budget 0% is no share of the points; give one above 0 and at most 1 (0."),
+        (["--adaptive", "--budget", "150 %"], "--budget 150% is no share of the points"),
+        (["--adaptive", "--budget", "15"], "--budget 1500% is no share of the points; give one above 0 and at most 1"),
+        (["--adaptive", "--budget", "nan"], "--budget nan% is no share of the points"),
+        (["--adaptive", "--budget", "abc"], "'abc' is no share of the points; write 15% or 0.15"),
+        (["--adaptive", "--budget", "9%"],
+         "--budget 9% is 39 of 21 x 21 points, and fewer than 40 tell no surface; give a larger --budget or --grid"),
+    ],
+)  # fmt: skip
+def test_a_budget_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert run([*ENDED, *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not Path("x.nc").exists()
 
 
 def test_another_behaviour_of_the_same_architecture_is_another_question(

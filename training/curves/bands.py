@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Run
+from ...plotting.printed import printed_method
 from .measures import CurveMeasure
 from .run_curve import Curve
 from .run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
@@ -44,6 +45,11 @@ class Band:
     def name(self) -> str:
         """``fma, 3 seeds``."""
         return f"{self.label}, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+
+    @property
+    def printed(self) -> str:
+        """The same with the method's printed name: ``FMA (FedAvg), 3 seeds``."""
+        return f"{printed_method(self.label)}{self.name.removeprefix(self.label)}"
 
     @cached_property
     def _rows(self) -> tuple[np.ndarray, list[np.ndarray]]:

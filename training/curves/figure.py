@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...plotting.drawing import drawing
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
+from ...plotting.stack import PanelStack
 from ...plotting.style import CHARACTER, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .measures import MEANS, CurveMeasure, measure_of, smooth
@@ -22,8 +24,13 @@ if TYPE_CHECKING:
     from .result import Curves
     from .run_curve import Curve
 
+#: inches of a panel whose label still fits beside it
+LOWEST = 1.4
 #: of more runs no deviation over clients is drawn as a band: they would hide each other
 BANDED = 4
+
+#: marks of bands of one deviation
+BANDS = {"band", "seeds"}
 
 #: a mean over clients that is drawn into another panel, dotted: with its deviation as a band, or alone
 BESIDE = {
@@ -33,6 +40,7 @@ BESIDE = {
 }
 
 
+@drawing
 def draw(curves: Curves, width: float = 3.5, title: str | None = None) -> Figure:
     """A panel a measure over rounds, see :func:`draw_curves`; ``width`` in inches.
 
@@ -58,10 +66,8 @@ def draw_curves(
     no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it.
     """
     with paper_style(width):
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(width, 0.475 * width * len(measures) + 0.35), layout="constrained")
-        panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+        stack = PanelStack(width, max(0.475 * width, LOWEST) * len(measures) + 0.35, len(measures))
+        panels = stack.panels
         marks: set[str] = set()
         alone = {measure.column for measure in measures}
         if len(curves.lines) > BANDED:
@@ -75,15 +81,14 @@ def draw_curves(
                     marks |= _beside(axes, curve, measure, look, smoothing, alone)
             marks |= _target(axes, curves, measure)
             _scale(axes, measure, curves)
+            if axes.get_yscale() == "log" and marks & BANDS:
+                marks.add("log")
         panels[-1].set_xlabel("round")
         even(panels[-1].xaxis, "auto", integer=True)
         last = max(int(curve.round[-1]) for curve in curves.lines)
         panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
         handles = _handles(curves, marks, int((width - 0.5) / CHARACTER))
-        figure.legend(handles=handles, loc="outside upper center", ncols=_columns(handles, width), frameon=False)
-        if title:
-            figure.suptitle(title)
-        return figure
+        return stack.finished(handles, _columns(handles, width), title)
 
 
 def _draw(
@@ -176,7 +181,7 @@ def _band(
     around = (100 if measure.is_share else 1) * deviation[np.isin(curve.round, x)]
     if smoothing and len(x) >= smoothing:
         around = smooth(around, smoothing)
-    mean_band(axes, x, y, around, colour, 0.15)
+    mean_band(axes, x, y, around, colour, 0.15, log=measure.is_loss)
 
 
 def _looks(curves: Curves) -> list[dict[str, Any]]:
@@ -190,20 +195,20 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    names = [band.name for band in curves.bands] or [curve.run for curve in curves.runs]
+    names = [band.printed for band in curves.bands] or [curve.run for curve in curves.runs]
     handles: list[Any] = [
         Line2D([], [], **look, label=shorten_label(name, letters))
         for name, look in zip(names, _looks(curves), strict=True)
     ]
-    grey = "0.4"
+    grey, factor = "0.4", " (log: a factor)" if "log" in marks else ""
     others = {
         "dot": Line2D([], [], color=grey, marker="o", markersize=3.5, linestyle="none", label="average begins"),
         "global": Line2D([], [], color=_darker(grey), linewidth=0.6, label="its global"),
         "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
         "clients alone": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients"),
         "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),
-        "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d."),
-        "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label="± 1 s.d. over seeds"),
+        "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label=f"± 1 s.d.{factor}"),
+        "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label=f"± 1 s.d. over seeds{factor}"),
         "target": Line2D([], [], color=grey, linestyle=(0, (4, 2)), linewidth=0.6, label="target accuracy"),
         "reached": Line2D([], [], mfc="white", mec=grey, marker="o", markersize=4, linestyle="none", label="reached"),
     }

@@ -17,6 +17,7 @@ from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
+from ...plotting.printed import printed_words
 from ...results import Table, TableResult, group_rows, number
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.run_curve import Curve
@@ -354,7 +355,8 @@ def _baseline(asked: str | None, rows: Sequence[str]) -> str:
     """
     if asked is None:
         return next((name for name in BASELINES if name in rows and len(rows) > 1), "")
-    found = next((name for name in (asked, canonical_method(asked)) if name in rows), None)
+    said = [row for row in rows if printed_words(row, ("method",)).lower() == asked.lower()]  # as a table shows it
+    found = next((name for name in (asked, canonical_method(asked), *said) if name in rows), None)
     if found is None:
         raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {list_few(rows)}")
     return found

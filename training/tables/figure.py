@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
 from ...plotting.looks import looks_of
+from ...plotting.printed import printed_setting, printed_words
 from ...plotting.spread import mean_bars
+from ...plotting.stack import PanelStack
 from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison
 
 
+@drawing
 def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
     """Mean and, as bars, deviation over seeds against the columns' setting; of several measures the first.
 
@@ -43,12 +47,11 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
     scale = 100 if measure.is_share else 1
     rests = list(dict.fromkeys(rest for _, rest in places.values()))
     with paper_style(width):
-        from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
 
-        figure = Figure(figsize=(width, 0.7 * width), layout="constrained")
-        axes, seeds = figure.subplots(), 0
-        looks = looks_of(list(table.rows_named))
+        stack, seeds = PanelStack(width, 0.7 * width, 1), 0
+        axes = stack.panels[0]
+        looks, rows = looks_of(list(table.rows_named)), table.attrs.get("rows", ())
         for i, row in enumerate(table.rows_named):
             for j, rest in enumerate(rests):
                 cells = [
@@ -67,7 +70,8 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 look = {**looks[i], "marker": "o", "markersize": 2.5}
                 if j:
                     look["linestyle"] = (0, (3 + j, 1.5))
-                label = shorten_label(", ".join(part for part in (row, rest) if part), int((width - 0.5) / CHARACTER))
+                named = ", ".join(part for part in (printed_words(row, rows), rest) if part)
+                label = shorten_label(named, int((width - 0.5) / CHARACTER))
                 axes.plot(x, mean, label=label, **look)
                 if not np.isnan(deviation).all():
                     mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)
@@ -80,13 +84,10 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
             axes.minorticks_off()
         else:
             even(axes.xaxis, "auto")
-        named = literal(key.rpartition(".")[2].replace("_", " "))
+        named = literal(printed_setting(key))
         axes.set_xlabel(f"{named}{log}" if key else "")
         axes.set_ylabel(break_label(measure.label))
         handles = axes.get_legend_handles_labels()[0]
         if seeds:
             handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))
-        figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
-        if title:
-            figure.suptitle(title)
-        return figure
+        return stack.finished(handles, 2, title)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.visible_text import in_markdown, visible
+from ...plotting.printed import printed_setting, printed_words
 from ...results.csv_cells import cell as csv_cell
 from ..curves.measures import measure_of
 from ..curves.run_curve import MOST_LAST, WINDOW
@@ -162,18 +163,17 @@ def _grid(
     named = [
         key for key in table.attrs.get("rows", ["row"]) if key != "average.method" or len(table.attrs["rows"]) == 1
     ]
-    head = [escape(" / ".join(named))]
+    head = [escape(" / ".join(map(printed_setting, named)))]
     for column, measure in table.columns_named:
         known = measure_of(measure)
-        unit = ", %" if known.is_share else ""
-        words = ", ".join(part for part in (column, measure if several or not column else "") if part)
-        head.append(escape(words + (unit if several or not column else "")))
+        shown = printed_words(column, table.attrs.get("columns", ()))
+        head.append(escape(", ".join(part for part in (shown, known.label if several or not column else "") if part)))
         if table.target is not None:
             head.append(escape(f"rounds to {100 * table.target:g} %"))
-            head += [escape(f"{table.baseline}'s over these")] if table.baseline else []
+            head += [escape(f"{_printed_row(table, table.baseline)}'s over these")] if table.baseline else []
     body = []
     for row in table.rows_named:
-        line = [escape(row)]
+        line = [escape(_printed_row(table, row))]
         for column, measure in table.columns_named:
             cell = table.cell(row, column, measure)
             line.append("" if cell is None else wrap(_number(cell, sign, bold, table.best(column, measure) == row)))
@@ -182,6 +182,11 @@ def _grid(
                 line += both if table.baseline else both[:1]
         body.append(line)
     return head, body
+
+
+def _printed_row(table: Comparison, row: str) -> str:
+    """Return a row's name as it is printed."""
+    return printed_words(row, table.attrs.get("rows", ()))
 
 
 def _number(cell: Cell, sign: str, bold: Callable[[str], str], best: bool) -> str:
@@ -219,7 +224,7 @@ def _caption(table: Comparison) -> str:
     """Describe the numbers."""
     seeds = sorted({len(cell.values) for cell in table.cells})
     over = f"mean ± deviation over {seeds[-1]} seeds of" if seeds[-1] > 1 else "one seed,"
-    measures = " and ".join(dict.fromkeys(measure for _, measure in table.columns_named))
+    measures = " and ".join(dict.fromkeys(measure_of(measure).words for _, measure in table.columns_named))
     unit = " in %" if all(measure_of(measure).is_share for _, measure in table.columns_named) else ""
     tail = _window(table)
     marked = any(table.best(*place) for place in table.columns_named)
@@ -247,7 +252,8 @@ def _differences(table: Comparison) -> list[str]:
             continue
         share = measure_of(cell.measure).is_share
         scale, digits = (100, ".2f") if share else (1, ".3g")
-        place = visible(", ".join(part for part in (cell.row, cell.column) if part))
+        column = printed_words(cell.column, table.attrs.get("columns", ()))
+        place = visible(", ".join(part for part in (_printed_row(table, cell.row), column) if part))
         p = "all differences alike" if np.isnan(found.p) else f"p = {found.p:.2g}"
         lines.append(
             f"  {place}: {scale * found.mean:+{digits}} "
@@ -257,7 +263,8 @@ def _differences(table: Comparison) -> list[str]:
         return []
     most = max(len(cell.values) for cell in table.cells)
     few = "; with so few seeds only differences far greater than their deviation show" if most < 5 else ""
-    return [f"against {visible(table.baseline)}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
+    baseline = visible(_printed_row(table, table.baseline))
+    return [f"against {baseline}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
 
 
 def _align_columns(lines: Sequence[Sequence[str]]) -> list[str]:

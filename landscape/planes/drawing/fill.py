@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....plotting.drawing import size_of
 from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
+from ..summary import meets_aim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +54,10 @@ def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
 
 
 def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
-    """Filled contours and thin lines between them; grey hatching shows where values are not finite."""
+    """Filled contours and thin lines between them; grey hatching shows where values are not finite.
+
+    Returns what a colour bar is of; it has the colours that the surface gets by ``set_cmap``, too.
+    """
     import matplotlib
     from matplotlib.colors import BoundaryNorm
 
@@ -62,6 +67,7 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
     if len(scale.edges) + 1 > colours.N:  # a map of few colours, as tab10, has none for each band
         colours = colours.resampled(256)
     norm = BoundaryNorm(scale.edges, colours.N, extend=scale.extend)
+    bar = matplotlib.cm.ScalarMappable(norm, colours)
     if values.count():
         # the highest value lies on the last edge, which floating point may put just outside
         edges = scale.edges.copy()
@@ -69,16 +75,18 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
             edges[-1] += 1e-9 * (edges[-1] - edges[0])
         filled = axes.contourf(plane.a, plane.b, values, levels=edges, cmap=colours, norm=norm, extend=scale.extend)
         filled.set_rasterized(True)
+        filled.callbacks.connect("changed", lambda changed: bar.set_cmap(changed.get_cmap()))
         axes.contour(plane.a, plane.b, values, levels=scale.edges[1:-1], colors="white", linewidths=0.25, alpha=0.6)
     axes.set(xlim=(plane.a[0], plane.a[-1]), ylim=(plane.b[0], plane.b[-1]))
     axes.set_aspect("equal" if is_metric(plane) else "auto")
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
-    return matplotlib.cm.ScalarMappable(norm, colours)
+    return bar
 
 
 def ticks(axes: Axes, width: float, height: float) -> None:
     """Round numbers, as many as fit a panel of so many inches."""
+    width, height = size_of(axes, width, height)
     for axis, room in ((axes.xaxis, width), (axes.yaxis, height)):
         axis.set_major_locator(_locator(room))
 
@@ -125,6 +133,8 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         checked = f"loss checked to {100 * worst:.2g} % of its range"
         low = max(float(plane.attrs.get("held_out_loss_low", np.nan)) for plane in planes)
         checked += "" if np.isnan(low) else f", near its minimum to {100 * low:.2g} % of itself"
+        if all("held_out_beyond" in plane.attrs for plane in planes if plane.computed is not None):
+            checked += ", within the aim" if all(map(meets_aim, planes)) else ", more than the aim"
         parts.append(f"{interpolated:,} of {points:,} points interpolated, {checked}")
     lengths = " and ".join(dict.fromkeys(str(len(plane.path)) for plane in planes if plane.path))
     if lengths:

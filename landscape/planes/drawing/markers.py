@@ -32,6 +32,8 @@ MINIMUM: dict[str, Any] = {
     "linestyle": "none",
 }
 OWNER = {"marker": "^", "color": SHOWN[0], "markeredgecolor": "white", "markersize": 7.5}
+#: letters of a label below which it stands above its numbers
+FEWEST = 12
 #: markers with little area are drawn larger
 WIDER = {"P": 6.5, "*": 8.0, "v": 5.8, "D": 4.6}
 
@@ -195,25 +197,42 @@ def _mean_row(drawn: Sequence[tuple[PlaneModel, dict[str, Any]]], label: str) ->
     return Row(drawn[0][1], label, loss, error, off, False)
 
 
-def table_height(rows: Sequence[Row]) -> float:
-    """Inches; a head stands above the rows where any has numbers."""
-    return LINE * (len(rows) + any(row.measured for row in rows))
+def table_height(rows: Sequence[Row], width: float) -> float:
+    """Inches, on a figure of ``width``; a head stands above the rows where any has numbers."""
+    return LINE * (len(rows) * (1 + _is_narrow(width)) + any(row.measured for row in rows))
+
+
+def _ends(width: float) -> tuple[float, float, float]:
+    """Return where the columns of numbers end, in inches from the left."""
+    right = min(width - 0.12, 4.6)
+    return right - 1.12, right - 0.58, right
+
+
+def _letters(width: float) -> int:
+    """Count the letters of a label that fit left of the numbers."""
+    return int((_ends(width)[0] - 0.42 - 0.46) / CHARACTER)
+
+
+def _is_narrow(width: float) -> bool:
+    """Tell whether labels stand above the numbers, since too little of them fits beside."""
+    return _letters(width) < FEWEST
 
 
 def draw_table(sheet: FigureLayout, top: float, rows: Sequence[Row]) -> None:
     """Draw the models' own losses, errors and distances from the plane, measured exactly."""
-    right = min(sheet.width - 0.12, 4.6)
-    ends = (right - 1.12, right - 0.58, right)
+    ends, narrow = _ends(sheet.width), _is_narrow(sheet.width)
     style = {"ha": "right", "fontsize": SMALL}
     headed = any(row.measured for row in rows)
     without = all(np.isnan(row.error) for row in rows)  # a task without one
     for end, words in zip(ends, ("loss", "" if without else "error", "off plane") if headed else (), strict=False):
         sheet.text(end, top + LINE / 2, words, color=GREY, **style)
-    characters = int((ends[0] - 0.42 - 0.46) / CHARACTER)
-    for i, row in enumerate(rows, start=int(headed)):
-        middle = top + (i + 0.5) * LINE
+    characters = int((ends[2] - 0.42) / CHARACTER) if narrow else _letters(sheet.width)
+    middle = top + (int(headed) - 0.5) * LINE
+    for row in rows:
+        middle += LINE
         sheet.symbol(0.28, middle, {**row.look, "markersize": 0.8 * row.look["markersize"]})
         sheet.text(0.42, middle, shorten_label(row.label, characters), fontsize=SMALL)
+        middle += LINE * narrow
         for end, words in zip(ends, row.numbers(), strict=True):
             sheet.text(end, middle, words, **style)
 

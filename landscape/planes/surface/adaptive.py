@@ -13,14 +13,16 @@ from scipy.spatial import Delaunay, KDTree
 
 from ....checkpoints import FedscopeError
 from ....plotting.levels import depth, levels
+from .point_counts import START, USUAL, budget
 
 #: Flat indices of grid points -> their losses and errors, in that order.
 Measure = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]
 
-#: Points a side of the first lattice, folds of the cross-validation, the least points of a step and of a budget.
-START, FOLDS, STEP, FEWEST = 7, 10, 8, 40
-#: The same where a base is known, of which only a slowly varying difference is fitted; points that are held out where
-#: the base is lowest; and below which part of what is tolerated it ends.
+#: Folds of the cross-validation, the least points of a step.
+FOLDS, STEP = 10, 8
+#: Points a side of the first lattice, and the least points of a step, where a base is known, of which only a slowly
+#: varying difference is fitted; points that are held out where the base is lowest; and below which part of what is
+#: tolerated it ends, with a base and without.
 BASE_START, BASE_STEP, BASE_LOWEST, BASE_ENDS, ENDS = 5, 6, 8, 0.6, 0.5
 #: Of more than MANY points only the nearest NEIGHBOURS make a value: slower, but without an n x n matrix.
 MANY, NEIGHBOURS = 600, 60
@@ -63,17 +65,10 @@ class Refined:
     error_rms: float
     unknown: int
 
-
-def budget(shape: tuple[int, int], share: float = 0.15) -> int:
-    """Count the points of a grid that are computed at most: ``share`` of them, or all where that leaves too few to go
-    by.
-
-    >>> budget((51, 51)), budget((9, 9)), budget((2, 900))
-    (390, 81, 1800)
-    """
-    points = shape[0] * shape[1]
-    most = int(share * points + 1e-9)
-    return most if most >= FEWEST and min(shape) >= START else points
+    @property
+    def met(self) -> bool:
+        """Whether the aim is: at the held-out points, and no point is unknown."""
+        return self.beyond <= 1 and not self.unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +83,12 @@ def refine(
     shape: tuple[int, int],
     measure: Measure,
     *,
-    share: float = 0.15,
+    share: float = USUAL,
     tolerance: float = 0.005,
     seed: int = 0,
     base: RoughSurface | None = None,
+    known: np.ndarray | None = None,
+    sized: int | None = None,
 ) -> Refined:
     """Compute the surface on an evenly spaced grid [b, a], from at most :func:`budget` of its points.
 
@@ -104,9 +101,10 @@ def refine(
     moves in steps of one sample, is interpolated linearly in Delaunay triangles.
 
     Checked are points that are not fitted: a random one in each of 16 to 64 equal blocks, and the last step's, which
-    were trusted least. It ends once they differ by half of what is tolerated at most, or the budget is spent. In
-    triangles with a corner that is not finite nothing is interpolated: half of each step goes there, and what it does
-    not reach stays NaN.
+    were trusted least. It ends once they differ by half of what is tolerated at most, or the budget is spent; where it
+    goes on from ``known`` points, which a smaller budget ended at, once they differ by what is tolerated, in steps that
+    grow no more. Once all points are measured nothing is interpolated, and nothing is off. In triangles with a corner
+    that is not finite nothing is interpolated: half of each step goes there, and what it does not reach stays NaN.
 
     Args:
         shape: points along b and along a.
@@ -117,6 +115,9 @@ def refine(
         base: a surface near this one. Then only the difference of sqrt(loss) from it is interpolated, by cubic radial
             basis functions, and of the error the difference; it begins with 5 x 5 points and those held out, of which
             some lie where the base is lowest, and ends at six tenths of what is tolerated.
+        known: [b, a], points that have been measured before, which count as such from the start.
+        sized: how many points the steps and the held-out points are sized for, at most; by default :data:`USUAL` of
+            them. Neither grows with a larger share, so that what a smaller one measured is where a larger one begins.
 
     Raises:
         FedscopeError: a share outside 0 to 1, a tolerance that is not positive.
@@ -137,29 +138,44 @@ def refine(
         loss.flat[points], error.flat[points] = measure([int(i) for i in points])
         measured.flat[points] = True
 
-    most = budget(shape, share)
-    if most == loss.size:
-        ask(np.arange(most))
-        return Refined(loss, error, measured, 0, *(0.0,) * 7, 0)
-    side = min(START if base is None else BASE_START, isqrt(most // 2))
+    most, sized = budget(shape, share), min(budget(shape, share), sized or budget(shape))
+    if sized == loss.size:
+        ask(np.arange(loss.size))
+        return _all_measured(loss, error, measured)
+    side = min(START if base is None else BASE_START, isqrt(sized // 2))
     fitted[np.ix_(*(np.round(np.linspace(0, count - 1, side)).astype(int) for count in shape))] = True
     if base is None:
-        held = _scatter(fitted, min(64, max(16, most // 8)), seed)
-        least, ends = max(STEP, most // 10), ENDS  # so that the last step, too, checks enough
+        held = _scatter(fitted, min(64, max(16, sized // 8)), seed)
+        least, ends = max(STEP, sized // 10), ENDS  # so that the last step, too, checks enough
     else:
         held = np.union1d(_scatter(fitted, 16, seed), _lowest(base.loss, fitted, BASE_LOWEST, seed))
         least, ends = BASE_STEP, BASE_ENDS
-    ask(np.concatenate([np.flatnonzero(fitted), held]))
+    first = np.concatenate([np.flatnonzero(fitted), held])
+    if known is not None and known.any():
+        ask(np.flatnonzero(known))
+        first, ends = first[~known.flat[first]][: max(0, most - int(known.sum()))], 1.0
+        fitted |= known
+    largest = loss.size if known is None or not known.any() else 2 * least
+    ask(first)
+    fitted &= measured
+    fitted.flat[held] = False
     while True:
         smooth, doubt = _interpolate(loss, fitted & np.isfinite(loss), tolerance, seed, base)
         left = most - int(measured.sum())
-        count = left if left < 2 * least else min(max(least, int(fitted.sum()) // 4), left - least)
-        step = _hardest(loss, measured, fitted, doubt, count)
+        count = left if left < 2 * least else min(max(least, int(fitted.sum()) // 4), largest, left - least)
+        step = _hardest(loss, measured, fitted, doubt, max(0, count))
         ask(step)
+        if measured.all():
+            return _all_measured(loss, error, measured)
         found = _check(loss, error, measured, fitted, smooth, tolerance, base)
         if measured.sum() >= most or (found.beyond <= ends and not found.unknown):
             return found
         fitted.flat[step] = True
+
+
+def _all_measured(loss: np.ndarray, error: np.ndarray, measured: np.ndarray) -> Refined:
+    """A surface of which nothing is interpolated, so that nothing is off."""
+    return Refined(loss, error, measured, 0, *(0.0,) * 7, 0)
 
 
 def _scatter(taken: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from torch import nn
 
-from ....checkpoints import Model
+from ....checkpoints import FedscopeWarning, Model
 from ....evaluation.device import CPU, Compute
 from ....evaluation.evaluator import Evaluator
 from ....evaluation.first_layer_groups import Spanning, replaceable_layer
@@ -29,19 +30,19 @@ from ....evaluation.samples import Samples
 from ....evaluation.validation import fits_module, same_layout
 from ..basis.plane_bases import PlaneBasis, through_models
 from ..result import Plane, PlaneModel
-from .grids import (
+from .grids import Range, all_points, finest, grid_of
+from .point_counts import SurfaceBudget, budget
+from .surfaces import (
     FEWEST_POINTS,
     FEWEST_SAMPLES,
     PART,
     UPPER,
+    EarlierSurface,
     Fewer,
-    Range,
     Surface,
-    all_points,
+    adaptive_surfaces,
     expected_visits,
-    finest,
-    grid_of,
-    surfaces_of,
+    measured_surfaces,
 )
 
 #: asked for a picture of what there is, it makes one: None before there is anything to see
@@ -55,9 +56,12 @@ class Options(TypedDict, total=False):
         grid: points a side, or (points along a, points along b); default 51.
         margin: room round all the models, as a share of their greater extent; the default range is a square.
         ranges: ((a from, a to), (b from, b to)) instead.
-        adaptive: measure at most so great a share of the points, and interpolate the others; see :func:`refine`. From
-            2,000 samples and 30 x 30 points on a tenth of the samples comes first, and what all samples change is
-            interpolated, see :func:`fedscope.landscape.planes.surface.grids.surfaces_of`.
+        adaptive: measure until the aim holds, at most so great a share of the points, and interpolate the others; see
+            :func:`refine`. From 2,000 samples and 30 x 30 points on a tenth of the samples comes first, and what all
+            samples change is interpolated, see
+            :func:`fedscope.landscape.planes.surface.surfaces.adaptive_surfaces`.
+        earlier: with ``adaptive``, of each data set the plane of the same question that a smaller share ended at: its
+            measured points are taken over.
         normalization: ``interpolate``, ``re-estimate`` or ``keep``; see :class:`Normalization`.
         calibration: the samples on which statistics are re-estimated.
         compute: device, precision and workers.
@@ -75,6 +79,7 @@ class Options(TypedDict, total=False):
     margin: float
     ranges: tuple[Range, Range] | None
     adaptive: float | None
+    earlier: Sequence[Plane]
     normalization: str
     calibration: Samples | None
     compute: Compute
@@ -180,7 +185,10 @@ class PlaneEvaluation:
         self.first = len(self.exact) * (1 if self.normalization.leaves_own else 2)
         self.shape = len(self.b), len(self.a)
         self.size = len(self.a) * len(self.b)
-        self.rough = _fewer(module, self.evaluator, options.get("adaptive"), self.shape)
+        share = options.get("adaptive")
+        self.plan = None if share is None else SurfaceBudget(self.shape, share)
+        self.earlier = [] if share is None else self._earlier(options.get("earlier", ()), share)
+        self.rough = None if self.plan is None or self.earlier else _fewer(module, self.evaluator, self.plan)
         self._spannings: dict[Evaluator, Spanning | None] = {}
 
     def measure(self, provenance: Sequence[Mapping[str, Any]]) -> list[Plane]:
@@ -210,7 +218,8 @@ class PlaneEvaluation:
             awaited: float = len(range(block[0], count, block[1]))
         else:
             sets, fewer = len(self.evaluator.parts), self.rough is not None
-            awaited = self.first + expected_visits(self.shape, options.get("adaptive"), sets, fewer=fewer)
+            points = self.size if self.plan is None else expected_visits(self.plan, sets, self.earlier, fewer=fewer)
+            awaited = self.first + points
         return ResumableEvaluation(
             self.evaluator,
             self.form,
@@ -259,8 +268,34 @@ class PlaneEvaluation:
         fewer = None
         if self.rough is not None:
             fewer = Fewer(self.rough, self.first + self.size, partial(self._spanning, self.rough))
-        share, combined = self.options.get("adaptive"), partial(self._spanning, self.evaluator)
-        return surfaces_of(visits, self.first, self.a, self.b, share, combined, fewer)
+        combined = partial(self._spanning, self.evaluator)
+        if self.plan is None:
+            return measured_surfaces(visits, self.first, self.shape, combined)
+        return adaptive_surfaces(visits, self.first, self.plan, combined, fewer, self.earlier)
+
+    def _earlier(self, planes: Sequence[Plane], share: float) -> list[EarlierSurface]:
+        """Return the surfaces that a smaller share ended at; none where they are of another device, precision or
+        grid, whose numbers these would be mixed with."""
+        compute = self.evaluator.compute
+        for plane in planes:
+            there = plane.attrs.get("device"), plane.attrs.get("precision")
+            if there != (compute.device, compute.precision):
+                said = f"{there[0]} in {there[1]}, and here it is {compute.device} in {compute.precision}"
+            elif not all(map(_is_same_axis, (plane.a, plane.b), (self.a, self.b))):
+                said = "another range"
+            else:
+                continue
+            warnings.warn(
+                f"the surface that a smaller budget ended at was measured on {said}: all points are measured anew",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+            return []
+        return [
+            EarlierSurface(p.loss, p.error, p.computed, p.attrs, p.is_enough({"adaptive": share}))
+            for p in planes
+            if p.computed is not None
+        ]
 
     def _results(
         self, visits: ResumableEvaluation, surfaces: Sequence[Surface], provenance: Sequence[Mapping[str, Any]]
@@ -333,11 +368,14 @@ def _coefficients(span: PlaneBasis, a: np.ndarray, b: np.ndarray, i: int) -> Seq
     return span.coefficients(float(a[i % len(a)]), float(b[i // len(a)]))
 
 
-def _fewer(module: nn.Module, evaluator: Evaluator, share: float | None, shape: tuple[int, int]) -> Evaluator | None:
-    """Return the evaluator of a part of the samples, where two levels are measured."""
-    from .adaptive import budget
+def _is_same_axis(one: np.ndarray, other: np.ndarray) -> bool:
+    """Compare coordinates up to what rounding on another processor makes of them."""
+    return one.shape == other.shape and bool(np.abs(one - other).max() <= 1e-6 * np.ptp(other))
 
-    if share is None or not FEWEST_POINTS <= budget(shape, UPPER * share) < shape[0] * shape[1]:
+
+def _fewer(module: nn.Module, evaluator: Evaluator, plan: SurfaceBudget) -> Evaluator | None:
+    """Return the evaluator of a part of the samples, where two levels are measured."""
+    if not FEWEST_POINTS <= budget(plan.shape, UPPER * plan.usual_share) < plan.size:
         return None
     sizes = [len(part) // PART for part in evaluator.parts]
     if min(sizes) < FEWEST_SAMPLES:

@@ -142,9 +142,13 @@ def test_statistics_of_one_sample_are_refused() -> None:
 HELD_OUT = {
     "points_computed": 300, "points_held_out": 60, "points_unknown": 0,
     "held_out_loss_error": 0.004, "held_out_error_rms": 0.01,
-    "held_out_loss_low": 0.013, "held_out_loss_bands": 0.2,
+    "held_out_loss_low": 0.013, "held_out_loss_bands": 0.2, "adaptive": 0.12,
 }  # fmt: skip
-AIM = "(more than the 0.5 %, 0.25 and 2 % aimed at: measure all points without --adaptive)"
+MET = "(the aim, 0.5 %, 0.25 and 2 %, is met)"
+MISSED = (
+    "(more than the aim, 0.5 %, 0.25 and 2 %, which a budget of 12 % did not reach: ask again with a larger --budget, "
+    "or none, to go on from these points)"
+)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +160,24 @@ AIM = "(more than the 0.5 %, 0.25 and 2 % aimed at: measure all points without -
 )
 def test_an_aim_that_is_missed_is_said(beyond: float, said: str, missed: bool) -> None:
     axis, loss = np.arange(50.0), np.ones((50, 50))
+    some = np.arange(2500).reshape(50, 50) < 300
     model = PlaneModel("m", 0.0, 0.0, 0.0, 1.0, 0.1, np.nan, np.nan, "origin")
-    plane = Plane(axis, axis, loss, loss, (model,), 0.0, "none", {**HELD_OUT, "held_out_beyond": beyond}, loss > 0)
+    plane = Plane(axis, axis, loss, loss, (model,), 0.0, "none", {**HELD_OUT, "held_out_beyond": beyond}, some)
     words = plane.summary()
     assert "300 of 2,500 points measured (12 %), the others interpolated: at 60 points held out the loss" in words
     assert said in words
-    assert (AIM in words) == missed
+    assert (MISSED in words) == missed
+    assert (MET in words) != missed
+    assert f"of itself, {'more than' if missed else 'within'} the aim" in remarks([plane])
+    unknown = replace(plane, attrs={**plane.attrs, "points_unknown": 3, "points_taken_over": 120}).summary()
+    assert "300 of 2,500 points measured (12 %), 120 of them before, the others interpolated" in unknown
+    assert "3 points next to losses that are not finite are unknown" in unknown
+    assert missed or "is met where points are known, and a budget of 12 % left some unknown: ask again" in unknown
+    whole = replace(plane, computed=loss > 0, attrs={**plane.attrs, "points_computed": 2500, "held_out_beyond": 0.0})
+    assert "all points measured: fewer do not tell this surface" in whole.summary()
+    few = replace(whole, a=axis[:5], b=axis[:5], loss=loss[:5, :5], error=loss[:5, :5], computed=loss[:5, :5] > 0)
+    few.attrs["points_computed"] = 25
+    assert "all points measured: too few to interpolate" in few.summary()
 
 
 @pytest.mark.parametrize("shape", [0.3, 1.0, 1.3, 2.0])

@@ -21,6 +21,7 @@ from scipy.stats import ttest_rel
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.io.visible_text import visible
+from fedscope.plotting.printed import printed_method
 from fedscope.results.csv_cells import text_of
 from fedscope.training import Comparison, Config, table, train
 from fedscope.training.curves.run_curve import Curve
@@ -247,7 +248,7 @@ def test_methods_and_averages_are_rows_unless_every_method_has_every_average(tmp
         for turned in (table(runs, rows="run.rounds", columns="method"), table(runs, rows="run.rounds")):
             assert tuple(column for column, _ in turned.columns_named) == names
     assert table(three, baseline="FedAvg").baseline == "fma"
-    assert table(three, last=2).text().splitlines()[0].split() == ["method", "test_accuracy,", "%"]
+    assert table(three, last=2).text().splitlines()[0].split() == ["method", "test", "accuracy", "(%)"]
     assert table(three, rows="run.rounds", last=2).baseline == ""
     crossed = table(list(made.values()))
     assert crossed.rows_named == METHODS
@@ -280,7 +281,7 @@ def test_the_figure_is_against_the_columns_setting(grid: dict[tuple[str, float, 
     assert axes.get_xlabel() == "participation"
     lines = {line.get_label(): line for line in axes.get_lines()}
     for method in METHODS:
-        line = lines[method]
+        line = lines[printed_method(method)]
         means = [100 * statistics.fmean(tail(grid[method, share, s], 2) for s in SEEDS) for share in SHARES]
         assert line.get_xdata().tolist() == list(SHARES)
         assert line.get_ydata().tolist() == pytest.approx(means, abs=1e-9)
@@ -406,7 +407,7 @@ def test_by_default_a_number_is_the_mean_over_a_tenth_of_the_rounds(grid: dict[t
     cell = found.cell("fma", "", "test_accuracy")
     assert cell is not None
     assert list(cell.values.values()) == pytest.approx([tail(run, 1)]), f"of {ROUNDS} rounds the last"
-    assert found.text().endswith("test_accuracy in %, one seed, each run's last measured round")
+    assert found.text().endswith("test accuracy in %, one seed, each run's last measured round")
     both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [6]})
     assert "the mean over each run's last 6 measured rounds (a tenth of them, 10 at most)" in both.text()
     both = Comparison((Cell("a", "", "test_error", {"0": 0.5}),), None, attrs={"rows": ["method"], "windows": [1, 6]})

@@ -1,0 +1,41 @@
+"""Legends that matplotlib lays out, in the style's size of type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .style import SMALL
+from .user_style import SIZE, current
+from .zoom import enlarge
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def legend_inside(axes: Axes, handles: Sequence[Any], labels: Sequence[str], columns: int = 1) -> None:
+    """A legend within axes of the user's own, where there is most room; a handle may be several lines in one place."""
+    from matplotlib.legend_handler import HandlerTuple
+
+    if labels:
+        enlarge([one for handle in handles for one in _parts(handle)], current().room, current().zoom)
+        look: dict[str, Any] = {"ncols": columns, "fontsize": SMALL * current().zoom}
+        # seen on any surface, and no reason for a layout to make the panel smaller
+        look |= {"frameon": True, "facecolor": "white", "edgecolor": "none", "framealpha": 0.75}
+        legend = axes.legend(handles, labels, loc="best", handler_map={tuple: HandlerTuple(ndivide=1)}, **look)
+        legend.set_in_layout(False)
+
+
+def legend_above(figure: Any, handles: Sequence[Any], columns: int, title: str | None) -> Any:
+    """A legend above all panels of a figure or of a part of one, below the title of all; returns it."""
+    enlarge(handles, current().room, current().zoom)
+    look: dict[str, Any] = {"ncols": columns, "frameon": False}
+    if title:
+        look |= {"title": title, "title_fontsize": SIZE * current().zoom}
+    if current().zoom != 1:
+        look["fontsize"] = SMALL * current().zoom
+    return figure.legend(handles=handles, loc="outside upper center", **look)
+
+
+def _parts(handle: Any) -> tuple[Any, ...]:
+    return handle if isinstance(handle, tuple) else (handle,)
