@@ -78,7 +78,7 @@ def choose_plane(path: str) -> Chosen:
         return Chosen((path,), "trajectory", f"{path}: {said}")
     raise FedscopeError(
         f"{path} has recorded neither three clients of a round nor the global models of three rounds, and a plane "
-        f"needs three models; give others, A B C, or one and --random: fedscope plane {path}@last --random"
+        f"needs three models; give others, A B C, or {path}@last and --random"
     )
 
 

@@ -35,6 +35,7 @@ figure { margin: .5rem 0; }
 figure img { width: min(100%, 34rem); background: #fff; padding: .3rem; border-radius: .3rem; }
 .live { display: none; height: 29rem; background: #fff; border-radius: .3rem; margin: .5rem 0; overflow: hidden; }
 .drawn .live { display: block; }
+@media (max-width: 640px) { .live { height: 21rem; } }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85em; font-variant-numeric: tabular-nums; margin: .4rem 0; }
 caption { text-align: left; }

@@ -73,7 +73,7 @@ def test_the_line_is_the_servers_step(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_run_of_too_few_is_refused_with_what_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     few = recorded(Path("few"), [2, 2])
-    with pytest.raises(FedscopeError, match=r"neither three clients .* one and --random: fedscope plane few@last --r"):
+    with pytest.raises(FedscopeError, match=r"neither three clients .* others, A B C, or few@last and random=True$"):
         fedscope.plane(few)
 
 
