@@ -137,7 +137,7 @@ def share_of(budget: float | None, grid: int, *, adaptive: bool) -> float | None
         raise FedscopeError(
             f"--budget {100 * budget:g}% is about --adaptive, and without it all points are measured; add --adaptive"
         )
-    from .surface.point_counts import FEWEST
+    from .point_counts import FEWEST
 
     points = int(budget * grid**2 + 1e-9)
     if points < min(FEWEST, grid**2):

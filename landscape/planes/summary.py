@@ -10,7 +10,7 @@ import numpy as np
 
 from ...plotting.style import describe_statistics
 from .basins import basin_of
-from .surface.point_counts import budget
+from .point_counts import budget
 
 if TYPE_CHECKING:
     from .result import Plane, PlaneModel

@@ -13,7 +13,7 @@ from scipy.spatial import Delaunay, KDTree
 
 from ....checkpoints import FedscopeError
 from ....plotting.levels import depth, levels
-from .point_counts import START, USUAL, budget
+from ..point_counts import START, USUAL, budget
 
 #: Flat indices of grid points -> their losses and errors, in that order.
 Measure = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]

@@ -29,9 +29,9 @@ from ....evaluation.resumable import (
 from ....evaluation.samples import Samples
 from ....evaluation.validation import fits_module, same_layout
 from ..basis.plane_bases import PlaneBasis, through_models
+from ..point_counts import SurfaceBudget, budget
 from ..result import Plane, PlaneModel
 from .grids import Range, all_points, finest, grid_of
-from .point_counts import SurfaceBudget, budget
 from .surfaces import (
     FEWEST_POINTS,
     FEWEST_SAMPLES,

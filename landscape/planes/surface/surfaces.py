@@ -10,8 +10,8 @@ import numpy as np
 
 from ....evaluation.first_layer_groups import Spanning
 from ....evaluation.resumable import ResumableEvaluation
+from ..point_counts import NEAR_MINIMUM, SurfaceBudget
 from .grids import all_points
-from .point_counts import NEAR_MINIMUM, SurfaceBudget
 
 if TYPE_CHECKING:
     from ....evaluation.evaluator import Evaluator

@@ -14,9 +14,9 @@ from scipy.interpolate import LinearNDInterpolator, RBFInterpolator
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Plane
 from fedscope.landscape.planes.drawing.color_scales import scale_of
+from fedscope.landscape.planes.point_counts import budget
 from fedscope.landscape.planes.surface import adaptive
 from fedscope.landscape.planes.surface.adaptive import Measure, Refined, refine
-from fedscope.landscape.planes.surface.point_counts import budget
 from fedscope.plotting.levels import depth
 
 Surface = Callable[[np.ndarray, np.ndarray], np.ndarray]

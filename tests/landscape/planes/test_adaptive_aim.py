@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedscope.landscape.planes.point_counts import NEAR_MINIMUM, SurfaceBudget, budget
 from fedscope.landscape.planes.surface.adaptive import Tolerances, refine
-from fedscope.landscape.planes.surface.point_counts import NEAR_MINIMUM, SurfaceBudget, budget
 from fedscope.landscape.planes.surface.surfaces import (
     EarlierSurface,
     Surface,
