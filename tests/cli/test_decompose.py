@@ -65,7 +65,7 @@ def test_the_recorded_models_alone_of_a_run_that_another_program_recorded(
     )
     told = ["--model", "nets:small", "--data", "digits", "--split", "test"]
     with pytest.raises(FedscopeError, match=r"cannot be replayed; give draws='none', the recorded models alone$"):
-        decompose("runs/soup", model="nets:small", data="digits", split="test")
+        decompose("runs/soup", model="nets:small", data="digits", split="test", draws="local:4")
     assert run(["decompose", "runs/soup", *told, "--draws", "none", "--out", "soup"]) == 0
     words = capsys.readouterr().out
     (one,) = decomposed(capsys, "runs/soup", *told, "--draws", "none", "--out", "again")

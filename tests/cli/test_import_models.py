@@ -340,8 +340,8 @@ def test_factors_of_two_rounds_of_files(
     ("words", "message"),
     [
         ("curves soup", "soup has no numbers of test_loss or test_error, only of participants"),
-        ("decompose two", "two was recorded by fedscope import, whose training cannot be replayed; give --draws"),
-        ("explain two", "two was recorded by fedscope import, whose training cannot be replayed; give --draws"),
+        ("decompose two --draws local:4", "two was recorded by fedscope import, whose training cannot be replayed"),
+        ("explain two --draws local:4", "two was recorded by fedscope import, whose training cannot be replayed"),
         ("forgetting two", "two does not say which client holds which samples (no partition.h5), so no data are a cl"),
         ("subsets soup", "soup was recorded by fedscope import and names neither architecture nor data; give --model"),
         ("subsets two --split train", "two does not say which client holds which samples (no partition.h5), and --sp"),

@@ -212,7 +212,7 @@ def test_a_partition_without_a_configuration_needs_no_replays(runs: Path, said: 
     with pytest.raises(
         FedscopeError, match=r"recorded by another program, whose training cannot be replayed; give --dr"
     ):
-        said("runs/fma", "--data", "digits", "--model", "mlp")
+        said("runs/fma", "--data", "digits", "--model", "mlp", "--draws", "local:4")
 
 
 def other_data(n: int) -> None:

@@ -46,7 +46,8 @@ def nested_tables(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         FedscopeError: no dictionary; a name that is neither; an unknown method.
 
     >>> nested_tables({"run": {"rounds": 2}, "run.seed": 1, "method": "fedprox"})
-    {'client': {'method': 'fedprox'}, 'run': {'rounds': 2, 'seed': 1}}
+    {'client': {'method': 'fedprox'}, 'server': {'method': 'fma'}, 'average': {'method': 'none'},
+     'run': {'rounds': 2, 'seed': 1}}
     """
     if not isinstance(given, Mapping):
         raise FedscopeError(
