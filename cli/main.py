@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -57,6 +58,22 @@ def commands() -> tuple[str, ...]:
 ELSEWHERE = {"embed": "disperse --embed tsne"}
 
 
+#: letters of a line of help, at most
+WIDEST = 100
+
+
+def help_width(widest: int) -> int:
+    """Letters of a line of help, as click has it: two less than the terminal's, 50 at least."""
+    columns = os.environ.get("COLUMNS", "")
+    wide = int(columns) if columns.isdecimal() else 0
+    if not wide:
+        try:
+            wide = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns
+        except (OSError, ValueError):  # no terminal, or a closed one
+            wide = 0
+    return max(min(wide or 80, widest) - 2, 50)
+
+
 class Tour(click.Group):
     """A group whose commands are files in ``commands``, listed by what one wants, imported when needed."""
 
@@ -64,6 +81,13 @@ class Tour(click.Group):
         """Run a command, whose sentences speak of its flags."""
         with speaking_flags():
             return super().main(*args, **extra)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Make the context, which knows how wide help is: click would import shutil for that, a tenth of ``--help``."""
+        extra.setdefault("terminal_width", help_width(WIDEST))
+        return super().make_context(info_name, args, parent, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""
@@ -104,7 +128,7 @@ class Tour(click.Group):
 
 @click.group(
     cls=Tour,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
     epilog="Example:  fedscope train --method ima --rounds 60 && fedscope curves runs/ima",
 )
 @click.version_option(package_name="fedscope")

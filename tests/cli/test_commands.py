@@ -6,6 +6,8 @@ import csv
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 
 from fedscope.checkpoints import Run, load_model, write_file
 from fedscope.cli.commands import demo
-from fedscope.cli.main import run
+from fedscope.cli.main import WIDEST, help_width, run
 from fedscope.landscape import Line, Plane, write_surface
 from fedscope.training.profile import PARTS, ROUND
 
@@ -338,6 +340,23 @@ def test_a_federation_without_heterogeneity_has_no_split_on_test_data(
         rows = {(row["factor"], row["estimate"]): row["value"] for row in csv.DictReader(file)}
     assert rows["heter_bias", "plugin"] == ""
     assert float(rows["bias", "plugin"]) > 0
+
+
+@pytest.mark.parametrize("columns", [None, "", "0", "-5", "x", "40", "60", "101", "200"])
+def test_help_is_as_wide_as_the_terminal(columns: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert help_width(WIDEST) == max(min(shutil.get_terminal_size().columns, WIDEST) - 2, 50)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Not even shutil, which click imports to ask the terminal's width: a tenth of the time."""
+    heavy = "[name for name in ('shutil', 'dataclasses', 'inspect', 'numpy', 'torch') if name in sys.modules]"
+    code = f"import sys; before = {heavy}; from fedscope.cli.main import fedscope\n"
+    code += f"fedscope(['--help'], standalone_mode=False); print(sorted(set({heavy}) - set(before)))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['inspect']", "which click imports"
 
 
 def test_help_of_every_command_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
