@@ -32,7 +32,7 @@ if hasattr(os, "sched_setaffinity") and not THOROUGH:
         os.sched_setaffinity(0, _share)
 
 # A busy machine is no failure, and a failure must come back on the next run.
-settings.register_profile("fedscope", deadline=None, derandomize=True, max_examples=100 if THOROUGH else 40)
+settings.register_profile("fedscope", deadline=None, derandomize=True, max_examples=60 if THOROUGH else 25)
 settings.load_profile("fedscope")
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "notebooks"
 BOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 #: those that take longer than a few seconds
-SLOW = {"ima-and-fma"}
+SLOW = {"flower-run", "ima-and-fma"}
 #: what a notebook does with a cell's last value
 SHOW = """
 def show(value):

@@ -187,7 +187,7 @@ def test_two_levels_measure_fewer_points_on_all_samples_and_are_as_near() -> Non
         assert f"after {about['points_of_part']:,} on {about['samples_of_part']:,} of the samples" in found.summary()
 
 
-@pytest.mark.parametrize("share", [0.15, 1.0])
+@pytest.mark.parametrize("share", [pytest.param(0.15, marks=pytest.mark.slow), 1.0])
 def test_two_levels_fall_back_where_a_tenth_tells_another_surface(
     monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
