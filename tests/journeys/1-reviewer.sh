@@ -1,0 +1,1 @@
+fedscope demo
