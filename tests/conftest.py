@@ -18,6 +18,9 @@ from hypothesis import settings
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+# Programs that tests run, and no modules with examples.
+collect_ignore_glob = ["journeys/*"]
+
 # Python looks for garbage cycles after every 700 new objects: a twentieth of the suite. Tests that measure memory
 # collect by themselves.
 gc.set_threshold(20_000, 20, 100)
