@@ -45,7 +45,11 @@ class CodeFile(str):
         path, name = place
         if not path.is_file():
             beside = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
-            near = nearest(path.name, beside) or "; give the path of a Python file, or a module as Python imports it"
+            offers = {name: str(path.with_name(name)) for name in beside}
+            near = (
+                nearest(path.name, beside, offers)
+                or "; give the path of a Python file, or a module as Python imports it"
+            )
             raise FedscopeError(f"{option} {text}: there is no file {path}{near}")
         if not name:
             known = _defined_in(path)

@@ -164,7 +164,7 @@ def model_path(path: Path) -> Path:
         if lost := lost_link(path):
             raise FedscopeError(f"{path} {lost}; give a model's file")
         there = sorted(beside for beside in path.parent.glob("*") if beside.suffix in SUFFIXES)
-        names_of = {beside.stem: beside.name for beside in there}
+        names_of = {beside.stem: str(beside) for beside in there}
         near = nearest(path.stem, names_of, names_of)
         if not near and there:
             near = f"; {path.parent} has {list_few(beside.name for beside in there)}; give one of them"

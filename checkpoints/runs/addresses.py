@@ -119,7 +119,7 @@ def _near(path: Path) -> str:
         return ""
     there = [one for one in path.parent.iterdir() if one.suffix in SUFFIXES or (one / "run.json").is_file()]
     names = {one.name: one.name for one in there} | {one.stem: one.name for one in there if one.suffix in SUFFIXES}
-    return nearest(path.name, names, names)
+    return nearest(path.name, names, {typed: str(path.with_name(name)) for typed, name in names.items()})
 
 
 def _inside(folder: Path) -> str:

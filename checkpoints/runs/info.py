@@ -254,7 +254,7 @@ def _no_run(path: Path) -> str:
         return f"{there}; it holds the sweeps {list_few(sweeps)}"
     if path.is_dir() and (inside := [entry.name for entry in _folders(path) if (entry / "run.json").is_file()]):
         return f"{there}; it holds the runs {list_few(inside)}"
-    hint = nearest(path.name, here)
+    hint = nearest(path.name, here, {name: str(path.with_name(name)) for name in here})
     runs = f"; the runs in {path.parent} are {list_few(here)}" if here and not hint else ""
     return there + hint + runs
 

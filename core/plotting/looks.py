@@ -7,17 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .printed import PRINTED
 from .style import COLOURS, DASHES, MARKERS, current
 
-#: the methods of the package, and others' names for them; each line of seven has all colours
-_METHODS = (
-    *("fma", "ima", "wima", "fedswa", "fedprox", "scaffold", "fedmoswa"),
-    *("fedadam", "fedsam", "swa", "fedsa", "feddyn", "fedavgm", "moon"),
-    *("mofedsam", "fedasam", "fedcm", "fedacg", "fednova", "fedyogi", "fedntd"),
-    *("fedadagrad", "adabest", "ditto", "fedbabu", "fedala", "mime", "diloco"),
-    *("fedfa", "fedgen", "fedgma", "greedy", "mimelite"),
-)
-_OTHERS = {"fedavg": "fma", "fedpake": "fedsa", "sgd": "fma", "soup": "greedy", "fedlaw": "greedy"}
+#: other names of methods
+_OTHERS = {"fedavg": "fma", "fedpake": "fedsa", "sgd": "fma", "soup": "greedy"}
+#: each seven of them have all colours
+_METHODS = tuple(name for name in PRINTED if name not in _OTHERS)
 _LOOKS = len(COLOURS) * len(DASHES)
 
 

@@ -139,7 +139,7 @@ CASES = [
     ("train --from runs/ima --method fma", "runs/ima is a run; name one of its models, as in runs/ima@last"),
     ("train --from runs/ima@9 --method fma", "runs/ima@9: the run has rounds 1-4"),
     ("train --from runs/ima@2/global --method fma", "is not a round of a run; write RUN@ROUND, as in runs/fma@40"),
-    ("train --from runs/imma@2 --method fma", 'runs/imma does not exist; did you mean "ima"?'),
+    ("train --from runs/imma@2 --method fma", 'runs/imma does not exist; did you mean "runs/ima"?'),
     ("train --from runs/ima@4", "run.rounds = 4 leaves nothing to play after round 4; give more, as in --rounds 24"),
     ("train --from runs/ima@2 --clients 9", "data.clients = 9 differs from 8 of runs/ima: a branch keeps its"),
     ("train --from runs/ima@2 --out runs/few", "runs/few exists and holds a run with 4 rounds; give --force"),

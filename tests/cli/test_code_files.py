@@ -92,7 +92,7 @@ def test_what_is_wrong_with_a_file_is_said(here: Path, capsys: pytest.CaptureFix
     (here / "sets").mkdir()
     for options, sentence in (
         (["--model", "my nets/arch.py"], "names a file and nothing in it; write my nets/arch.py:Net; it defines Net, "),
-        (["--model", "my nets/arhc.py:Net"], 'there is no file my nets/arhc.py; did you mean "arch.py"?'),
+        (["--model", "my nets/arhc.py:Net"], 'there is no file my nets/arhc.py; did you mean "my nets/arch.py"?'),
         (["--model", "nowhere/x.py:Net"], "there is no file nowhere/x.py; give the path of a Python file, or a module"),
         (["--model", "my nets/arch.py:Nett"], 'has no Nett; did you mean "Net"?'),
         (["--model", "my nets/arch:Net"], "; on a command line the file my nets/arch.py is my nets/arch.py:Net"),

@@ -99,11 +99,11 @@ def test_a_run_alone_is_the_same_as_what_it_says(
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [
-        ("runs/fna", 'runs/fna does not exist; did you mean "fma"?'),
-        ("runs/fna@last", 'runs/fna does not exist; did you mean "fma"?'),
+        ("runs/fna", 'runs/fna does not exist; did you mean "runs/fma"?'),
+        ("runs/fna@last", 'runs/fna does not exist; did you mean "runs/fma"?'),
         ("runs", "runs is not an address of a model; give RUN@ROUND[/WHICH], .*; runs holds the runs fma"),
-        ("nets/bets.pt", 'nets/bets.pt does not exist; did you mean "best.pt"?'),
-        ("nets/bets", 'nets/bets does not exist; did you mean "best.pt"?'),
+        ("nets/bets.pt", 'nets/bets.pt does not exist; did you mean "nets/best.pt"?'),
+        ("nets/bets", 'nets/bets does not exist; did you mean "nets/best.pt"?'),
         ("runs/fma@9", "runs/fma@9: the run has rounds 1-2"),
     ],
 )

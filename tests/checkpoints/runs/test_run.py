@@ -296,7 +296,7 @@ def test_a_run_without_rounds_says_how_to_go_on(tmp_path):
 def test_what_is_no_run_says_what_is_near(tmp_path):
     create(tmp_path / "runs/ima")
     create(tmp_path / "runs/fedswa")
-    with pytest.raises(FedscopeError, match=r'does not exist; did you mean "fedswa"'):
+    with pytest.raises(FedscopeError, match=r'does not exist; did you mean ".*fedswa"'):
         Run.open(tmp_path / "runs/fedsw")
     with pytest.raises(FedscopeError, match=r"does not exist; the runs in .*runs are fedswa, ima"):
         Run.open(tmp_path / "runs/zzz")
