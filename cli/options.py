@@ -75,6 +75,24 @@ class OwnCode(_Type):
         return CodeFile.typed(max(param.opts, key=len), str(value))
 
 
+def _by_kind(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
+    from ..training.user_code.given import code_of_options
+
+    return code_of_options(value) if value else {}
+
+
+code_option = click.option(
+    "--code",
+    multiple=True,
+    callback=_by_kind,
+    metavar="KIND=NAME",
+    help="Your own code that a file names, as in server=mypkg.fedx:FedX; repeatable. No file says what is imported.",
+)
+code_changed_option = click.option(
+    "--code-changed", is_flag=True, help="Take it although its source is another than the run has."
+)
+
+
 class Formats(_Type):
     """``pdf,png,svg``: one or several formats of figures."""
 
@@ -202,9 +220,9 @@ accept_data_option = click.option(
 )
 
 
-def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
+def source_options(split: str, *, files: bool, both: bool = False, code: bool = False) -> Decorator:
     """--split, --limit, --seed, --device, --precision, --standardise, --accept-data as ``source``; with ``files`` also
-    --model and --data.
+    --model and --data, with ``code`` --code and --code-changed.
 
     With ``both`` two results can be asked for in one pass: --split both.
     """
@@ -262,6 +280,7 @@ def source_options(split: str, *, files: bool, both: bool = False) -> Decorator:
         ),
         standardise_option,
         accept_data_option,
+        *([code_option, code_changed_option] if code else []),
     ]
     return lambda function: _pack(function, "source", EvaluationConfig, options)
 

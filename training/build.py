@@ -19,12 +19,16 @@ from ..checkpoints.recorder.inputs import spell_data
 from ..evaluation.standard_tasks import CLASSIFICATION
 from ..evaluation.tasks import Task
 from .config.config import Config
-from .data.custom import load_own
+from .data.custom import load_given, load_own
 from .data.dataset import Dataset
+from .data.hold_out import hold_out
 from .data.split import partition, pool_splits, with_client_test_parts
 from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
-from .models.custom import Factory
+from .models.custom import Factory, OwnModel
+from .user_code.code import OwnCode
+from .user_code.given import with_code, with_given
+from .user_code.source import CodeSource
 from .rng import generator
 from .settings.registry import find, method_name, names
 from .tasks import recorded_task, task_of_data
@@ -42,27 +46,36 @@ def load_data(name: str, task: Task | None = None) -> Dataset:
     Raises:
         FedscopeError: an unknown name, or what the loader refuses.
     """
+    if isinstance(name, OwnCode):
+        return load_given(name, task or CLASSIFICATION)
     name = spell_data(name)
     shelf, _, argument = name.partition(":")
     task = task_of_data(name) if task is None else task
     if _means_own_data(name):
         return load_own(name, task)
-    loaded: Dataset = find("data", shelf)(argument, task)
-    return loaded
+    loaded: Any = find("data", shelf)(argument, task)
+    if isinstance(loaded, Dataset):
+        return loaded
+    return load_given(OwnCode.of(name, loaded, CodeSource()), task)  # of an installed package, in any of its forms
 
 
 def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
     """A data set that a run can be trained on, and that its name brings back.
 
+    Of samples that code of the user's own gives without saying which are for tests, some are set aside: see
+    :func:`~fedscope.training.data.hold_out.hold_out`.
+
     Raises:
-        FedscopeError: code of the user's own, which a run cannot keep; test samples only; what the loader refuses.
+        FedscopeError: the name of code that is not here; test samples only; what the loader refuses.
     """
-    if _means_own_data(name):
+    if not isinstance(name, OwnCode) and _means_own_data(name):
         raise FedscopeError(
-            f"--data {name} is code of your own, which a run cannot keep, so it could not be resumed; save its arrays "
-            "with numpy.savez (x_train, y_train, x_test, y_test), and give npz:PATH"
+            f"data.name = {name!r} is code of your own, which is never loaded from a file; if you know it, give "
+            f"--code data={name}"
         )
     data = load_data(name, task)
+    if isinstance(name, OwnCode) and not len(data.y_train):
+        data = hold_out(data)
     if not len(data.y_train):
         raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
     if note := labels_note(data):
@@ -159,7 +172,7 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
     Raises:
         FedscopeError: what the architecture refuses; one of fedscope's own that memory does not hold.
     """
-    if not isinstance(architecture, Factory):
+    if not isinstance(architecture, Factory | OwnModel):
         _refuse_too_large(architecture, shape, classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
@@ -175,7 +188,7 @@ def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, S
     Returns:
         ``data.classes`` where they are known, or where no head is found that has more.
     """
-    if not data.classes_seen or isinstance(architecture, Factory):
+    if not data.classes_seen or isinstance(architecture, Factory | OwnModel):
         return data.classes
     head = find_head(without_numbers(architecture, data.shape, data.classes), architecture.head)
     rows = [
@@ -218,13 +231,14 @@ def initial_model(module: nn.Module) -> Weights:
 def config_of(run: Run) -> Config:
     """Return the resolved configuration of a recorded run.
 
+    Code that it names and nobody has given (:attr:`Run.code`) is a placeholder, see :meth:`Config.recorded`.
+
     Raises:
         FedscopeError: the run came from another program and has none; a setting that this fedscope does not take.
     """
     run.require("config.toml")
-    stored = run.config or {}
     try:
-        return Config.recorded(stored)
+        return Config.recorded(with_code(run.config or {}, run.code))
     except FedscopeError as error:
         raise FedscopeError(f"{run.path / 'config.toml'}: {error}") from None
 
@@ -242,13 +256,21 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
     recorded: dict[str, Any] = run.info.get("data", {})
     if not {"name", "sha256"} <= recorded.keys():
         raise FedscopeError(f"{run.path} does not say on which data it was trained")
-    if is_own_data(recorded["name"]):  # a run's files never say what code is run
+    name = with_given(run.code, "data", recorded["name"])
+    if not isinstance(name, OwnCode) and is_own_data(name):  # a run's files never say what code is run
         raise FedscopeError(
-            f"{run.path}: its data {recorded['name']} come from your own code, which is never loaded from a run; "
-            "give --data"
+            f"{run.path}: its data {name} come from your own code, which is never loaded from a run; "
+            f"give --data, or to train or replay --code data={name}"
         )
-    data = load_data(recorded["name"], learnt_by(run) if task is None else task)
+    data = load_data(name, learnt_by(run) if task is None else task)
+    if recorded.get("held_out") and not len(data.y_train):
+        data = hold_out(data)
     if data.sha256 != recorded["sha256"]:
+        if isinstance(name, OwnCode):
+            raise FedscopeError(
+                f"{run.path}: {name} gives other data than the run saw (sha256 {data.sha256[:12]}..., not "
+                f"{recorded['sha256'][:12]}...); give the same arrays"
+            )
         raise FedscopeError(
             f"{run.path}: the data set {recorded['name']} has changed since the run was trained "
             f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file"
@@ -317,8 +339,11 @@ def module_of(run: Run) -> nn.Module:
     config = config_of(run)
     architecture, shape, classes = config.model.architecture, tuple(run.info["data"]["shape"]), run.info["classes"]
     try:
-        # compared before it takes memory: a file may claim any size
-        difference = Layout.of(without_numbers(architecture, shape, classes)).difference(run.layout)
+        if isinstance(architecture, OwnModel):  # which knows its sizes itself, and may load numbers as it is made
+            made = build_module(architecture, shape, classes, seed=config.run.seed)
+            difference = Layout.of(made).difference(run.layout)
+        else:  # compared before it takes memory: a file may claim any size
+            difference = Layout.of(without_numbers(architecture, shape, classes)).difference(run.layout)
     except FedscopeError as error:
         raise FedscopeError(f"{run.path}: {error}") from error
     if difference:

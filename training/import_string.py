@@ -8,7 +8,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -145,8 +145,8 @@ class ImportString:
         Raises:
             FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it.
         """
-        with _folder_first(expand_home(self.file).parent if self.file else Path.cwd()):
-            factory = self._named(self._imported())
+        factory = self.found()
+        with self._folder():
             if not callable(factory):
                 raise FedscopeError(
                     f"{self.option} {self.text}: {self.name} is {describe_type(factory)} and cannot be called; name a "
@@ -166,6 +166,14 @@ class ImportString:
                     f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}; it is called "
                     f"{how}: give what it needs, as in '{self.module}:{self.name}(16)'"
                 ) from error
+
+    def found(self) -> Any:
+        """Import what is named, and do not call it. Raises as a call, but for what the call itself raises."""
+        with self._folder():
+            return self._named(self._imported())
+
+    def _folder(self) -> AbstractContextManager[None]:
+        return _folder_first(expand_home(self.file).parent if self.file else Path.cwd())
 
     def _imported(self) -> ModuleType:
         place = f"{self.option} {self.text}"

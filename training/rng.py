@@ -27,6 +27,7 @@ Purpose = Literal[
     "personal",
     "generator",
     "share",
+    "hold-out",
 ]
 
 _PURPOSES: tuple[Purpose, ...] = get_args(Purpose)

@@ -26,6 +26,8 @@ FILES = (
     *("run.json", "config.toml", "partition.h5", "recorded-data.npz", "metrics.csv", "recorded-error.json"),
     measured_numbers.NAME,
 )
+#: the folder of the sources of code that is not fedscope's, as texts
+CODE = "code"
 #: how far below a linked folder runs are looked for: a link may lead to a whole disk
 LINKED_DEPTH = 2
 
@@ -65,17 +67,24 @@ def refuse_linked_parts(path: Path) -> None:
         FedscopeError: names the first.
     """
     kept = path / KEPT_NAME
-    refuse_linked(path / "rounds", kept, *(kept / part for part in KEPT_PARTS))
+    refuse_linked(path / "rounds", path / CODE, kept, *(kept / part for part in KEPT_PARTS))
 
 
 def create_run(
-    path: Path, info: Mapping[str, Any], config: Mapping[str, Any] | None, partition: Partition | None, *, force: bool
+    path: Path,
+    info: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    partition: Partition | None,
+    *,
+    force: bool,
+    keep: Callable[[Path], None] | None = None,
 ) -> WriterLock:
-    """Make a run's folder, ``run.json`` last, and return its lock. Raises as :func:`lock_for_new_run`."""
+    """Make a run's folder, ``run.json`` last, and return its lock; see :func:`fill_run`. Raises as
+    :func:`lock_for_new_run`."""
     Layout.from_json(info["layout"])
     lock = lock_for_new_run(path, force=force)
     try:
-        fill_run(path, info, config, partition)
+        fill_run(path, info, config, partition, keep)
     except BaseException:
         lock.release()
         raise
@@ -129,7 +138,7 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
         holds = f"holds a run with {_count(rounds)}" if rounds else "holds a run"
     else:
         ours, rounds = (
-            LOCK_NAME in names and names <= {*LOCK_NAMES, "rounds", KEPT_NAME, *FILES} - {"run.json"},
+            LOCK_NAME in names and names <= {*LOCK_NAMES, "rounds", KEPT_NAME, CODE, *FILES} - {"run.json"},
             visible_rounds(path),
         )
         holds = f"holds {_count(rounds)} of a run that has lost its run.json"
@@ -153,6 +162,13 @@ def remove_run(path: Path) -> None:
             if file.stem.isdecimal():  # whatever a round's file was called
                 file.unlink(missing_ok=True)
         sweep_temporaries(path / "rounds")
+    if (path / CODE).is_dir():
+        for file in (*(path / CODE).glob("*.py"), path / CODE / "changed.json"):
+            if file.is_file():
+                file.unlink(missing_ok=True)
+        sweep_temporaries(path / CODE)
+        with suppress(OSError):  # somebody put something else there
+            (path / CODE).rmdir()
     for part in KEPT_PARTS:
         for number in kept_rounds(path, part):
             kept_path(path, number, part).unlink(missing_ok=True)
@@ -262,7 +278,8 @@ def _below(
 def size_of(run: Run) -> int:
     """Bytes of what was recorded: the files of a run and of its rounds, without figures and results of analyses."""
     files = [run.path / name for name in FILES]
-    return sum(map(_size, files)) + _sizes(run.path / "rounds") + _sizes(run.path / KEPT_NAME)
+    folders = (run.path / name for name in ("rounds", KEPT_NAME, CODE))
+    return sum(map(_size, files)) + sum(map(_sizes, folders))
 
 
 def _sizes(folder: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,14 @@ def _settings(value: Any) -> bool:
     )
 
 
+def _code(value: Any) -> bool:
+    """Check a list of objects of texts, each with a kind and a name; a text's file lies in the run's folder."""
+    return isinstance(value, list) and all(
+        _texts(one) and {"kind", "name"} <= one.keys() and re.fullmatch(r"[\w@-]*(\.py)?", one.get("text", ""))
+        for one in value
+    )
+
+
 def _list_of_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_text, value))
 
@@ -172,6 +181,7 @@ _DATA: dict[str, _Rule] = {
     **dict.fromkeys(("channel_means", "channel_deviations"), _NUMBERS),
     "shape": (_shape, "a list of whole numbers from 1 on"),
     **dict.fromkeys(("train", "test"), _NATURAL),
+    "held_out": (lambda value: isinstance(value, bool), "true or false"),
 }
 _BRANCH: dict[str, _Rule] = {
     **dict.fromkeys(("run", "created"), _TEXT),
@@ -192,6 +202,7 @@ _ENTRIES: dict[str, _Rule] = {
     "data": (_DATA, "an object"),
     "weights": (_WEIGHTS, "an object"),
     "branch": (_BRANCH, "an object"),
+    "code": (_code, "a list of objects of texts, each with a kind and a name"),
     **_METHOD,
 }
 

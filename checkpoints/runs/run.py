@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from math import isnan
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -41,7 +42,11 @@ class Run:
         info: ``run.json``.
         layout: of its models.
         identity: which run it is: an identity that its files bear too; "" for one that has none.
+        code: of the user's own that was given for it, by kind (``server``); nothing that a file says. Training puts it
+            in.
     """
+
+    code: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, path: Path, info: dict[str, Any]) -> None:
         self.path, self.info = path, info

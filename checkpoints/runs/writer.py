@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -38,6 +38,7 @@ class RunWriter:
         partition: Partition | None,
         *,
         force: bool = False,
+        keep: Callable[[Path], None] | None = None,
     ) -> RunWriter:
         """Make a new run, with no round yet.
 
@@ -45,13 +46,14 @@ class RunWriter:
             info: ``run.json``, without ``format`` and ``version``, which are added; ``layout`` as ``Layout.to_json``.
             config: the resolved configuration; ``record.compression`` says how clients are stored.
             force: replace a run of fedscope that is there; nothing else is ever replaced.
+            keep: writes other files of the run, before ``run.json``.
 
         Raises:
             FedscopeError: something is in the way; another writer; a full disk.
         """
         path = Path(path)
         _compression(config)
-        return cls._holding(path, create_run(path, info, config, partition, force=force))
+        return cls._holding(path, create_run(path, info, config, partition, force=force, keep=keep))
 
     @classmethod
     def open(cls, path: Path | str, remedy: str = OTHER_OUT, *, mend: bool = True) -> RunWriter:

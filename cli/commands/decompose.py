@@ -38,7 +38,7 @@ from ..options import Output, choice, measured_settings, output_options, panel_o
 )
 @choice("--on", ["all", "cohort"], "Training data D: of all clients, or only of those that are averaged.")
 @panel_option(["factors", "clients", "distance", "error"])
-@source_options("train", files=True)
+@source_options("train", files=True, code=True)
 @output_options
 def command(
     runs: tuple[Path, ...], panels: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any

@@ -25,7 +25,7 @@ from ..options import Count, Output, measured_settings, output_options, refuse_g
     help="Source of the R draws of the cohort, as for decompose; a verdict needs R = 3 or more independent draws.  "
     "[default: local:4; none for a run that another program trained]",
 )
-@source_options("train", files=True)
+@source_options("train", files=True, code=True)
 @output_options
 def command(
     runs: tuple[Path, ...],

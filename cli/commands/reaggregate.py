@@ -37,7 +37,7 @@ from ..options import Output, source_options, undrawn_options
     is_flag=True,
     help="Start with the state that the run's own server had before the round, instead of an empty one.",
 )
-@source_options("test", files=True)
+@source_options("test", files=True, code=True)
 @undrawn_options
 def command(run: str, assignments: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """What another server method would have made of a recorded round's clients; nothing is trained.

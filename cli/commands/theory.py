@@ -37,7 +37,7 @@ from ..options import Count, Output, choice, output_options, source_options
     "[default: local:4; none for a run that another program trained]",
 )
 @choice("--outputs", ["probabilities", "logits"], "The client outputs f(x) to average and compare.")
-@source_options("train", files=True)
+@source_options("train", files=True, code=True)
 @output_options
 def command(run: Path, source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """Whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) hold in a recorded run.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Share, pack_into
+from ..options import Share, code_changed_option, code_option, pack_into
 from ..printing import say, say_json, say_lines
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "threads", "device", "cohort")
 #: flags that are another name for a key of the configuration
 _FLAGS = (
-    ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, or a published set such as cifar10."),
-    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, lstm, ...; docs/methods.md lists all."),
+    ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, a published set such as cifar10, or your own module:function."),
+    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, lstm, ... (docs/methods.md lists all), or your own module:factory."),
     (
         "--task",
         "model.task",
@@ -33,7 +33,8 @@ _FLAGS = (
         "--partition",
         "data.partition",
         "SPLIT",
-        "iid, shards:2, shards:2,250 (shards of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1.",
+        "iid, shards:2, shards:2,250 (shards of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1; or your "
+        "own module:function.",
     ),
     ("--clients", "data.clients", "N", "Number of clients."),
     ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
@@ -43,9 +44,9 @@ _FLAGS = (
     ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
     ("--seed", "run.seed", "SEED", "Seed of everything except the partition and the cohorts (data.seed)."),
     ("--device", "run.device", "DEVICE", "cpu, cuda or auto."),
-    ("--client", "client.method", "NAME", "Client method: what a client minimises and how it steps."),
-    ("--server", "server.method", "NAME", "Server method: how client models become the next model."),
-    ("--average", "average.method", "NAME", "Average over rounds."),
+    ("--client", "client.method", "NAME", "Client method: what a client minimises and how it steps; or module:Class."),
+    ("--server", "server.method", "NAME", "Server method: how client models become the next model; or module:Class."),
+    ("--average", "average.method", "NAME", "Average over rounds; or module:Class."),
 )
 #: the key of each
 PLACES = {flag: place for flag, place, *_ in _FLAGS}
@@ -77,6 +78,8 @@ class Course:
     engine: str | None
     keep_going: bool
     profile: Path | None
+    code: Mapping[str, Any]
+    code_changed: bool
 
     @property
     def cluster(self) -> str | None:
@@ -134,6 +137,8 @@ class Course:
     metavar="FILE",
     help="Print where a round's time goes, and write a trace for ui.perfetto.dev to FILE.",
 )
+@code_option
+@code_changed_option
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 @pack_into("typed", Typed)
 @pack_into("course", Course)
@@ -157,6 +162,7 @@ def command(
     from ...training import canonical_method, merge, preset, read_assignments
     from ...training.import_string import is_call
     from ...training.loop.options import TrainOptions
+    from ...training.user_code.typed import typed_tables
 
     typed = replace(typed, method=canonical_method(typed.method) if typed.method else None)
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
@@ -164,14 +170,23 @@ def command(
     given += [f"run.engine={course.engine}"] if course.engine is not None and cluster is None else []
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
     times = _profile_at(course.profile)
-    how = TrainOptions(course.force, course.keep_going, engine=cluster, task=own, until=course.until, profile=times)
+    how = TrainOptions(
+        course.force,
+        course.keep_going,
+        engine=cluster,
+        task=own,
+        until=course.until,
+        profile=times,
+        code=course.code,
+        code_changed=course.code_changed,
+    )
     if resume is not None:
         if own is not None:
             given = [text for text in given if not text.startswith("model.task=")]
         if any((*vars(typed).values(), given, out, course.force, from_, download)):
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
-                "--engine ray, --until or --profile"
+                "--engine ray, --until, --code or --profile"
             )
         run = _resume_run(resume, how, course.profile)
     elif from_ is not None:
@@ -183,7 +198,8 @@ def command(
         if download:
             raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
         changes = merge(
-            preset(typed.method) if typed.method else {}, read_assignments(given), read_assignments(typed.assignments)
+            preset(typed.method) if typed.method else {},
+            *(typed_tables(read_assignments(texts)) for texts in (given, typed.assignments)),
         )
         with _with_profile(times, course.profile):
             run = _branch_run(from_, typed.method, changes, out, how)
@@ -200,11 +216,18 @@ def _start_run(
     from ...training import Setup, read_assignments
     from ...training.config.sources import stored_tables, with_place
     from ...training.loop.train import train_with
+    from ...training.user_code.given import refuse_unneeded, with_code
+    from ...training.user_code.typed import typed_tables
     from ..progress import TrainingWatcher, fetch
 
     stored = stored_tables(typed.config) if typed.config else {}
+    if how.code:
+        refuse_unneeded(how.code, stored, str(typed.config or "what was typed"))
+        stored = with_code(stored, how.code)
+    if how.code_changed:
+        raise FedscopeError("--code-changed is for a run that goes on; give it with --resume or --from")
     setup = Setup(typed.recipe or "", stored, typed.scale)
-    layers = [read_assignments(texts) for texts in (given, typed.assignments)]
+    layers = [typed_tables(read_assignments(texts)) for texts in (given, typed.assignments)]
     try:
         resolved = setup.config(typed.method, *layers)
     except FedscopeError as error:
@@ -239,12 +262,13 @@ def _branch_run(
     from ...checkpoints import FedscopeError, Run, parse_address, real_path
     from ...training import branch_notes, branched_config
     from ...training.loop.branch import branch_with
+    from ...training.user_code.kept import playing
     from ..progress import TrainingWatcher
 
     found = parse_address(address)
     if found.round is None or found.which is not None:
         raise FedscopeError(f"--from {address!r} is not a round of a run; write RUN@ROUND, as in runs/fma@40")
-    run = Run.open(found.path)
+    run, _ = playing(Run.open(found.path), how.code, changed=how.code_changed, all_=False)
     number = run.round(found.round).number
     config = branched_config(run, number, changes)
     beside = run.path.parent if run.path.name not in ("", "..") else real_path(run.path).parent

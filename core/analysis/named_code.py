@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .settings import EvaluationConfig
 
 
+#: names of what no module holds: arrays, and code of a program or a notebook
+_UNNAMED = ("python:", "__main__:")
+
+
 class NamedCodeError(FedscopeError):
     """A run names code, and the caller does not.
 
@@ -63,13 +67,23 @@ def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
 
     Raises:
         NamedCodeError: a model or data of the user's own, where none were given; says how to ask for both.
+        FedscopeError: those that a notebook or a program defined.
     """
     model, data = run.info.get("model"), run.info.get("data", {}).get("name")
+    if model is None and run.config is not None:  # trained here
+        model = str(run.config.get("model", {}).get("name", ""))
     named = {}
     if source.model is None and model is not None and ":" in model:
         named["model"] = model
-    if source.data is None and data is not None and is_own_code(data):
+    if source.data is None and data is not None and (is_own_code(data) or data.startswith(_UNNAMED)):
         named["data"] = data
+    nowhere = {name: value for name, value in named.items() if value.startswith(_UNNAMED)}
+    if nowhere:
+        what = " and ".join(f"{name} {value}" for name, value in nowhere.items())
+        ways = " and ".join(f"--{name}" for name in nowhere)
+        raise FedscopeError(
+            f"{run.path} was trained with {what}, which Python was given; give the same again with {ways}"
+        )
     if named:
         what = " and ".join(f"{name} {value}" for name, value in named.items())
         raise NamedCodeError(f"{run.path} names {what}, and no code is called as a run's file says it", named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
@@ -40,6 +40,9 @@ class EvaluationSettings(TypedDict, total=False):
             not, a recorded run's own data are taken as they are, and all others as ``fedscope train`` takes them.
         accept_data: True measures a recorded run although its recorded ``test_error`` is not what is measured, or the
             data are others than it was recorded with; every result then says so.
+        code: of the user's own that a run names, by kind, ``{"client": FedX}``, for analyses that train or aggregate
+            again; nothing that a run's files name is imported.
+        code_changed: take it although its source is another than the run has.
     """
 
     split: str
@@ -53,6 +56,8 @@ class EvaluationSettings(TypedDict, total=False):
     engine: str
     standardise: bool | None
     accept_data: bool
+    code: Mapping[str, Any]
+    code_changed: bool
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class EvaluationConfig:
     engine: str = "threads"
     standardise: bool | None = None
     accept_data: bool = False
+    code: Mapping[str, Any] = field(default_factory=dict)
+    code_changed: bool = False
 
     def __post_init__(self) -> None:
         """A class or a function is called once, as the recorder calls it: all that follows has the module."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients
 from ...evaluation.device import CPU, Compute
+from ...evaluation.module_copy import copy_module
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...training.build import config_of, data_of, learnt_by, model_info, module_of, partition_of
 from ...training.data.dataset import Dataset
@@ -14,6 +18,8 @@ from ...training.local.engine import Engine
 from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
+from ...training.user_code.ungiven import is_given
+from .given_code import refuse_ungiven
 from .. import CohortDraws
 
 
@@ -31,15 +37,31 @@ class Replayer:
     known: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, data: Dataset | None = None, *, compute: Compute = CPU) -> Replayer:
+    def of(
+        cls,
+        run: Run,
+        data: Dataset | None = None,
+        *,
+        compute: Compute = CPU,
+        code: Mapping[str, Any] | None = None,
+        code_changed: bool = False,
+        module: nn.Module | None = None,
+    ) -> Replayer:
         """Rebuild the run's federation from its files.
 
+        Args:
+            code, code_changed: of the user's own that the run names, by kind; as in :func:`fedscope.training.resume`.
+            module: its architecture, where the run only names that.
+
         Raises:
-            FedscopeError: the run came from another program, or its data have changed.
+            FedscopeError: the run came from another program, or its data have changed; code that was not given, or is
+                another.
         """
+        run = refuse_ungiven(run, code, changed=code_changed)
         config = config_of(run)
         split = partition_of(run)
-        engine = Engine(module_of(run), replace(compute, precision=config.run.precision), kind=config.run.engine)
+        own = module is not None and not is_given(config.model.architecture)
+        engine = Engine(copy_module(module) if own and module is not None else module_of(run), replace(compute, precision=config.run.precision), kind=config.run.engine)
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
             data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained

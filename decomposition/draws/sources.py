@@ -7,7 +7,8 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ...analysis.execution import Report, describe_seconds
 from ...analysis.runs import cannot_replay
@@ -15,6 +16,8 @@ from ...checkpoints import FedscopeError, Run
 from ...evaluation.device import Compute
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ...training import Dataset
     from .. import CohortDraws
     from .replay import Replayer
@@ -122,11 +125,16 @@ class Cohorts:
         made: by the name of the run that stands for its group, and the round; what is not needed is dropped before
             more are made, because they are R times a round's clients.
         replayer: of the run that was replayed last.
+        code, code_changed: of the user's own that runs name; see :class:`fedscope.analysis.settings.EvaluationSettings`.
+        modules: the architectures, by run, of runs that only name theirs.
     """
 
     draws: Draws
     dataset: Dataset
     compute: Compute
+    code: Mapping[str, Any] = field(default_factory=dict)
+    code_changed: bool = False
+    modules: Mapping[Path, nn.Module] = field(default_factory=dict)
     made: dict[tuple[str, int], CohortDraws] = field(default_factory=dict)
     replayer: Replayer | None = None
 
@@ -154,8 +162,15 @@ class Cohorts:
                 case "none":
                     drawn = recorded_draw(run, number)
                 case _:
-                    if self.replayer is None or self.replayer.run is not run:
-                        self.replayer = Replayer.of(run, self.dataset, compute=self.compute)
+                    if self.replayer is None or self.replayer.run.path != run.path:
+                        self.replayer = Replayer.of(
+                            run,
+                            self.dataset,
+                            compute=self.compute,
+                            code=self.code,
+                            code_changed=self.code_changed,
+                            module=self.modules.get(run.path),
+                        )
                     assert replays is not None, "announced"
                     drawn = self.replayer.local_draws(number, self.draws.count, replays.watch(number, report))
             self.made[run.name, number] = drawn

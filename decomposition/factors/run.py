@@ -21,6 +21,7 @@ from ...training.inputs.samples import (
     refuse_without_partition,
     samples_of_clients,
 )
+from ..draws.given_code import refuse_ungiven
 from ..draws.sources import Cohorts, Draws, Replays, groups_of, parse_draws, replays_of, usual_draws
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class DecompositionRequest:
             group.refuse_unrecorded(self.draws)
             if group.run.partition is None:
                 refuse_without_partition(group.run, self.source)
+            if self.draws.kind == "local":
+                refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed)
         settings = {
             "run": [identity(run) for run in self.runs],
             "rounds": list(self.rounds),
@@ -92,7 +95,9 @@ class DecompositionRequest:
 
         dataset = dataset_of(self.runs, self.source)
         modules = [module_for(group.run, self.source, dataset) for group in groups]
-        cohorts = Cohorts(self.draws, dataset, self.source.compute)
+        own = {group.run.path: module for group, module in zip(groups, modules, strict=True)}
+        code = {"code": self.source.code, "code_changed": self.source.code_changed, "modules": own}
+        cohorts = Cohorts(self.draws, dataset, self.source.compute, **code)
         with work.store(settings, *ROUNDS) as store:
             tasks: list[WorkUnit[RoundFactors]] = []
             for group, module in zip(groups, modules, strict=True):

@@ -80,6 +80,7 @@ def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[s
         FedscopeError: an unknown method or setting; a method that does not go with the clients that the round was
             trained with, with the reason; one that counts local steps or all clients, and a run that does not say them.
     """
+    find("servers", server)  # an unknown name is said first, and a package's method imported
     if run.is_foreign and run.config is None:
         config = Config.read({"server": {"method": server, **dict(settings or {})}})
         if config.server.counts_steps:
@@ -96,7 +97,7 @@ def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[s
     run.require("config.toml")
     before = config_at(run, number).tables()
     chosen = {"server": {"method": server, **dict(settings or {})}, "average": {"method": "none"}}
-    return Config.read(merge(before, chosen))
+    return Config.with_placeholders(merge(before, chosen))
 
 
 def reaggregate(

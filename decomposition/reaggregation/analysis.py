@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @analysis
 def reaggregate(
     run: RunLike,
-    servers: str | Sequence[str],
+    servers: Any,
     *,
     rounds: Rounds = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
@@ -43,7 +43,7 @@ def reaggregate(
 
     Args:
         run: ``RUN@40``, or a run with ``rounds=40``.
-        servers: names of server methods, a row each.
+        servers: names of server methods, a row each; your own as ``module:Class``, a class, or an object of one.
         rounds: the one round.
         settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
         from_state: begin with the state that the run's own server had before the round, instead of anew.
@@ -54,15 +54,14 @@ def reaggregate(
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
             server or setting; a state that was not recorded.
     """
-    from ...training.settings.registry import canonical
+    from ...training.user_code.code import short_name
     from .result import Reaggregation, model_suffixes
 
     source = EvaluationConfig.of("test", measured)
     opened, round_ = one_round(run, rounds)
     number = round_.number
-    given = [servers] if isinstance(servers, str) else servers
-    names = list(dict.fromkeys(canonical("servers", name) for name in given))
-    changes = settings_of(settings)
+    given = servers if isinstance(servers, list | tuple) else [servers]
+    names, changes = servers_of(given), settings_of(settings)
     asked = configs_of(opened, number, names, changes)
 
     def prepare() -> SettingsAndCompute[Reaggregation]:
@@ -71,9 +70,10 @@ def reaggregate(
         known: dict[str, Any] = {
             "run": identity(opened),
             "round": number,
-            "servers": names,
+            "servers": list(map(str, names)),
             "settings": [config.tables()["server"] for config, _ in asked],
             "from_state": from_state,
+            **({"keeps": keeps} if (keeps := kept_by_others(names, asked)) else {}),
             **(given_settings([opened], source) if opened.is_foreign else {}),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.device,
@@ -91,9 +91,45 @@ def reaggregate(
 
         return known, compute
 
-    words = [str(number), *names, *(f"{key}-{value}" for key, value in changes.items())]
+    words = [str(number), *map(short_name, names), *(f"{key}-{value}" for key, value in changes.items())]
     name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
     return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(names))
+
+
+def kept_by_others(names: Mapping[str, Any], asked: Sequence[tuple[Config, str]]) -> dict[str, str]:
+    """Say what servers that are not fedscope's keep: a result that is read later does not import them."""
+    from ...training.settings.registry import is_known
+    from ...training.user_code.code import OwnCode
+
+    servers = zip(names, asked, strict=True)
+    return {
+        str(name): config.server.about.keeps or "a state"
+        for name, (config, _) in servers
+        if isinstance(name, OwnCode) or not is_known("servers", name)
+    }
+
+
+def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Return servers by name, each with the settings that were given with it: ``FedX(beta=0.5)``.
+
+    Raises:
+        FedscopeError: what is no server.
+    """
+    from ...training.settings.registry import canonical
+    from ...training.user_code.kinds import KINDS
+    from ...training.user_code.resolve import handed_code
+    from ...training.user_code.typed import typed_tables
+
+    kind, found = KINDS["server"], dict[str, dict[str, Any]]()
+    for one in given:
+        if isinstance(one, str):
+            table = typed_tables({"server": {"method": canonical("servers", one)}})["server"]
+            name = table.pop("method")
+        else:
+            name, settings = handed_code(kind, one, "servers=")
+            table = dict(settings)
+        found.setdefault(name, table)
+    return found
 
 
 def settings_of(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
@@ -117,8 +153,13 @@ def settings_of(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     return tables.get("server", {})
 
 
-def configs_of(run: Run, number: int, names: Sequence[str], settings: Mapping[str, Any]) -> list[tuple[Config, str]]:
+def configs_of(
+    run: Run, number: int, names: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]
+) -> list[tuple[Config, str]]:
     """A configuration of each server and what it is called; a setting goes to the servers that have it.
+
+    Args:
+        names: the servers, each with settings of its own.
 
     Raises:
         FedscopeError: an unknown server, or a setting that none of them has.
@@ -141,7 +182,8 @@ def configs_of(run: Run, number: int, names: Sequence[str], settings: Mapping[st
     nobody = {key for key in settings if not any(key in own for own in known.values())}
     configs = []
     for name in names:
-        own = {key: value for key, value in settings.items() if key in known[name] or key in nobody}
-        words = ", ".join(f"{key}={value}" for key, value in own.items())
+        given = {key: value for key, value in settings.items() if key in known[name] or key in nobody}
+        own = {**names[name], **given}
+        words = ", ".join(f"{key}={value}" for key, value in given.items())
         configs.append((reaggregating_config(run, number, name, own), f"{name} ({words})" if words else name))
     return configs

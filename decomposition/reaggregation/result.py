@@ -180,7 +180,10 @@ class Reaggregation(TableResult):
                     f"{server} was chosen on the {split} data that it is measured on, where it looks better than it is"
                 )
         for row in self.measured:
-            keeps = find("servers", row.server)().about.keeps if row.server else ""
+            others = self.attrs.get("keeps", {})  # of servers that are not fedscope's, which nobody imports here
+            keeps = others.get(row.server, "")
+            if row.server and row.server not in others:
+                keeps = find("servers", row.server)().about.keeps
             if row.state == "fresh":
                 notes.append(f"{row.server} keeps {keeps} and starts here with an empty state, as in its first round")
             elif row.state == "recorded":
@@ -206,4 +209,6 @@ def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:
     >>> model_suffixes(["fedsa"]), model_suffixes(["fedsa", "fedadam"])
     (('.safetensors',), ('.fedsa.safetensors', '.fedadam.safetensors'))
     """
-    return tuple(f".{server}.safetensors" if len(servers) > 1 else ".safetensors" for server in servers)
+    from ...training.user_code.code import short_name
+
+    return tuple(f".{short_name(server)}.safetensors" if len(servers) > 1 else ".safetensors" for server in servers)

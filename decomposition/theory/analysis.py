@@ -17,6 +17,7 @@ from ...evaluation.device import Compute
 from ...training.data.membership import kernel_rows, refuse_outside
 from ...training.inputs.models import ResolvedModels, resolve_models
 from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as
+from ..draws.given_code import refuse_ungiven
 from ..draws.sources import Replays, parse_draws, replays_of, usual_draws
 from .lemma1 import Gaps
 from .result import Theory
@@ -87,6 +88,8 @@ def theory(
     )
     count = replays(drawn)
     refuse_unfit(opened, source.split, kernels, count)
+    if count:
+        refuse_ungiven(opened, source.code, changed=source.code_changed)
     held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
 
     def prepare() -> SettingsAndCompute[Theory]:
@@ -103,7 +106,7 @@ def theory(
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
             **counted_for_fedswa(opened, numbers),
         }
-        tasks = Tasks(opened, posed, samples, held, settings, source.compute, source.seed)
+        tasks = Tasks(opened, posed, samples, held, settings, source.compute, source)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Theory:
             with work.store({**settings, "prediction": "equation 3"}, "rounds", "shrink", "kernel") as store:
@@ -131,7 +134,7 @@ class Tasks:
     Attributes:
         samples: of Lemma 1.
         held: the samples of each round's kernel, by their places in the train split, and whose they are.
-        seed: of the projection.
+        source: whose seed is that of the projection.
     """
 
     run: Run
@@ -140,7 +143,7 @@ class Tasks:
     held: Mapping[int, tuple[np.ndarray, np.ndarray]]
     settings: Mapping[str, Any]
     compute: Compute
-    seed: int
+    source: EvaluationConfig
 
     @property
     def how(self) -> dict[str, Any]:
@@ -166,7 +169,7 @@ class Tasks:
 
     def bounds(self, number: int) -> WorkUnit[Bounds]:
         """Return the clients of a round in Theorem 2, of the model they were sent."""
-        how = {"dimension": self.settings["dimension"], "seed": self.seed, "compute": self.compute}
+        how = {"dimension": self.settings["dimension"], "seed": self.source.seed, "compute": self.compute}
         rows, members = self.held[number]
 
         def measure(report: Report) -> Bounds:
@@ -186,7 +189,14 @@ class Tasks:
             from ..draws.replay import Replayer
             from .outputs import replay_variances
 
-            replayer = Replayer.of(self.run, self.posed.dataset, compute=self.compute)
+            replayer = Replayer.of(
+                self.run,
+                self.posed.dataset,
+                compute=self.compute,
+                code=self.source.code,
+                code_changed=self.source.code_changed,
+                module=self.posed.module,
+            )
             cohort = replayer.local_draws(number, count, cost.watch(number, report))
             return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
 

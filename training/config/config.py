@@ -5,7 +5,7 @@ Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.base import Architecture
-from ..settings.registry import METHOD_SECTIONS, RegistryGroup, canonical, find, method_name, names
+from ..user_code.code import OwnCode, short_name
+from ..user_code.ungiven import ungiven
+from ..settings.registry import METHOD_SECTIONS, RegistryGroup, canonical, find, is_known, method_name, names, was_loaded
 from ..settings.settings import Settings
 from ..settings.values import parse_value
 from .sections import DataConfig as DataConfig
@@ -46,9 +48,15 @@ class Config:
     def read(cls, raw: Mapping[str, Any]) -> Config:
         """Build from nested tables, as TOML gives them.
 
+        Methods of installed packages are imported; code of the user's own is taken where it comes with its name.
+
         Raises:
             FedscopeError: an unknown section, key, method or model, a wrong type, a value out of range.
         """
+        return cls._read(raw, find)
+
+    @classmethod
+    def _read(cls, raw: Mapping[str, Any], look: Callable[..., type[Any]]) -> Config:
         for name, table in raw.items():
             if name not in SECTIONS:
                 raise FedscopeError(
@@ -63,7 +71,8 @@ class Config:
             if not isinstance(which, str):
                 raise FedscopeError(f"{name}.{selector} = {which!r} has the wrong type: it takes a string")
             which = canonical(shelf, which)
-            made = _read(find(shelf, which), table, raw)
+            kind = find(shelf, which) if look is find else look(shelf, which, table)
+            made = _read(kind, table, raw)
             chosen[name] = ModelChoice(which, made) if name == "model" else made
         return cls(
             data=DataConfig.read(raw.get("data", {})),
@@ -74,8 +83,17 @@ class Config:
 
     @classmethod
     def recorded(cls, tables: Mapping[str, Any]) -> Config:
-        """Return the configuration that a run keeps, whichever version of fedscope recorded it."""
-        return cls.read(recorded_tables(tables))
+        """Return the configuration that a run keeps, whichever version of fedscope recorded it.
+
+        Nothing is imported: methods and models that are neither fedscope's nor come with their code are placeholders,
+        which have the settings and a name (:func:`~fedscope.training.user_code.ungiven.ungiven`).
+        """
+        return cls.with_placeholders(recorded_tables(tables))
+
+    @classmethod
+    def with_placeholders(cls, raw: Mapping[str, Any]) -> Config:
+        """As :meth:`read`, importing nothing, as :meth:`recorded`; raises as the former, but for unknown methods."""
+        return cls._read(raw, _known_or_ungiven)
 
     def settled(self) -> Config:
         """Return the configuration with what its methods take from each other and from the number of rounds filled in.
@@ -116,12 +134,14 @@ class Config:
         'ima'
         """
         plain = {default for _, _, default in METHOD_SECTIONS.values()}
-        chosen = dict.fromkeys(method_name(method) for method in (self.client, self.server, self.average))
+        chosen = dict.fromkeys(short_name(method_name(method)) for method in (self.client, self.server, self.average))
         return "-".join(name for name in chosen if name not in plain) or "fma"
 
     def on(self, device: str, data: str) -> Config:
         """Return the configuration with its device and relative paths resolved, as a run keeps it."""
-        return replace(self, run=replace(self.run, device=device), data=replace(self.data, name=data))
+        own = isinstance(self.data.name, OwnCode)  # which comes with its code
+        name = self.data.name if own else data
+        return replace(self, run=replace(self.run, device=device), data=replace(self.data, name=name))
 
 
 #: of a configuration: data, model, client, ...
@@ -139,8 +159,27 @@ def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(table := tables.get(section), Mapping):
             which = table.get(selector, default)
             if isinstance(which, str):  # or the reader refuses it
-                known[section] = find(shelf, which).recorded(table)
+                known[section] = _known_or_base(shelf, which).recorded(table)
     return known
+
+
+def _known_or_base(shelf: RegistryGroup, name: str) -> type[Any]:
+    """Return the class that a name is of; of code that is not here its base, so that nothing is imported."""
+    return find(shelf, name) if is_known(shelf, name) else _BASES[shelf]
+
+
+def _known_or_ungiven(shelf: RegistryGroup, name: str, table: Mapping[str, Any]) -> type[Any]:
+    if is_known(shelf, name) or was_loaded(shelf, name):
+        return find(shelf, name)
+    return ungiven(_BASES[shelf], name, table)
+
+
+_BASES: Mapping[RegistryGroup, type[Any]] = {
+    "clients": ClientMethod,
+    "servers": ServerMethod,
+    "averages": AverageMethod,
+    "models": Architecture,
+}
 
 
 def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]) -> Any:
@@ -160,14 +199,8 @@ def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]
 def _drop_own(section: str, table: dict[str, Any]) -> None:
     """Drop the settings that belong to the method or model that a table chooses; its choice stays."""
     shelf, selector, _ = METHOD_SECTIONS[section]
-    base: dict[str, type[Settings]] = {
-        "client": ClientMethod,
-        "server": ServerMethod,
-        "average": AverageMethod,
-        "model": Architecture,
-    }
-    common = {key.name for key in fields(base[section])}
-    defaults = {key.name: key.default for key in fields(find(shelf, table[selector]))}
+    common = {key.name for key in fields(_BASES[shelf])}
+    defaults = {key.name: key.default for key in fields(_known_or_base(shelf, table[selector]))}
     for key in [key for key in table if key != selector]:
         if key not in common or table[key] == defaults.get(key):
             del table[key]

@@ -8,11 +8,24 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..user_code.kinds import KINDS
+from ..user_code.typed import given_keywords, handed_tables
 from ..settings.registry import METHOD_SECTIONS, preset
 from .config import SECTIONS, Config, merge
 from .sections import DataConfig, RecordConfig, RunConfig
 
 METHOD = "method"
+#: keywords that are another name for a setting, as the flags of ``fedscope train`` are
+KEYWORDS: Mapping[str, str] = {
+    "clients": "data.clients",
+    "participation": "run.participation",
+    "rounds": "run.rounds",
+    "epochs": "client.epochs",
+    "batch": "client.batch",
+    "lr": "client.lr",
+    "seed": "run.seed",
+    "device": "run.device",
+}
 _OF_SECTIONS: Mapping[str, type] = {
     "data": DataConfig,
     "client": ClientMethod,
@@ -40,7 +53,8 @@ def nested_tables(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
     Args:
         given: tables by section, ``{"run": {"rounds": 2}}``; single settings, ``{"run.rounds": 2}``, which count more;
-            and ``{"method": "fedprox"}``, as ``--method``, which counts less.
+            and ``{"method": "fedprox"}``, as ``--method``, which counts less. Methods, models, data and partitions may
+            be objects: ``{"server": FedX(beta=0.9)}``.
 
     Raises:
         FedscopeError: no dictionary; a name that is neither; an unknown method.
@@ -65,7 +79,42 @@ def nested_tables(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise FedscopeError(_unknown(str(name), value))
     if method is not None and not isinstance(method, str):
         raise FedscopeError(f"method = {method!r} has the wrong type: it takes a string")
-    return merge(preset(method) if method else {}, tables, single)
+    return merge(preset(method) if method else {}, handed_tables(tables), handed_tables(single))
+
+
+def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
+    """Return a configuration with what single keywords lay over it.
+
+    Args:
+        config: as :func:`config_from` takes it; None for none.
+        keywords: those of :data:`KEYWORDS` and of :data:`~fedscope.training.user_code.kinds.KINDS`, and ``method``.
+
+    Raises:
+        FedscopeError: what :func:`config_from` and
+            :func:`~fedscope.training.user_code.typed.given_keywords` refuse; a keyword that there is not.
+
+    >>> config_with(None, {"server": "fedadam", "rounds": 5, "method": "fedprox"}).title()
+    'fedprox-fedadam'
+    """
+    given = {name: value for name, value in keywords.items() if value is not None}
+    for name in given:
+        if name not in (METHOD, *KEYWORDS, *KINDS):
+            raise FedscopeError(f"{name}= is no setting{nearest(name, (METHOD, *KEYWORDS, *KINDS))}; it takes "
+                                + ", ".join((METHOD, *KINDS, *KEYWORDS)))
+    if not given and isinstance(config, Config):
+        return config
+    tables = config.tables() if isinstance(config, Config) else nested_tables(config or {})
+    method = {METHOD: given.pop(METHOD)} if METHOD in given else {}
+    own = given_keywords({name: given.pop(name) for name in tuple(given) if name in KINDS})
+    partition = own.get("data", {}).get("partition")
+    listed = getattr(getattr(partition, "thing", None), "parts", None)
+    if listed is not None and "clients" not in given and "clients" not in tables.get("data", {}):
+        given["clients"] = len(listed)
+    single: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        section, _, key = KEYWORDS[name].partition(".")
+        single.setdefault(section, {})[key] = value
+    return Config.read(merge(nested_tables(method), tables, own, single))
 
 
 def _unknown(name: str, value: Any) -> str:

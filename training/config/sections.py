@@ -9,6 +9,7 @@ from ...checkpoints import FedscopeError, RetentionPolicy
 from ...checkpoints.recorder.inputs import spell_data
 from ...checkpoints.rounds.sketches import refuse_size
 from ..data.split import parse_partition
+from ..user_code.code import OwnCode
 from ..settings.settings import Settings, setting
 
 
@@ -36,7 +37,7 @@ class DataConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "name", spell_data(self.name))
+        object.__setattr__(self, "name", self.name if isinstance(self.name, OwnCode) else spell_data(self.name))
         object.__setattr__(self, "partition", parse_partition(self.partition).written())
 
     def resolved(self) -> DataConfig:

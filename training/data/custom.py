@@ -23,6 +23,7 @@ from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
 from ..import_string import ImportString, describe_error
+from ..user_code.code import OwnCode
 from .arrays import (
     as_float32,
     as_tokens,
@@ -48,6 +49,29 @@ def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
     """
     call = ImportString.parse("--data", text)
     return _take(call(), text, f"--data {text}: {call.spoken} returned", task)
+
+
+def load_given(code: OwnCode, task: Task = CLASSIFICATION) -> Dataset:
+    """Read data that a function of the user's own returns, or that Python was given, by a name that comes with them.
+
+    Raises:
+        FedscopeError: as :func:`load_own`.
+    """
+    thing = code.thing
+    if isinstance(thing, ImportString):
+        given, said = thing(), f"{thing.spoken} returned"
+    elif isinstance(thing, type) or (callable(thing) and not hasattr(thing, "__getitem__")):
+        try:
+            given, said = thing(), "returned"
+        except FedscopeError:
+            raise
+        except Exception as error:
+            raise FedscopeError(
+                f"--data {code} failed with {describe_error(error)}; it is called without arguments"
+            ) from error
+    else:
+        given, said = thing, "gave"
+    return _take(given, str(code), f"--data {code}: {said}", task)
 
 
 def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:

@@ -77,6 +77,7 @@ class Dataset:
         task: what is learnt of them.
         groups: what else is known of the samples, by kind: ``user``, ``domain``, ``superclass``.
         tokens: what each token stands for, where samples are tokens of a text.
+        held_out: whether the test samples were set aside from one split, see :func:`~.hold_out.hold_out`.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Dataset:
     groups: Mapping[str, Groups] = field(default_factory=dict)
     tokens: tuple[str, ...] = ()
     classes_seen: bool = False
+    held_out: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,6 +112,7 @@ class Dataset:
             "shape": list(self.shape),
             "train": len(self.y_train),
             "test": len(self.y_test),
+            **({"held_out": True} if self.held_out else {}),
         }
 
     @cached_property

@@ -13,7 +13,9 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Partition
 from ..rng import generator
-from ..settings.registry import find, method_name
+from ..user_code.code import OwnCode
+from ..user_code.entry_points import installed
+from ..settings.registry import find, method_name, names
 from ..settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ class Partitioner(Settings):
 
 
 def parse_partition(text: str) -> Partitioner:
-    """``iid``, ``shards:2``, ``dirichlet:0.1`` as a partitioner.
+    """``iid``, ``shards:2``, ``dirichlet:0.1`` as a partitioner; of code of the user's own one that may be without it.
 
     Raises:
         FedscopeError: an unknown name, too many values, or a value that is not a number.
@@ -116,7 +118,14 @@ def parse_partition(text: str) -> Partitioner:
     >>> parse_partition("shards:3")
     Shards(shards=3, size=None)
     """
+    from ..import_string import is_call
+    from .own_partition import OwnPartition, UngivenPartition
+
+    if isinstance(text, OwnCode):
+        return OwnPartition(text)
     name, _, rest = text.partition(":")
+    if is_call(text) and name not in names("partitions") and name not in installed("partitions"):
+        return UngivenPartition(text)
     made: Partitioner = find("partitions", name).parse(name, rest)
     return made
 

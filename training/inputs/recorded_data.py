@@ -65,7 +65,7 @@ def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> 
         _refuse_others(runs)
     scale = scale_of(runs, source, given)
     if given is not None:
-        return data_in_scale(given, task, scale)
+        return _as_trained(runs, data_in_scale(given, task, scale))
     first = runs[0]
     said = first.info.get("data", {})
     if is_recorded(first) and said.get("name") == NAME:
@@ -77,6 +77,15 @@ def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> 
             )
         return arrays_in_scale(NAME, arrays, task, bool(scale), one=said.get("splits") == "one")
     return _of_training(first, task, scale)
+
+
+def _as_trained(runs: Sequence[Run], dataset: Dataset) -> Dataset:
+    """Return data that were given, divided as the first run has divided the same ones for its tests."""
+    from ..data.hold_out import hold_out
+
+    said = runs[0].info.get("data", {}) if runs else {}
+    same = said.get("held_out") and said.get("sha256") == dataset.sha256
+    return hold_out(dataset) if same and not len(dataset.y_train) else dataset
 
 
 def scale_of(runs: Sequence[Run], source: EvaluationConfig, data: Any) -> bool | None:

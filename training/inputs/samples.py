@@ -39,6 +39,8 @@ def refuse_nameless(runs: Sequence[Run], source: EvaluationConfig) -> None:
         FedscopeError: a run that names no architecture or no data, and no --model or --data.
     """
     for run in runs:
+        if not is_recorded(run):
+            refuse_named_code(run, source)
         lacks = []
         if run.is_foreign and run.config is None and model_named(run, source) is None:
             lacks.append(("architecture", "--model"))

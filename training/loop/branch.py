@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_me
 from ..profile import Profile
 from ..settings.registry import method_name
 from ..tasks import refuse_without_classes, trained_task
+from ..user_code.given import code_of_objects
+from ..user_code.kept import branched_entries, playing, write_texts
+from ..user_code.typed import handed_tables
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import with_whole_path
@@ -44,6 +48,8 @@ def branch(
     task: Any = None,
     until: int | None = None,
     profile: Profile | None = None,
+    code: Mapping[str, Any] | None = None,
+    code_changed: bool = False,
 ) -> Run:
     """Go on from a round of a recorded run in a run of its own, with other methods or settings.
 
@@ -51,17 +57,19 @@ def branch(
     its state, exactly; one that changes starts as :func:`branch_notes` says.
 
     Args:
-        changes: nested tables laid over the run's configuration.
+        changes: nested tables laid over the run's configuration; methods may be objects.
         task: the run's, where it is code of the user's own.
         engine, until, profile: as in :func:`fedscope.training.train`.
+        code, code_changed: as in :func:`fedscope.training.resume`, of methods that stay.
 
     Raises:
         FedscopeError: changed data or model, no round left to play, an incomplete history, and all that ``train``
             refuses.
     """
     watcher = watcher or Unwatched()
-    options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile)
-    return branch_with(run, round, changes, out, options)
+    own = code_of_objects(code)
+    options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile, own, code_changed)
+    return branch_with(run, round, handed_tables(changes), out, options)
 
 
 def branch_with(
@@ -72,6 +80,7 @@ def branch_with(
     refuse_occupied(out, options.force)
     if real_path(out) == real_path(run.path):
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
+    run, _ = playing(run, options.code, changed=options.code_changed, all_=False)
     config = branched_config(run, round, changes)
     refuse_until(options.until, round)
     learnt = trained_task(config, options.task, str(run.path))
@@ -92,9 +101,11 @@ def branch_with(
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, federation.facts), out)
     say_memory_of(config, federation.facts)
+    code, texts = branched_entries(run, config.tables())
     info = {
-        **{key: value for key, value in run.info.items() if key not in ("format", "version")},
+        **{key: value for key, value in run.info.items() if key not in ("format", "version", "code")},
         **made_with(config, compute),
+        **({"code": code} if code else {}),
         "branch": {
             "run": str(real_path(run.path)),
             "round": round,
@@ -105,7 +116,8 @@ def branch_with(
     }
     origin = run.identity or str(run.info.get("created", ""))
     info["identity"] = identity_of(info, config, split, learnt, origin, str(round))
-    with RunWriter.create(out, info, config.tables(), split, force=options.force):
+    keep = partial(write_texts, texts=texts)
+    with RunWriter.create(out, info, config.tables(), split, force=options.force, keep=keep):
         copy_history(run, round, out)
     with RunWriter.open(out) as writer:
         options.watcher.begin(config.run.rounds, needed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..user_code.given import Given
 from .federation import Unwatched, Watcher
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class TrainOptions:
         task: what is learnt, where the configuration does not say it.
         until: stop after this round; None for the last one.
         profile: where the rounds' times are left.
+        code: of the user's own that a run names, by kind; code_changed: whether it may be another than the run's.
     """
 
     force: bool = False
@@ -35,3 +37,5 @@ class TrainOptions:
     task: Any = None
     until: int | None = None
     profile: Profile | None = None
+    code: Given = field(default_factory=dict)
+    code_changed: bool = False

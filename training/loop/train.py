@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,14 @@ from ..build import (
     split_dataset,
 )
 from ..config.config import Config
-from ..config.given import config_from
+from ..config.given import config_with
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
+from ..user_code.given import code_of_objects
+from ..user_code.kept import entries_of, playing, say_changed, write_texts
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
 from .background_recorder import Recording
@@ -47,8 +50,8 @@ from .verify_run import refuse_contradictions, refuse_damaged
 
 @speak_keywords
 def train(
-    config: Config | Mapping[str, Any],
-    out: Path | str,
+    config: Config | Mapping[str, Any] | None = None,
+    out: Path | str | None = None,
     *,
     force: bool = False,
     keep_going: bool = False,
@@ -58,12 +61,18 @@ def train(
     task: Any = None,
     until: int | None = None,
     profile: Profile | None = None,
+    **settings: Any,
 ) -> Run:
     """Train a federation and record it in ``out``.
 
     Args:
         config: a :class:`fedscope.Config`, or plain settings: ``{"run": {"rounds": 2}}``, ``{"run.rounds": 2}``, with
             ``"method": "ima"`` as of ``--method``, and FMA without one; written into the run, resolved.
+        settings: single ones, which count more: ``method``, ``clients``, ``participation``, ``rounds``, ``epochs``,
+            ``batch``, ``lr``, ``seed`` and ``device``; and ``client``, ``server``, ``average``, ``model``, ``data`` and
+            ``partition``, each a name or the thing itself: ``server=FedX(beta=0.9)``, a class or a function that makes
+            a ``torch.nn.Module``, arrays ``(x, y)`` of which a fifth is set aside for tests, or
+            ``((x, y), (x_test, y_test))``, a list of index arrays, one a client.
         force: replace an existing run, and train although the disk is too small for what will be recorded.
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
@@ -84,10 +93,16 @@ def train(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     fedscope.train(small, f"{folder}/fma").rounds
     (1, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = fedscope.train(server="fedadam", clients=4, rounds=1, out=f"{folder}/adam")
+    ...     run.config["server"]["method"]
+    'fedadam'
     """
     watcher = watcher or Unwatched()
     options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile)
-    return train_with(config_from(config), out, options)
+    if out is None:
+        raise FedscopeError("out= is missing: the folder of the run, as in out='runs/mine'")
+    return train_with(config_with(config, settings), out, options)
 
 
 def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
@@ -118,8 +133,10 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, facts), out)
     say_memory_of(config, facts)
+    code, texts = entries_of(config.tables())
     info: dict[str, Any] = {
         **made_with(config, compute),
+        **({"code": code} if code else {}),
         "layout": facts.layout.to_json(),
         "clients": config.data.clients,
         "classes": data.classes,
@@ -127,7 +144,8 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         **({} if first.source is None else {"weights": first.source}),
     }
     info["identity"] = identity_of(info, config, split, learnt)
-    with RunWriter.create(out, info, config.tables(), split, force=options.force) as writer:
+    keep = partial(write_texts, texts=texts)
+    with RunWriter.create(out, info, config.tables(), split, force=options.force, keep=keep) as writer:
         options.watcher.begin(config.run.rounds, needed)
         work = Engine(module, compute, options.profile, config.run.engine)
         federation = Federation.assemble(config, data, split, work)
@@ -204,6 +222,8 @@ def resume(
     task: Any = None,
     until: int | None = None,
     profile: Profile | None = None,
+    code: Mapping[str, Any] | None = None,
+    code_changed: bool = False,
 ) -> Run:
     """Go on with a run where it stopped; the result equals an uninterrupted run's, bit for bit (``seconds`` apart).
 
@@ -212,18 +232,25 @@ def resume(
     Args:
         task: the run's, where it is code of the user's own; see :func:`train`.
         engine, until, profile: as in :func:`train`; on a cluster or not, whatever it was before.
+        code: of the user's own that the run names, by kind, ``{"server": FedX}``: a run's files only name it, and
+            nothing that they name is imported.
+        code_changed: take it although its source is another than the run has; the run says from which round on.
 
     Raises:
-        FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone.
+        FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone; code
+            that was not given, or is another.
     """
     watcher = watcher or Unwatched()
-    options = TrainOptions(False, keep_going, watcher, workers, engine, task, until, profile)
+    own = code_of_objects(code)
+    options = TrainOptions(False, keep_going, watcher, workers, engine, task, until, profile, own, code_changed)
     return resume_with(path, options)
 
 
 def resume_with(path: Path | str, options: TrainOptions) -> Run:
     """As :func:`resume`, with its options as one value."""
     run = Run.open(path)
+    run.require("config.toml")
+    run, others = playing(run, options.code, changed=options.code_changed)
     config = config_of(run)
     if run.rounds and run.rounds[-1] >= config.run.rounds:
         raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
@@ -241,7 +268,8 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
         with RunWriter.open(run.path) as writer:
             complete_history(writer.run, refuse_damaged)
     with RunWriter.open(run.path) as writer:
-        run = Run.open(path)  # what was there before the lock was ours may have grown
+        code, run = run.code, Run.open(path)  # what was there before the lock was ours may have grown
+        run.code = writer.run.code = code
         federation = Federation.assemble(config, data, split, work)
         if run.rounds:
             position = position_after(run, run.rounds[-1], config, federation.facts)
@@ -255,6 +283,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
             refuse_divergence(
                 str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
             )
+        say_changed(run, others, code)
         run_rounds(federation, position, writer, options)
     return Run.open(path)
 

@@ -23,6 +23,7 @@ from ..config.config import Config
 from ..methods.base import ServerMethod
 from ..settings.registry import method_name
 from .run_history import segments
+from ..user_code.ungiven import is_given
 from .state import RunMemory, next_start
 
 
@@ -287,8 +288,11 @@ def _others_than_mean(round_: Round) -> int:
 
 
 def _model_left(run: Run, round: int, config: Config) -> Weights | None:
-    """Read the model that a round left for the next; None where that was not recorded."""
+    """Read the model that a round left for the next; None where that was not recorded, or takes code that is not
+    here."""
     memory = RunMemory(run)
+    if not (is_given(config.server) and is_given(config.average)):
+        return None  # nobody has given the code that says it
     global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")
     if global_ is None:
         return None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -57,6 +57,13 @@ class MethodInfo:
     keeps: str = ""
     down: str = ""
     up: str = ""
+
+
+def _describe(method: type[Any]) -> None:
+    """Give a method that says nothing about itself its class's name, and the first line of its docstring."""
+    if "about" not in vars(method) and not any("about" in vars(base) for base in method.__mro__[1:]):
+        first = (vars(method).get("__doc__") or "").strip().partition("\n")[0]
+        method.about = MethodInfo(method.__name__, "", first)
 
 
 class LocalSchedule(NamedTuple):
@@ -102,6 +109,7 @@ class ClientMethod(Settings):
     clip: float = setting(0.0, "largest norm of the mini-batch gradient; 0: no clipping", least=0)
 
     def __init_subclass__(cls) -> None:
+        _describe(cls)
         own = {name: value for name, value in vars(cls).items() if not name.startswith("__")}
         if "vectorised" not in own and any(callable(value) for value in own.values()):
             cls.vectorised = False
@@ -233,6 +241,9 @@ class ServerMethod(Settings):
     #: holds a layer of all clients; ``rows`` where it goes through whole models, one at a time, perhaps many times
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "columns"
 
+    def __init_subclass__(cls) -> None:
+        _describe(cls)
+
     weighting: Literal["samples", "uniform"] = setting("samples", "weights p: proportional to n_i, or equal")
 
     def resolve(self, config: Config) -> Self:
@@ -285,6 +296,9 @@ class AverageMethod(Settings):
 
     section: ClassVar[str] = "average"
     about: ClassVar[MethodInfo]  #: its row of the feature table
+
+    def __init_subclass__(cls) -> None:
+        _describe(cls)
 
     @property
     def needs_head(self) -> bool:

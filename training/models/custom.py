@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoints import FedscopeError, FedscopeWarning
 from ..import_string import ImportString, describe_type
+from ..user_code.code import OwnCode, short_name
 from ..settings.settings import setting
 from .base import Architecture
 
@@ -45,19 +46,43 @@ class Factory(Architecture):
             FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it, no
                 ``nn.Module``, one whose parameters have no shape yet, or are no real numbers.
         """
-        from torch import nn
-
-        from ...evaluation.validation import refuse_unreadable
-
         call = ImportString.parse("--model", self.path)
-        made = call()
-        place = f"--model {self.path}: {call.spoken}"
-        if not isinstance(made, nn.Module):
-            raise FedscopeError(
-                f"{place} returned {describe_type(made)}, not a torch.nn.Module; return the model itself"
-            )
-        refuse_unreadable(made, f"{place} returned a module whose ")
-        return in_float32(made, f"{place} returned a model")
+        return _checked(call(), f"--model {self.path}: {call.spoken}")
+
+
+@dataclass(frozen=True)
+class OwnModel(Architecture):
+    """What a factory of the user's own makes, of which a run can be trained: see :func:`architecture_of`."""
+
+    code: ClassVar[OwnCode]
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Return the module, freshly made. Raises as :meth:`Factory.build`."""
+        call = self.code.thing
+        spoken = call.spoken if isinstance(call, ImportString) else f"{short_name(self.code)}()"
+        return _checked(call(), f"--model {self.code}: {spoken}")
+
+
+def architecture_of(code: OwnCode) -> type[OwnModel]:
+    """Return the architecture that a factory makes, which is called without arguments; the same for the same code."""
+    known = vars(code)
+    if "architecture" not in known:
+        body = {"code": code, "called": code, "__module__": __name__}
+        known["architecture"] = dataclass(frozen=True)(type("OwnModel", (OwnModel,), body))
+    found: type[OwnModel] = known["architecture"]
+    return found
+
+
+def _checked(made: object, place: str) -> nn.Module:
+    """Return what a factory has made. Raises as :meth:`Factory.build`."""
+    from torch import nn
+
+    from ...evaluation.validation import refuse_unreadable
+
+    if not isinstance(made, nn.Module):
+        raise FedscopeError(f"{place} returned {describe_type(made)}, not a torch.nn.Module; return the model itself")
+    refuse_unreadable(made, f"{place} returned a module whose ")
+    return in_float32(made, f"{place} returned a model")
 
 
 def in_float32(module: nn.Module, what: str) -> nn.Module:

@@ -1,7 +1,9 @@
 """One registry: a thing's name is the name of its file.
 
 ``fedscope.training.methods.clients.fedprox`` *is* the client method ``fedprox``, found because the file is there.
-Adding a method, a model, a partition or a data set touches its own file only; nothing else lists names.
+Adding a method, a model, a partition or a data set touches its own file only; nothing else lists names. Behind the
+files come the entry points of installed packages, and code of the user's own, which is never found by its name: it
+comes with it (:class:`~fedscope.training.user_code.code.OwnCode`).
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from ...checkpoints import FedscopeError, nearest
+from ..user_code.code import OwnCode, code_of
+from ..user_code.entry_points import chosen, installed
+from ..user_code.ungiven import needs_code
 
 RegistryGroup = Literal["clients", "servers", "averages", "models", "partitions", "data"]
 
@@ -39,6 +45,10 @@ _PACKAGES: dict[RegistryGroup, str] = {
     "partitions": "data.partitions",
     "data": "data.published",
 }
+#: fedscope itself: classes of all other packages are somebody's own
+_ROOT = __name__.partition(".")[0]
+#: what packages call their classes, of those that were found
+_PACKAGED: WeakKeyDictionary[type[Any], tuple[RegistryGroup, str]] = WeakKeyDictionary()
 _METHODS: tuple[RegistryGroup, ...] = ("clients", "servers", "averages")
 _FLAGS: dict[RegistryGroup, str] = {"clients": "--client", "servers": "--server", "averages": "--average"}
 
@@ -50,6 +60,9 @@ METHOD_SECTIONS: dict[str, tuple[RegistryGroup, str, str]] = {
     "server": ("servers", "method", "fma"),
     "average": ("averages", "method", "none"),
 }
+
+#: the sections that a shelf's things are chosen in
+_SECTIONS: dict[RegistryGroup, str] = {shelf: section for section, (shelf, _, _) in METHOD_SECTIONS.items()}
 
 
 @cache
@@ -89,7 +102,7 @@ def canonical(shelf: RegistryGroup, name: str) -> str:
     >>> canonical("servers", "FedAvg"), canonical("servers", "FedPake"), canonical("servers", "FedAvgg")
     ('fma', 'fedsa', 'FedAvgg')
     """
-    if shelf not in _METHODS:
+    if shelf not in _METHODS or isinstance(name, OwnCode):
         return name
     lower = name.lower()
     lower = _ALSO.get(shelf, {}).get(lower, lower)
@@ -99,28 +112,31 @@ def canonical(shelf: RegistryGroup, name: str) -> str:
 def find(shelf: RegistryGroup, name: str) -> type[Any]:
     """Find the class that the file ``name`` on a shelf defines; a method's name is taken as :func:`canonical` takes it.
 
+    A name that no file has is one of an installed package, which is imported. Code of the user's own is found where it
+    comes with its name.
+
     Raises:
-        FedscopeError: no such file; the sentence names the nearest one and lists all.
+        FedscopeError: no such file; the sentence names the nearest one and lists all. A name of code that is not here.
 
     >>> find("servers", "fma").__name__
     'FMA'
     """
+    if isinstance(name, OwnCode):
+        return _class_of(shelf, name)
     asked, name = name, canonical(shelf, name)
+    if name not in names(shelf) and (packaged := chosen(shelf, name)) is not None:
+        return _class_of(shelf, OwnCode.of(name, packaged.load()), packaged.value)
     if name not in names(shelf):
         if shelf == "data" and Path(name).exists():
             raise FedscopeError(f"--data {name} {_what_data(Path(name))}")
-        if shelf == "models" and ":" in name:
-            *others, last = names("models")
-            raise FedscopeError(
-                f"model.name = {name!r} is code of your own, which a run cannot keep, so it could not be resumed; "
-                f"train {', '.join(others)} or {last}, and give module:factory to analyses of models trained elsewhere"
-            )
+        if ":" in name and shelf in _SECTIONS:
+            raise FedscopeError(needs_code(_SECTIONS[shelf], name))
         elsewhere = [
             f"{flag} {canonical(other, name)}"
             for other, flag in _FLAGS.items()
             if other != shelf and canonical(other, name) in names(other)
         ]
-        known = (*names(shelf), *_ALSO.get(shelf, {}))
+        known = (*names(shelf), *installed(shelf), *_ALSO.get(shelf, {}))
         hint = f"; did you mean {elsewhere[0]}?" if elsewhere else nearest(name.lower(), known)
         raise FedscopeError(
             f"{asked!r} is not {_CALLED[shelf]} that fedscope knows{hint}; it has {', '.join(names(shelf))}"
@@ -130,13 +146,51 @@ def find(shelf: RegistryGroup, name: str) -> type[Any]:
     return found
 
 
+def _class_of(shelf: RegistryGroup, code: OwnCode, place: str = "") -> type[Any]:
+    """Return the class of code that is not fedscope's; a model may be a function that makes one.
+
+    Args:
+        place: where a package has it; "" of the user's own.
+    """
+    from ..user_code.classes import refuse_other_class
+    from ..user_code.kinds import KINDS
+
+    thing = code.thing
+    if shelf == "models" and not (isinstance(thing, type) and hasattr(thing, "counted")):
+        from ..models.custom import architecture_of
+
+        return architecture_of(code)
+    if place and shelf in _SECTIONS:
+        kind = KINDS[_SECTIONS[shelf]]
+        if not isinstance(thing, type):
+            raise FedscopeError(f"{kind.place} = {str(code)!r} ({place}) is {thing!r}, and no class; update its package")
+        refuse_other_class(kind, thing, f"{kind.place} = {str(code)!r} ({place})")
+        _PACKAGED[thing] = shelf, str(code)
+    found: type[Any] = thing
+    return found
+
+
 def method_name(method: object) -> str:
-    """Return the name of a method that is there: its file's.
+    """Return the name of a method that is there: its file's, its package's, or its code's own, ``mypkg.fedx:FedX``.
 
     >>> method_name(find("servers", "fma")())
     'fma'
     """
-    return type(method).__module__.rsplit(".", 1)[-1].replace("_", "-")
+    kind = type(method)
+    if "called" in vars(kind):
+        return str.__str__(kind.called) if not isinstance(kind.called, OwnCode) else kind.called
+    if kind.__module__.partition(".")[0] == _ROOT:
+        return kind.__module__.rsplit(".", 1)[-1].replace("_", "-")
+    return _PACKAGED[kind][1] if kind in _PACKAGED else code_of(kind)
+
+
+def is_known(shelf: RegistryGroup, name: str) -> bool:
+    """Check whether a name is fedscope's, or comes with its code; nothing is imported.
+
+    >>> is_known("servers", "FedAvg"), is_known("servers", "mine:FedX")
+    (True, False)
+    """
+    return isinstance(name, OwnCode) or canonical(shelf, name) in names(shelf)
 
 
 def presets() -> tuple[str, ...]:
@@ -145,7 +199,8 @@ def presets() -> tuple[str, ...]:
     >>> {"fma", "ima", "fedadam", "scaffold"} <= set(presets())
     True
     """
-    return tuple(sorted({name for shelf in _METHODS for name in names(shelf)} - {"sgd", "none"}))
+    known = {name for shelf in _METHODS for name in (*names(shelf), *installed(shelf))}
+    return tuple(sorted(known - {"sgd", "none"}))
 
 
 def _also() -> set[str]:
@@ -186,7 +241,12 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
             f"it has {', '.join(presets())}"
         )
     return {
-        section: {"method": method if method in names(shelf) else default}
+        section: {"method": method if method in names(shelf) or method in installed(shelf) else default}
         for section, (shelf, _, default) in METHOD_SECTIONS.items()
         if section != "model"
     }
+
+
+def was_loaded(shelf: RegistryGroup, name: str) -> bool:
+    """Check whether an installed package's thing has been imported by somebody who trains, so that it is at hand."""
+    return (shelf, name) in _PACKAGED.values()

@@ -104,6 +104,8 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
 
 
 def _match(value: Any, hint: Any) -> tuple[bool, Any]:
+    if hint is Any:  # of code that is not here
+        return True, value
     if hint is type(None):
         return value is None, value
     if get_origin(hint) is Literal:

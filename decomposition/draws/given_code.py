@@ -1,0 +1,38 @@
+"""Code of the user's own that replays need: given by the caller, never taken from a run's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...checkpoints import FedscopeError, Run
+
+
+def refuse_ungiven(run: Run, code: Mapping[str, Any] | None = None, *, changed: bool = False) -> Run:
+    """Return the run with the code that was given for it, and that of installed packages.
+
+    Args:
+        code, changed: see :func:`~fedscope.training.user_code.kept.playing`.
+
+    Raises:
+        FedscopeError: a client method, or an average over rounds, which may set clients' pace, that is not here (says
+            how it is given); code that nothing asks for; another source than the run has.
+    """
+    from ...training.loop.run_history import segments
+    from ...training.settings.registry import method_name
+    from ...training.user_code.given import code_of_objects
+    from ...training.user_code.kept import playing
+    from ...training.user_code.ungiven import is_given, needs_code
+
+    if run.is_foreign:
+        return run
+    run.require("config.toml")
+    given, _ = playing(run, code_of_objects(code), changed=changed, all_=False)
+    for _, config in segments(given):
+        for section in ("client", "average"):
+            method = getattr(config, section)
+            if not is_given(method):
+                raise FedscopeError(
+                    f"{run.path}: {needs_code(section, method_name(method))}; --draws none needs none of it"
+                )
+    return given

@@ -1,0 +1,148 @@
+"""Code that somebody gives for what a file names: ``--code server=mypkg.fedx:FedX``, or ``code={"server": FedX}``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ...checkpoints import FedscopeError, nearest
+from ..import_string import is_call
+from .code import OwnCode
+from .entry_points import installed
+from .kinds import KINDS, Kind, kind_named, named_in
+from .resolve import handed_code, typed_code
+
+#: code by the kind that it is given for
+Given = Mapping[str, OwnCode]
+NOTHING: Given = MappingProxyType({})
+_SHELVES = {
+    "client": "clients",
+    "server": "servers",
+    "average": "averages",
+    "model": "models",
+    "data": "data",
+    "partition": "partitions",
+}
+
+
+def code_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:
+    """Import what ``--code KIND=module:Name`` names, by kind.
+
+    Raises:
+        FedscopeError: a text of another form, a kind that is given twice or that there is not, and what
+            :func:`~fedscope.training.user_code.resolve.typed_code` refuses.
+    """
+    from ..import_string import CodeFile
+
+    given: dict[str, OwnCode] = {}
+    for text in texts:
+        name, equals, where = text.partition("=")
+        if not equals or not where:
+            raise FedscopeError(f"--code {text} is not understood; write KIND=module:Name, as in server=mypkg.fedx:FedX")
+        kind, option = kind_named(name.strip(), f"--code {text}"), f"--code {name}="
+        if kind.name in given:
+            raise FedscopeError(f"--code {text}: {kind.name} is given twice; leave one out")
+        code, settings = typed_code(kind, CodeFile.typed(option, where.strip()), "--code")
+        _refuse_settings(kind, settings, f"--code {text}")
+        given[kind.name] = code
+    return given
+
+
+def code_of_objects(objects: Mapping[str, Any] | None) -> dict[str, OwnCode]:
+    """Take code that Python was given, by kind: names of importable code, classes, functions, data.
+
+    Raises:
+        FedscopeError: no mapping; a kind that there is not; what
+            :func:`~fedscope.training.user_code.resolve.handed_code` refuses.
+    """
+    if objects is None:
+        return {}
+    if not isinstance(objects, Mapping):
+        raise FedscopeError(
+            f'code is {type(objects).__name__}; give a dictionary by kind, as in {{"server": FedX}}; kinds are '
+            + ", ".join(KINDS)
+        )
+    given: dict[str, OwnCode] = {}
+    for name, thing in objects.items():
+        kind, place = kind_named(str(name), "code="), f"code={{{name!r}: ...}}"
+        if isinstance(thing, OwnCode):
+            given[kind.name] = thing
+            continue
+        text = isinstance(thing, str)
+        code, settings = typed_code(kind, thing, f"code {name}=") if text else handed_code(kind, thing, place)
+        if not isinstance(thing, type) and not text and kind.name in ("client", "server", "average"):
+            settings = {}  # an object stands for its class: the run has its own settings
+        _refuse_settings(kind, settings, place)
+        given[kind.name] = code
+    return given
+
+
+def _refuse_settings(kind: Kind, settings: Mapping[str, Any], place: str) -> None:
+    if settings:
+        raise FedscopeError(
+            f"{place} gives settings ({', '.join(settings)}), and those of a file count; give the code alone, and "
+            f"--set {kind.section}.{next(iter(settings))}=VALUE"
+        )
+
+
+def with_code(tables: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    """Return a configuration's tables, in which names of code of one's own come with the code that was given for them.
+
+    Names that nobody gave code for stay plain texts, of which nothing is imported.
+    """
+    made = dict(tables)
+    for kind, value in named_in(tables):
+        named = with_given(given, kind.name, value)
+        if named is not value:
+            made[kind.section] = {**made[kind.section], kind.key: named}
+    return made
+
+
+def with_given(given: Given, kind: str, value: Any) -> Any:
+    """Return a name with the code that was given for its kind; as it is where it is no code of one's own, or none was
+    given."""
+    return given[kind] if kind in given and names_code(KINDS[kind], value) else value
+
+
+def names_code(kind: Kind, value: Any) -> bool:
+    """Check whether a setting names code of one's own, by its form alone: ``module:Name`` of no data set, partition or
+    file of fedscope's or of a package; or a name that is neither's.
+
+    >>> names_code(KINDS["server"], "mine:FedX"), names_code(KINDS["data"], "npz:mine"), names_code(KINDS["server"], "fma")
+    (True, False, False)
+    """
+    if isinstance(value, OwnCode):
+        return True
+    if not isinstance(value, str):
+        return False
+    if kind.name == "optimiser":
+        return is_call(value)
+    from ..settings.registry import is_known, names
+
+    shelf: Any = _SHELVES[kind.name]
+    if kind.name in ("data", "partition"):
+        first = value.partition(":")[0]
+        return value.startswith("python:") or (
+            is_call(value) and first not in names(shelf) and first not in installed(shelf)
+        )
+    return not is_known(shelf, value)
+
+
+def refuse_unneeded(given: Given, tables: Mapping[str, Any], place: str) -> None:
+    """Refuse code that nothing asks for: a slip, or another run than was meant.
+
+    Args:
+        place: whose tables they are.
+
+    Raises:
+        FedscopeError: names the kind, and what is there.
+    """
+    there = dict((kind.name, value) for kind, value in named_in(tables) if names_code(kind, value))
+    for name in given:
+        if name not in there:
+            value = dict((kind.name, value) for kind, value in named_in(tables)).get(name)
+            what = f"its {KINDS[name].place} is {value}, which is fedscope's" if value else f"it names no {name}"
+            raise FedscopeError(
+                f"--code {name}={given[name]}: {place} needs none, {what}{nearest(name, there)}; leave it out"
+            )

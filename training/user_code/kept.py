@@ -1,0 +1,224 @@
+"""What a run keeps of code that is not fedscope's: its name, SHA-256 and text, as data that nothing executes.
+
+``run.json`` has an entry for each, and ``code/`` in the run the texts. A run that goes on with another source says from
+which round on, in ``code/changed.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...checkpoints import FedscopeError, Run, regular, write_durably
+from ...checkpoints.io.safe_write import own_folder, refuse_strange
+from ...checkpoints.io.untrusted import read_json
+from ...checkpoints.runs.folders import CODE
+from .code import OwnCode
+from .entry_points import chosen
+from .given import _SHELVES, Given, names_code, refuse_unneeded
+from .kinds import named_in
+from .source import CodeSource, source_of
+from .ungiven import needs_code
+
+CHANGED = "changed.json"
+
+
+def entries_of(tables: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the ``code`` of ``run.json`` for a configuration that is about to be trained, and the texts by file."""
+    entries: list[dict[str, Any]] = []
+    texts: dict[str, str] = {}
+    for kind, value in named_in(tables):
+        source = _source_of(kind.name, value)
+        if source is None:
+            continue
+        entry: dict[str, Any] = {"kind": kind.name, "name": str(value), **source.said()}
+        if source.text:
+            entry["text"] = f"{kind.name}.py"
+            texts[entry["text"]] = source.text
+        entries.append(entry)
+    return entries, texts
+
+
+def branched_entries(run: Run, tables: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the same for a branch: of its own configuration, and of the rounds that it takes over from a run."""
+    entries, texts = entries_of(tables)
+    known = {(entry["kind"], entry["name"]) for entry in entries}
+    for entry in entries_in(run):
+        if (entry["kind"], entry["name"]) in known:
+            continue
+        kept = run.path / CODE / entry.get("text", "")
+        name = f"{entry['kind']}-before-{len(texts)}.py"
+        if entry.get("text") and kept.is_file():
+            texts[name] = regular(kept, "a source that a run keeps").read_text(encoding="utf-8", errors="replace")
+        entries.append({**entry, "text": name} if name in texts else entry)
+    return entries, texts
+
+
+def _source_of(kind: str, value: Any) -> CodeSource | None:
+    """Return the source of what a setting names; None of what is fedscope's."""
+    if isinstance(value, OwnCode):
+        return value.source
+    shelf = _SHELVES.get(kind)
+    if shelf is None or not isinstance(value, str):
+        return None
+    from ..settings.registry import find, is_known
+
+    first = value.partition(":")[0]
+    if is_known(shelf, first) or chosen(shelf, first) is None:  # type: ignore[arg-type]
+        return None
+    return source_of(find(shelf, first))  # type: ignore[arg-type]
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write sources into a run's folder.
+
+    Raises:
+        FedscopeError: something else lies there.
+    """
+    if not texts:
+        return
+    own_folder(folder / CODE)
+    for name, text in texts.items():
+        refuse_strange(folder / CODE / name, "a source that a run keeps")
+        with write_durably(folder / CODE / name) as temporary:
+            temporary.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+
+
+def playing(
+    run: Run, given: Given, *, changed: bool = False, all_: bool = True
+) -> tuple[Run, list[dict[str, Any]]]:
+    """Return a run whose methods can be run: with the code that was given, and that of installed packages.
+
+    This alone imports anything for a run: it is called by what trains, replays or aggregates anew.
+
+    Args:
+        changed: whether another source than the recorded one is taken.
+        all_: whether all code that the run names is needed; else what is not given stays a placeholder.
+
+    Returns:
+        The run, and entries of the sources that are others now, as :func:`say_changed` writes them.
+
+    Raises:
+        FedscopeError: code that was not given (says how it is); code that nothing asks for; another source than the
+            run has recorded.
+    """
+    from ..loop.run_history import branch_of
+
+    configs = [run.config or {}, *(tables for _, tables in branch_of(run)["history"])]
+    known = {(entry["kind"], entry["name"]): entry for entry in entries_in(run)}
+    refuse_unneeded(given, _merged(configs), str(run.path))
+    code: dict[str, OwnCode] = {}
+    others: list[dict[str, Any]] = []
+    for tables in configs:
+        for kind, value in named_in(tables):
+            if kind.name in code or not names_code(kind, value):
+                continue
+            found = _found(kind.name, value, given)
+            if found is None:
+                if not all_ or kind.name in ("data", "partition"):  # said where samples are read; that is recorded
+                    continue
+                raise FedscopeError(f"{run.path}: {needs_code(kind.section, str(value))}")
+            code[kind.name] = found
+            entry = known.get((kind.name, str(value)), {})
+            recorded, now = entry.get("sha256", ""), found.source.sha256
+            if recorded and now != recorded:
+                if not changed:
+                    raise FedscopeError(_another_source(run, kind.name, str(value), entry, found))
+                others.append({"kind": kind.name, "name": str(found), **found.source.said()})
+    if code:
+        run = Run.open(run.path)
+        run.code = code
+    return run, others
+
+
+def _merged(configs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return of each kind what names code, wherever it stands."""
+    merged: dict[str, Any] = {}
+    for tables in configs:
+        for kind, value in named_in(tables):
+            table = merged.setdefault(kind.section, {})
+            if kind.key not in table or names_code(kind, value):
+                table[kind.key] = value
+    return merged
+
+
+def _found(kind: str, value: Any, given: Given) -> OwnCode | None:
+    if kind in given:
+        return given[kind]
+    shelf = _SHELVES.get(kind)
+    if shelf is None or ":" in str(value):
+        return None
+    packaged = chosen(shelf, str(value))
+    if packaged is None:
+        return None
+    from ..settings.registry import find
+
+    return OwnCode.of(str(value), find(shelf, str(value)))  # type: ignore[arg-type]
+
+
+def _another_source(run: Run, kind: str, name: str, entry: Mapping[str, str], found: OwnCode) -> str:
+    kept = run.path / CODE / entry.get("text", f"{kind}.py")
+    package = f"{entry['distribution']} {entry.get('version', '')} then; " if entry.get("distribution") else ""
+    return (
+        f"{run.path}: {kind} {name} has another source than the run was trained with ({package}sha256 "
+        f"{found.source.sha256[:12] or 'unknown'}..., the run has {entry['sha256'][:12]}..., see {kept}); restore it, "
+        "or give --code-changed, and the run says from which round on"
+    )
+
+
+def entries_in(run: Run) -> list[dict[str, str]]:
+    """Return what a run keeps of code; where its source was changed later, what it went on with."""
+    entries: list[dict[str, str]] = [dict(entry) for entry in run.info.get("code", [])]
+    for change in changes_of(run):
+        for entry in entries:
+            if entry["kind"] == change["kind"]:
+                entry.update({"sha256": change.get("sha256", ""), "text": change.get("text", "")})
+    return entries
+
+
+def changes_of(run: Run) -> list[dict[str, Any]]:
+    """Return from which rounds on a run went on with other sources: entries with ``after``, the last round before.
+
+    Raises:
+        FedscopeError: a damaged file.
+    """
+    path = run.path / CODE / CHANGED
+    if not path.is_file():
+        return []
+    said = read_json(path, "what a run says of changed code", "restore it from a copy")
+    ours = isinstance(said, list) and all(
+        isinstance(one, dict)
+        and isinstance(one.get("after"), int)
+        and all(isinstance(one.get(key, ""), str) for key in ("kind", "name", "sha256", "text"))
+        and re.fullmatch(r"[\w@-]*(\.py)?", one.get("text", ""))
+        and {"kind", "name"} <= one.keys()
+        for one in said
+    )
+    if not ours:
+        raise FedscopeError(f"{path} is not what fedscope writes of changed code; restore it from a copy")
+    return list(said)
+
+
+def say_changed(run: Run, others: Iterable[Mapping[str, Any]], given: Given) -> None:
+    """Write down that a run goes on with other sources, after its last round.
+
+    Raises:
+        FedscopeError: something else lies there.
+    """
+    after = run.rounds[-1] if run.rounds else 0
+    texts: dict[str, str] = {}
+    said = changes_of(run)
+    for other in others:
+        text = f"{other['kind']}@{after + 1}.py"
+        texts[text] = given[str(other["kind"])].source.text
+        said.append({"after": after, **other, "text": text})
+    if not texts:
+        return
+    write_texts(run.path, texts)
+    path = run.path / CODE / CHANGED
+    refuse_strange(path, "what a run says of changed code")
+    with write_durably(path) as temporary:
+        temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,164 @@
+"""From what was typed, or handed over in Python, to code that may be run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...checkpoints import FedscopeError
+from ..import_string import CodeFile, ImportString, describe_error, describe_type
+from .classes import base_of, refuse_other_class
+from .code import OwnCode, name_of
+from .kinds import KINDS, Kind
+from .source import CodeSource, source_of
+
+#: code, and the settings that were given with it: ``FedX(beta=0.5)``
+Resolved = tuple[OwnCode, Mapping[str, Any]]
+
+
+def typed_code(kind: Kind, text: str, option: str) -> Resolved:
+    """Import what somebody typed: ``mypkg.fedx:FedX``, ``mypkg.fedx:FedX(beta=0.5)``, ``fedx.py:FedX``.
+
+    Args:
+        option: that it was typed in, for sentences.
+
+    Raises:
+        FedscopeError: what :class:`~fedscope.training.import_string.ImportString` refuses; something else than code of
+            this kind.
+    """
+    call = ImportString.parse(option, text)
+    place = f"{option} {text}"
+    found = call.found()
+    if kind.name in ("data", "optimiser") or (kind.name == "model" and not _is_of(kind, found)):
+        return OwnCode.of(_spelled(call), call, source_of(found)), {}
+    if kind.name == "partition" and not inspect.isclass(found):
+        if call.args or call.keywords:  # a function that makes one
+            return handed_code(kind, call(), place)
+        return handed_code(kind, found, place)
+    if not inspect.isclass(found):
+        return handed_code(kind, call(), place)
+    refuse_other_class(kind, found, place)
+    if call.args:
+        key = KINDS[kind.name].section
+        raise FedscopeError(f"{place}: settings are given by name, as in {found.__name__}(NAME=VALUE), or --set {key}.")
+    return OwnCode.of(name_of(found), found), dict(call.keywords)
+
+
+def handed_code(kind: Kind, given: Any, place: str) -> Resolved:
+    """Take an object that Python was given: a class, or one made of it with settings; of models and data more.
+
+    Args:
+        place: what it was given as, for sentences: ``server=``.
+
+    Raises:
+        FedscopeError: another thing than code of this kind.
+    """
+    if kind.name == "model":
+        return _handed_model(kind, given, place)
+    if kind.name == "partition":
+        return _handed_partition(kind, given, place)
+    if kind.name == "data" and not callable(given):  # what it holds counts, and not the code of its class
+        name = "arrays" if isinstance(given, tuple | list | Mapping) else type(given).__name__
+        return OwnCode.of(f"python:{name}", given, CodeSource()), {}
+    if kind.name in ("data", "optimiser"):
+        return OwnCode.of(name_of(given), given), {}
+    if inspect.isclass(given):
+        refuse_other_class(kind, given, place)
+        return OwnCode.of(name_of(given), given), {}
+    _refuse_other_object(kind, given, place)
+    return OwnCode.of(name_of(given), type(given)), given.table()
+
+
+def _refuse_other_object(kind: Kind, given: Any, place: str) -> None:
+    refuse_other_class(kind, type(given), place) if _has_settings(given) else _refuse_thing(kind, given, place)
+
+
+def _has_settings(given: Any) -> bool:
+    from ..settings.settings import Settings
+
+    return isinstance(given, Settings)
+
+
+def _refuse_thing(kind: Kind, given: Any, place: str) -> None:
+    base = base_of(kind)
+    assert base is not None
+    raise FedscopeError(
+        f"{place} is {describe_type(given)}, not {kind.called}; give a name, a class derived from "
+        f"fedscope.methods.{base.__name__}, or an object of one"
+    )
+
+
+def _is_of(kind: Kind, found: Any) -> bool:
+    base = base_of(kind)
+    return base is not None and inspect.isclass(found) and issubclass(found, base)
+
+
+def _handed_model(kind: Kind, given: Any, place: str) -> Resolved:
+    from torch import nn
+
+    if _has_settings(given):
+        refuse_other_class(kind, type(given), place)
+        return OwnCode.of(name_of(given), type(given)), given.table()
+    if _is_of(kind, given):
+        refuse_other_class(kind, given, place)
+        return OwnCode.of(name_of(given), given), {}
+    if isinstance(given, nn.Module):
+        return OwnCode.of(name_of(given), Copied(given)), {}
+    if not callable(given):
+        raise FedscopeError(
+            f"{place} is {describe_type(given)}, not a model; give a name, a class or a function that makes a "
+            "torch.nn.Module, or a module"
+        )
+    return OwnCode.of(name_of(given), _called(given, place)), {}
+
+
+class Copied:
+    """Makes copies of a module that was handed over, with its numbers."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __call__(self) -> Any:
+        """Return a copy."""
+        from ...evaluation.module_copy import copy_module
+
+        return copy_module(self.module)
+
+
+def _called(factory: Callable[[], Any], place: str) -> Callable[[], Any]:
+    def make() -> Any:
+        try:
+            return factory()
+        except Exception as error:
+            raise FedscopeError(
+                f"{place}: {getattr(factory, '__name__', 'the factory')}() failed with {describe_error(error)}; it is "
+                "called without arguments: give functools.partial(...) or a function that makes the model"
+            ) from error
+
+    return make
+
+
+def _handed_partition(kind: Kind, given: Any, place: str) -> Resolved:
+    from ..data.own_partition import Listed
+
+    if _has_settings(given):
+        refuse_other_class(kind, type(given), place)
+        return OwnCode.of(name_of(given), given), {}
+    if inspect.isclass(given) and _is_of(kind, given):
+        refuse_other_class(kind, given, place)
+        return OwnCode.of(name_of(given), given()), {}
+    if callable(given):
+        return OwnCode.of(name_of(given), given), {}
+    listed = Listed.of(given, place)
+    return OwnCode.of(listed.name, listed, CodeSource()), {}
+
+
+def _spelled(call: ImportString) -> str:
+    """Name a function as Python imports it, with its arguments; a file by the module that it is."""
+    text = str(call.text)
+    if not isinstance(call.text, CodeFile):
+        return text
+    from pathlib import Path
+
+    return f"{Path(call.file).stem}:{text.partition(':')[2]}"

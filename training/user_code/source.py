@@ -1,0 +1,91 @@
+"""The source of code of one's own: its text, its SHA-256, and the distribution that it was installed with."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+#: the module of a program, a notebook or an interpreter: its text is more than the code, and changes without it
+_PROGRAM = "__main__"
+#: characters of a source that a run keeps, at most
+LONGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class CodeSource:
+    """The source of code of one's own.
+
+    Attributes:
+        text: of its file; of what a program or a notebook defines, its own lines; "" where Python does not know it.
+        sha256: of the text's UTF-8 bytes; "" where there is none.
+        file: the file's name, without its folder.
+        distribution, version: of the package that it was installed with; "" for a file of one's own.
+    """
+
+    text: str = ""
+    sha256: str = ""
+    file: str = ""
+    distribution: str = ""
+    version: str = ""
+
+    def said(self) -> dict[str, str]:
+        """As a run keeps it beside the text."""
+        said = {name: getattr(self, name) for name in ("sha256", "file", "distribution", "version")}
+        return {name: value for name, value in said.items() if value}
+
+
+def source_of(thing: Any) -> CodeSource:
+    """Find the source of a class, a function, or an object by its class.
+
+    >>> from fractions import Fraction
+    >>> source_of(Fraction).file, len(source_of(Fraction).sha256), source_of(3).text
+    ('fractions.py', 64, '')
+    """
+    code = _code_of(thing)
+    module = getattr(code, "__module__", None) or ""
+    text, file = _text_of(code, module)
+    text = text[:LONGEST]
+    distribution, version = _distribution_of(module.partition(".")[0])
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else ""
+    return CodeSource(text, digest, file, distribution, version)
+
+
+def _code_of(thing: Any) -> Any:
+    """Return the class or the function that an object's text is of."""
+    while hasattr(thing, "func"):  # functools.partial
+        thing = thing.func
+    thing = inspect.unwrap(thing) if callable(thing) else thing
+    return thing if inspect.isclass(thing) or inspect.isroutine(thing) else type(thing)
+
+
+def _text_of(code: Any, module: str) -> tuple[str, str]:
+    try:
+        if module == _PROGRAM or module not in sys.modules:
+            return inspect.getsource(code), ""
+        path = inspect.getsourcefile(sys.modules[module])
+        return ("", "") if path is None else (Path(path).read_text(encoding="utf-8"), Path(path).name)
+    except (OSError, TypeError, UnicodeDecodeError):  # built in, or typed into an interpreter
+        return "", ""
+
+
+def _distribution_of(package: str) -> tuple[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    name = next(iter(_distributions().get(package, ())), "")
+    try:
+        return (name, version(name)) if name else ("", "")
+    except PackageNotFoundError:
+        return "", ""
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    from importlib.metadata import packages_distributions
+
+    return packages_distributions()
