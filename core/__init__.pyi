@@ -80,6 +80,7 @@ from .training import Sweep as Sweep
 from .training import download as download
 from .training import recipe as recipe
 from .training import recipe_names as recipe_names
+from .training import resume as resume
 from .training import sweep as sweep
 from .training import table as table
 from .training import train as train

@@ -26,12 +26,12 @@ from .data.split import partition, pool_splits, with_client_test_parts
 from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
 from .models.custom import Factory, OwnModel
-from .user_code.code import OwnCode
-from .user_code.given import with_code, with_given
-from .user_code.source import CodeSource
 from .rng import generator
 from .settings.registry import find, method_name, names
 from .tasks import recorded_task, task_of_data
+from .user_code.code import OwnCode
+from .user_code.given import with_code, with_given
+from .user_code.source import CodeSource
 
 #: a model is held so often at least, trained or measured: the module, its weights as they are read, a worker's copy
 HELD = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...checkpoints.io.errors import list_few
-from ..options import Jobs, Share, launcher_options, pack_into
+from ..options import Jobs, Share, code_option, launcher_options, pack_into
 from ..printing import say, say_json
 from ..progress import progress
 
@@ -32,6 +32,7 @@ class Varied:
     seeds: str | None
     assignments: tuple[str, ...]
     alone: bool
+    code: Mapping[str, Any]
 
     @property
     def files(self) -> list[str]:
@@ -91,6 +92,7 @@ class _Sweep(click.Command):
 @click.option(
     "--alone", is_flag=True, help="Train every run from its start, even if several runs share their first rounds."
 )
+@code_option
 @launcher_options("trains one run")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 @pack_into("varied", Varied)
@@ -106,12 +108,13 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     """
     from ...checkpoints import FedscopeError
     from ...training import Sweep, train_plan
+    from ...training.sweeps.own_code import with_given_code
 
     by, seeds = jobs.chosen(), varied.seeds
     if resume is not None:
-        if out or any(vars(varied).values()):
-            raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone")
-        plan, out = Sweep.open(resume).plan, resume
+        if out or any(value for name, value in vars(varied).items() if name != "code"):
+            raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone, or with --code")
+        plan, out = with_given_code(Sweep.open(resume).plan, varied.code), resume
     else:
         plan, out = _plan_of(varied), out or Path("sweeps") / varied.name
     if seeds and seeds.strip().isdecimal() and int(seeds) > 1:
@@ -153,6 +156,7 @@ def _plan_of(varied: Varied) -> Plan:
     from ...training.config.sources import stored_tables, with_place
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import plan_sweep
+    from ...training.user_code.given import with_code
 
     keys, files = varied.keys, varied.files
     known = ("method", *SECTIONS)
@@ -165,7 +169,7 @@ def _plan_of(varied: Varied) -> Plan:
         )
     if len(files) > 1:
         raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
-    stored = stored_tables(Path(files[0])) if files else {}
+    stored = with_code(stored_tables(Path(files[0])) if files else {}, varied.code)
     axes = read_axes(word for word in keys if "=" in word)
     chosen = read_seeds(varied.seeds) if varied.seeds else ()
     setup = Setup(varied.recipe or "", stored, varied.scale)

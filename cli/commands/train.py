@@ -162,9 +162,9 @@ def command(
     from ...training import canonical_method, merge, preset, read_assignments
     from ...training.import_string import is_call
     from ...training.loop.options import TrainOptions
-    from ...training.user_code.typed import typed_tables
+    from ...training.user_code.typed import typed_method, typed_tables
 
-    typed = replace(typed, method=canonical_method(typed.method) if typed.method else None)
+    typed = replace(typed, method=canonical_method(typed_method(typed.method)) if typed.method else None)
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     cluster = course.cluster
     given += [f"run.engine={course.engine}"] if course.engine is not None and cluster is None else []
@@ -216,14 +216,13 @@ def _start_run(
     from ...training import Setup, read_assignments
     from ...training.config.sources import stored_tables, with_place
     from ...training.loop.train import train_with
+    from ...training.user_code.code import short_name
     from ...training.user_code.given import refuse_unneeded, with_code
     from ...training.user_code.typed import typed_tables
     from ..progress import TrainingWatcher, fetch
 
     stored = stored_tables(typed.config) if typed.config else {}
-    if how.code:
-        refuse_unneeded(how.code, stored, str(typed.config or "what was typed"))
-        stored = with_code(stored, how.code)
+    stored = with_code(stored, how.code)
     if how.code_changed:
         raise FedscopeError("--code-changed is for a run that goes on; give it with --resume or --from")
     setup = Setup(typed.recipe or "", stored, typed.scale)
@@ -232,11 +231,13 @@ def _start_run(
         resolved = setup.config(typed.method, *layers)
     except FedscopeError as error:
         raise with_place(error, typed.config, stored) if typed.config else error from None
+    if how.code:
+        refuse_unneeded(how.code, resolved.tables(), str(typed.config or "the run"))
     if note := setup.note(setup.notes(resolved, typed.method, *layers)):
         say(f"fedscope: {note}", err=True)
     if download:
         fetch(resolved.data.name)
-    out = out or Path("runs") / (typed.recipe or "") / (typed.method or resolved.title())
+    out = out or Path("runs") / (typed.recipe or "") / short_name(typed.method or resolved.title())
     with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _with_profile(how.profile, trace):
         return train_with(resolved, out, replace(how, watcher=watcher))
 
@@ -262,6 +263,7 @@ def _branch_run(
     from ...checkpoints import FedscopeError, Run, parse_address, real_path
     from ...training import branch_notes, branched_config
     from ...training.loop.branch import branch_with
+    from ...training.user_code.code import short_name
     from ...training.user_code.kept import playing
     from ..progress import TrainingWatcher
 
@@ -272,7 +274,7 @@ def _branch_run(
     number = run.round(found.round).number
     config = branched_config(run, number, changes)
     beside = run.path.parent if run.path.name not in ("", "..") else real_path(run.path).parent
-    target = out or beside / f"{method or config.title()}-from-{run.name}-{number}"
+    target = out or beside / f"{short_name(method or config.title())}-from-{run.name}-{number}"
     for note in branch_notes(run, number, config):
         say(f"fedscope: {note}", err=True)
     with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target):

@@ -19,8 +19,8 @@ from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
 from ...training.user_code.ungiven import is_given
-from .given_code import refuse_ungiven
 from .. import CohortDraws
+from .given_code import refuse_ungiven
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,20 @@ from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.base import Architecture
-from ..user_code.code import OwnCode, short_name
-from ..user_code.ungiven import ungiven
-from ..settings.registry import METHOD_SECTIONS, RegistryGroup, canonical, find, is_known, method_name, names, was_loaded
+from ..settings.registry import (
+    METHOD_SECTIONS,
+    RegistryGroup,
+    canonical,
+    find,
+    is_known,
+    method_name,
+    names,
+    was_loaded,
+)
 from ..settings.settings import Settings
 from ..settings.values import parse_value
+from ..user_code.code import OwnCode, short_name
+from ..user_code.ungiven import ungiven
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig

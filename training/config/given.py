@@ -8,9 +8,9 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..settings.registry import METHOD_SECTIONS, preset
 from ..user_code.kinds import KINDS
 from ..user_code.typed import given_keywords, handed_tables
-from ..settings.registry import METHOD_SECTIONS, preset
 from .config import SECTIONS, Config, merge
 from .sections import DataConfig, RecordConfig, RunConfig
 

@@ -9,8 +9,8 @@ from ...checkpoints import FedscopeError, RetentionPolicy
 from ...checkpoints.recorder.inputs import spell_data
 from ...checkpoints.rounds.sketches import refuse_size
 from ..data.split import parse_partition
-from ..user_code.code import OwnCode
 from ..settings.settings import Settings, setting
+from ..user_code.code import OwnCode
 
 
 @dataclass(frozen=True)

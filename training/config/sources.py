@@ -70,7 +70,7 @@ class Setup:
         """
         laid = self._laid(method, *above)
         return {
-            section: canonical(shelf, str(laid.get(section, {}).get(selector, default)))
+            section: canonical(shelf, laid.get(section, {}).get(selector, default))
             for section, (shelf, selector, default) in METHOD_SECTIONS.items()
         }
 

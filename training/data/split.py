@@ -13,10 +13,10 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Partition
 from ..rng import generator
-from ..user_code.code import OwnCode
-from ..user_code.entry_points import installed
 from ..settings.registry import find, method_name, names
 from ..settings.settings import Settings
+from ..user_code.code import OwnCode
+from ..user_code.entry_points import installed
 
 if TYPE_CHECKING:
     from .dataset import Dataset

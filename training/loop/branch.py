@@ -20,7 +20,7 @@ from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_me
 from ..profile import Profile
 from ..settings.registry import method_name
 from ..tasks import refuse_without_classes, trained_task
-from ..user_code.given import code_of_objects
+from ..user_code.given import code_of_objects, refuse_unneeded
 from ..user_code.kept import branched_entries, playing, write_texts
 from ..user_code.typed import handed_tables
 from .federation import Federation, Unwatched, Watcher
@@ -82,6 +82,8 @@ def branch_with(
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
     run, _ = playing(run, options.code, changed=options.code_changed, all_=False)
     config = branched_config(run, round, changes)
+    if options.code:
+        refuse_unneeded(options.code, config.tables(), f"the branch of {run.path}")
     refuse_until(options.until, round)
     learnt = trained_task(config, options.task, str(run.path))
     refuse_without_classes(config, learnt)

@@ -34,10 +34,10 @@ from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
-from ..user_code.given import code_of_objects
-from ..user_code.kept import entries_of, playing, say_changed, write_texts
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
+from ..user_code.given import code_of_objects
+from ..user_code.kept import entries_of, playing, say_changed, write_texts
 from .background_recorder import Recording
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoints import FedscopeError, FedscopeWarning
 from ..import_string import ImportString, describe_type
-from ..user_code.code import OwnCode, short_name
 from ..settings.settings import setting
+from ..user_code.code import OwnCode, short_name
 from .base import Architecture
 
 if TYPE_CHECKING:

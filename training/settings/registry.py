@@ -184,6 +184,15 @@ def method_name(method: object) -> str:
     return _PACKAGED[kind][1] if kind in _PACKAGED else code_of(kind)
 
 
+def _own_preset(method: OwnCode) -> dict[str, dict[str, Any]]:
+    from ..user_code.typed import kind_of
+
+    kind = kind_of(method.thing)
+    assert kind is not None, "only methods are given as one"
+    chosen = {section: {"method": default} for section, (_, _, default) in METHOD_SECTIONS.items() if section != "model"}
+    return {**chosen, kind.section: {"method": method}}
+
+
 def is_known(shelf: RegistryGroup, name: str) -> bool:
     """Check whether a name is fedscope's, or comes with its code; nothing is imported.
 
@@ -214,6 +223,8 @@ def canonical_method(method: str) -> str:
     >>> canonical_method("FedAvg"), canonical_method("FedProx"), canonical_method("mine")
     ('fma', 'fedprox', 'mine')
     """
+    if isinstance(method, OwnCode):
+        return method
     for shelf in _METHODS:
         if (name := canonical(shelf, method)) in presets():
             return name
@@ -233,6 +244,8 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
     >>> preset("ima")
     {'client': {'method': 'sgd'}, 'server': {'method': 'fma'}, 'average': {'method': 'ima'}}
     """
+    if isinstance(method, OwnCode):
+        return _own_preset(method)
     written, method = method, canonical_method(method)
     if method not in presets():
         meant = {"fedima": "ima"}.get(method.lower(), method.lower())

@@ -15,6 +15,7 @@ from ..jobs.progress import Progress
 from ..jobs.records import JOBS, JobRecord
 from ..jobs.wait import refuse_live_jobs, wait_for_jobs
 from ..jobs.worker import last_words, wait_until_free
+from .own_code import own_names, refuse_untrusted, without_code
 from .plan import Plan, PlannedRun, read_plan
 from .running import make_folders, own_rounds, refuse_strange_logs
 from .schedule import LOGS, RUNS, TrainStep, arguments_of, steps_of
@@ -33,11 +34,13 @@ class RunOfSweep:
     Attributes:
         folder: the sweep's; planned: the run.
         directory: that relative paths begin at.
+        trusted: the code of one's own that was typed or given, by kind and name; the plan's file may name no other.
     """
 
     folder: Path
     planned: PlannedRun
     directory: Path | None
+    trusted: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -63,6 +66,7 @@ class RunOfSweep:
     def work(self, do: Do) -> str | None:
         """Train it from where it stands."""
         plan = read_plan(self.folder, checked=False)
+        refuse_untrusted(plan.runs, self.trusted, self.folder)
         trunk = self.planned.after[0] if self.planned.after else ""
         near = {run.name: run for run in plan.runs if self.name in (run.name, (run.after or ("",))[0])}
         near |= {trunk: plan.of(trunk)} if trunk else {}
@@ -135,7 +139,10 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, progress: Progress | N
     make_folders(folder, LOGS, RUNS, JOBS)
     refuse_strange_logs(plan, folder)
     directory = Path(str(plan.about["directory"]))
-    specs = [RunOfSweep(folder, run, directory if directory.is_dir() else None) for run in plan.runs]
+    trusted = frozenset(name for run in plan.runs for name in own_names(run))  # refused before, where nobody gave it
+    specs = [
+        RunOfSweep(folder, without_code(run), directory if directory.is_dir() else None, trusted) for run in plan.runs
+    ]
     complete = [spec.name for spec in specs if _is_complete(spec)]
     progress.begin(complete)
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,10 @@ from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
 from ..config.sources import Setup
 from ..settings.registry import METHOD_SECTIONS, canonical_method, find
 from ..settings.values import format_value
+from ..user_code.code import short_name
+from ..user_code.typed import typed_tables
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
+from .own_code import code_sums, typed_cell
 from .schedule import GIVEN, SharedHistory, shared_histories
 
 FORMAT, VERSION, FILE = "fedscope-sweep", 1, "sweep.json"
@@ -42,6 +45,7 @@ class PlannedRun:
         name: of its folder; cell: what it has of each axis; seed: None where the sweep does not vary it.
         tables: its configuration, resolved; arguments: of ``fedscope train``, all but ``--out``.
         after: the run that it branches from, and after which round; None where it is trained from its start.
+        code: of code that is not fedscope's the SHA-256 of its source, by kind and name: ``server=mypkg.fedx:FedX``.
     """
 
     name: str
@@ -50,10 +54,14 @@ class PlannedRun:
     tables: Tables
     arguments: tuple[str, ...]
     after: tuple[str, int] | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def config(self) -> Config:
-        """Of the tables; made where it is needed, because it takes torch to know the methods, and a table does not."""
+        """Of the tables; made where it is needed, because it takes torch to know the methods, and a table does not.
+
+        Code that nobody has given is a placeholder in it.
+        """
         return Config.recorded(self.tables)
 
     @property
@@ -105,6 +113,7 @@ class Plan:
                     "arguments": list(run.arguments),
                     "after": list(run.after) if run.after else None,
                     "config": run.tables,
+                    **({"code": dict(run.code)} if run.code else {}),
                 }
                 for run in self.runs
             ],
@@ -144,8 +153,8 @@ def plan_sweep(
         FedscopeError: nothing to vary; a setting that there is not, of the wrong type or out of range, or that is given
             twice; two runs that are the same.
     """
-    given, own = plain(settings or {}), bool(setup.recipe and not axes)
-    varied = recipe(setup.recipe).axes if own else tuple(tuple(plain(cell) for cell in axis) for axis in axes)
+    given, own = typed_tables(plain(settings or {})), bool(setup.recipe and not axes)
+    varied = recipe(setup.recipe).axes if own else tuple(tuple(typed_cell(plain(cell)) for cell in axis) for axis in axes)
     if not varied and not seeds:
         raise FedscopeError("there is nothing to vary; give keys, as in run.participation=0.1,0.2, or --seeds 0..2")
     _refuse_double_keys(varied, given, seeds, setup.recipe if own else "")
@@ -211,7 +220,8 @@ def _planned_run(
     named = {key: value for key, value in here.items() if LABEL not in here or key in unlabelled or key == LABEL}
     words = _arguments(setup, method, merge(below, *above), config)
     used = {(section, key) for section, table in fitting.items() for key in table}
-    return PlannedRun(_name(named, seed, config), here, seed, config.tables(), words), notes, used
+    tables, sums = config.tables(), code_sums(config.tables())
+    return PlannedRun(_name(named, seed, config), here, seed, tables, words, None, sums), notes, used
 
 
 def read_plan(folder: Path, *, checked: bool = True) -> Plan:
@@ -242,6 +252,7 @@ def read_plan(folder: Path, *, checked: bool = True) -> Plan:
                 entry["config"],
                 tuple(entry["arguments"]),
                 tuple(entry["after"]) if entry["after"] else None,
+                dict(entry.get("code", {})),
             )
             for entry in raw["runs"]
         )
@@ -295,7 +306,7 @@ def _settings_that_fit(given: Tables, setup: Setup, method: str | None, cell: Ta
     an average, and is given together with ``average.method=none,ima``."""
     names = setup.methods(method, methods_in(given), cell)
     known = {
-        section: {selector, *(field.name for field in fields(find(shelf, names[section])))}
+        section: {selector, *(key.name for key in fields(find(shelf, names[section])))}
         for section, (shelf, selector, _) in METHOD_SECTIONS.items()
     }
     return {
@@ -410,6 +421,7 @@ def _word(key: str, value: Any) -> str:
     last = key.rpartition(".")[2]
     if key == METHOD:
         value = canonical_method(str(value))
+    value = short_name(value) if isinstance(value, str) and last in (METHOD, "name") else value
     return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{format_value(value)}")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..settings.values import format_value
+from .own_code import code_words
 
 if TYPE_CHECKING:
     from ..config.config import Config
@@ -122,18 +123,19 @@ def arguments_of(
     if done is not None and done >= step.last:
         return None
     wait = ["--until", str(step.until)] if step.until is not None else []
+    code = code_words(run)
     if done is not None:
-        return ["train", "--resume", out, *wait]
+        return ["train", "--resume", out, *code, *wait]
     if run.after is not None and rounds[run.after[0]] == run.after[1]:
         trunk = folder / RUNS / run.after[0]
         average = dict(run.tables["average"])
         words = ["--average", average.pop("method")]
         for key, value in average.items():
             words += ["--set", f"average.{key}={format_value(value)}"]
-        return ["train", "--from", f"{trunk}@{run.after[1]}", *words, "--out", out, *wait]
+        return ["train", "--from", f"{trunk}@{run.after[1]}", *words, *code, "--out", out, *wait]
     # a branch whose trunk has failed, or has gone on without it, is trained from its start
     words = [str(given or folder / GIVEN) if word == GIVEN else word for word in run.arguments]
-    return ["train", *words, "--out", out, *wait]
+    return ["train", *words, *code, "--out", out, *wait]
 
 
 def commands_of(

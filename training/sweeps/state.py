@@ -47,6 +47,13 @@ def _refuse_other(run: Run, planned: PlannedRun) -> None:
     Raises:
         FedscopeError: names the first of them.
     """
+    for entry in run.info.get("code", []):
+        name = f"{entry['kind']}={entry['name']}"
+        if planned.code.get(name) and entry.get("sha256", "") != planned.code[name]:
+            raise FedscopeError(
+                f"{run.path} was trained with another source of {name.replace('=', ' ', 1)} than the sweep began with; "
+                "move it elsewhere, restore the source, and it is trained again"
+            )
     if _plainly_equal(run.config or {}, planned.tables):
         return
     from ..build import config_of  # loads torch, which a table does not need

@@ -17,8 +17,11 @@ from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
+from ..user_code.code import OwnCode
+from ..user_code.kinds import named_in
 from .axes import checked_seeds, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
+from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
 from .running import train_sweep
 from .schedule import RUNS
@@ -145,6 +148,8 @@ def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by:
         KeyboardInterrupt: passed on; the same call goes on.
     """
     out = Path(out)
+    trusted = trusted_names(plan)
+    refuse_unknown_process(plan)
     plan = _of_folder(plan, out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -157,6 +162,7 @@ def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by:
         if not (out / FILE).exists():
             plan.write(out)
         plan.write_given(out)
+        refuse_untrusted(plan.runs, trusted, out)
         if by is not None:
             train_by_jobs(plan, out, by, watcher)
         else:
@@ -187,7 +193,13 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
         there = read_plan(out)
         if other := describe_difference(there, plan):
             raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or --resume {out}")
-        return there
+        given = {
+            f"{kind.name}={value}": value
+            for run in plan.runs
+            for kind, value in named_in(run.tables)
+            if isinstance(value, OwnCode)
+        }
+        return with_given_code(there, given) if given else there
     if out.exists() and not out.is_dir():
         raise FedscopeError(f"{out} exists and is a file; give another --out")
     names = {path.name for path in out.iterdir()} if out.exists() else set()

@@ -13,7 +13,7 @@ from .entry_points import installed
 from .kinds import KINDS, Kind, kind_named, named_in
 from .resolve import handed_code, typed_code
 
-#: code by the kind that it is given for
+#: code by the kind that it is given for, and by kind and name: ``server=mypkg.fedx:FedX``
 Given = Mapping[str, OwnCode]
 NOTHING: Given = MappingProxyType({})
 _SHELVES = {
@@ -30,7 +30,7 @@ def code_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:
     """Import what ``--code KIND=module:Name`` names, by kind.
 
     Raises:
-        FedscopeError: a text of another form, a kind that is given twice or that there is not, and what
+        FedscopeError: a text of another form, code that is given twice, a kind that there is not, and what
             :func:`~fedscope.training.user_code.resolve.typed_code` refuses.
     """
     from ..import_string import CodeFile
@@ -41,12 +41,22 @@ def code_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:
         if not equals or not where:
             raise FedscopeError(f"--code {text} is not understood; write KIND=module:Name, as in server=mypkg.fedx:FedX")
         kind, option = kind_named(name.strip(), f"--code {text}"), f"--code {name}="
-        if kind.name in given:
-            raise FedscopeError(f"--code {text}: {kind.name} is given twice; leave one out")
         code, settings = typed_code(kind, CodeFile.typed(option, where.strip()), "--code")
         _refuse_settings(kind, settings, f"--code {text}")
-        given[kind.name] = code
+        _add(given, kind, code, f"--code {text}")
     return given
+
+
+def _add(given: dict[str, OwnCode], kind: Kind, code: OwnCode, place: str) -> None:
+    """Add code under its kind and name; the only one of its kind also stands for whatever a file calls it."""
+    own = f"{kind.name}={code}"
+    if own in given:
+        raise FedscopeError(f"{place} is given twice; leave one out")
+    others = [key for key in given if key.startswith(f"{kind.name}=")]
+    given[own] = code
+    given.pop(kind.name, None)
+    if not others:
+        given[kind.name] = code
 
 
 def code_of_objects(objects: Mapping[str, Any] | None) -> dict[str, OwnCode]:
@@ -64,18 +74,23 @@ def code_of_objects(objects: Mapping[str, Any] | None) -> dict[str, OwnCode]:
             + ", ".join(KINDS)
         )
     given: dict[str, OwnCode] = {}
-    for name, thing in objects.items():
-        kind, place = kind_named(str(name), "code="), f"code={{{name!r}: ...}}"
-        if isinstance(thing, OwnCode):
-            given[kind.name] = thing
+    for name, things in objects.items():
+        if isinstance(things, OwnCode):  # of options, or from here
+            given[str(name)] = things
             continue
-        text = isinstance(thing, str)
-        code, settings = typed_code(kind, thing, f"code {name}=") if text else handed_code(kind, thing, place)
-        if not isinstance(thing, type) and not text and kind.name in ("client", "server", "average"):
-            settings = {}  # an object stands for its class: the run has its own settings
-        _refuse_settings(kind, settings, place)
-        given[kind.name] = code
+        kind, place = kind_named(str(name), "code="), f"code={{{name!r}: ...}}"
+        several = isinstance(things, list) and kind.name in ("client", "server", "average")
+        for thing in things if several else [things]:
+            _add(given, kind, _object(kind, thing, place), place)
     return given
+
+
+def _object(kind: Kind, thing: Any, place: str) -> OwnCode:
+    if isinstance(thing, str):
+        code, settings = typed_code(kind, thing, f"code {kind.name}=")
+        _refuse_settings(kind, settings, place)
+        return code
+    return handed_code(kind, thing, place)[0]  # an object stands for its class: the run has its own settings
 
 
 def _refuse_settings(kind: Kind, settings: Mapping[str, Any], place: str) -> None:
@@ -102,7 +117,9 @@ def with_code(tables: Mapping[str, Any], given: Given) -> dict[str, Any]:
 def with_given(given: Given, kind: str, value: Any) -> Any:
     """Return a name with the code that was given for its kind; as it is where it is no code of one's own, or none was
     given."""
-    return given[kind] if kind in given and names_code(KINDS[kind], value) else value
+    if not given or not names_code(KINDS[kind], value):
+        return value
+    return given.get(f"{kind}={value}", given.get(kind, value))
 
 
 def names_code(kind: Kind, value: Any) -> bool:
@@ -138,11 +155,12 @@ def refuse_unneeded(given: Given, tables: Mapping[str, Any], place: str) -> None
     Raises:
         FedscopeError: names the kind, and what is there.
     """
-    there = dict((kind.name, value) for kind, value in named_in(tables) if names_code(kind, value))
-    for name in given:
+    named = {kind.name: value for kind, value in named_in(tables)}
+    there = [name for name, value in named.items() if names_code(KINDS[name], value)]
+    for key, code in given.items():
+        name = key.partition("=")[0]
         if name not in there:
-            value = dict((kind.name, value) for kind, value in named_in(tables)).get(name)
-            what = f"its {KINDS[name].place} is {value}, which is fedscope's" if value else f"it names no {name}"
+            what = f"its {KINDS[name].place} is {named[name]}" if name in named else f"it names no {name}"
             raise FedscopeError(
-                f"--code {name}={given[name]}: {place} needs none, {what}{nearest(name, there)}; leave it out"
+                f"--code {name}={code}: {place} needs no code for it, {what}{nearest(name, there)}; leave it out"
             )

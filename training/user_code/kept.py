@@ -109,25 +109,26 @@ def playing(
 
     configs = [run.config or {}, *(tables for _, tables in branch_of(run)["history"])]
     known = {(entry["kind"], entry["name"]): entry for entry in entries_in(run)}
-    refuse_unneeded(given, _merged(configs), str(run.path))
+    if all_:
+        refuse_unneeded(given, _merged(configs), str(run.path))
     code: dict[str, OwnCode] = {}
     others: list[dict[str, Any]] = []
     for tables in configs:
         for kind, value in named_in(tables):
-            if kind.name in code or not names_code(kind, value):
+            if f"{kind.name}={value}" in code or not names_code(kind, value):
                 continue
             found = _found(kind.name, value, given)
             if found is None:
                 if not all_ or kind.name in ("data", "partition"):  # said where samples are read; that is recorded
                     continue
                 raise FedscopeError(f"{run.path}: {needs_code(kind.section, str(value))}")
-            code[kind.name] = found
+            code[f"{kind.name}={value}"] = found
             entry = known.get((kind.name, str(value)), {})
             recorded, now = entry.get("sha256", ""), found.source.sha256
             if recorded and now != recorded:
                 if not changed:
                     raise FedscopeError(_another_source(run, kind.name, str(value), entry, found))
-                others.append({"kind": kind.name, "name": str(found), **found.source.said()})
+                others.append({"kind": kind.name, "name": str(value), **found.source.said()})
     if code:
         run = Run.open(run.path)
         run.code = code
@@ -146,8 +147,9 @@ def _merged(configs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _found(kind: str, value: Any, given: Given) -> OwnCode | None:
-    if kind in given:
-        return given[kind]
+    named = given.get(f"{kind}={value}", given.get(kind))
+    if named is not None:
+        return named
     shelf = _SHELVES.get(kind)
     if shelf is None or ":" in str(value):
         return None
@@ -213,7 +215,7 @@ def say_changed(run: Run, others: Iterable[Mapping[str, Any]], given: Given) -> 
     said = changes_of(run)
     for other in others:
         text = f"{other['kind']}@{after + 1}.py"
-        texts[text] = given[str(other["kind"])].source.text
+        texts[text] = given[f"{other['kind']}={other['name']}"].source.text
         said.append({"after": after, **other, "text": text})
     if not texts:
         return

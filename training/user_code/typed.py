@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ..import_string import CodeFile, is_there
+from ..import_string import CodeFile, ImportString, is_call, is_there
+from .classes import base_of
 from .code import OwnCode
 from .given import _SHELVES, names_code
 from .kinds import KINDS, Kind, named_in
@@ -43,6 +44,37 @@ def _own(kind: Kind, value: str) -> str | None:
         if nearest(first, names(shelf)) and not is_there(first):
             return None
     return text
+
+
+def typed_method(text: str, option: str = "--method") -> str:
+    """Return what ``--method`` names: ``mypkg.fedx:FedX`` with the class, which says what kind of method it is; any
+    other name as it is.
+
+    Raises:
+        FedscopeError: what :func:`~fedscope.training.user_code.resolve.typed_code` refuses; settings.
+    """
+    if isinstance(text, OwnCode):
+        return text
+    typed = CodeFile.typed(option, text)
+    if not isinstance(typed, CodeFile) and not is_call(typed):
+        return text
+    found = ImportString.parse(option, typed).found()
+    kind = kind_of(found)
+    if kind is None:
+        raise FedscopeError(f"{option} {text} is no method; derive it from a class of fedscope.methods")
+    code, settings = typed_code(kind, typed, option)
+    if settings:
+        raise FedscopeError(f"{option} {text} gives settings; give them with --set {kind.section}.KEY=VALUE")
+    return code
+
+
+def kind_of(found: Any) -> Kind | None:
+    """Return the kind of method that a class is; None of anything else."""
+    for name in ("client", "server", "average"):
+        base = base_of(KINDS[name])
+        if base is not None and isinstance(found, type) and issubclass(found, base):
+            return KINDS[name]
+    return None
 
 
 def handed_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
