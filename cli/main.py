@@ -28,6 +28,7 @@ OWN = {
     "train": ("Train and look around", 10, "Train a federation and record every round."),
     "ls": ("Train and look around", 30, "List runs, or show one run; --check verifies them."),
     "measure": ("Train and look around", 45, "Test a recorded run's models, for its curves and tables."),
+    "new": ("Bring your own", 10, "Start a method, model, data set or partition of your own."),
     "report": ("Train and look around", 50, "One page on runs for a co-author: verdict, figures, checks."),
     "bench": ("Train and look around", 60, "How fast this machine trains, evaluates and writes."),
     "demo": ("Train and look around", 70, "Try everything on the embedded digits, in a minute."),

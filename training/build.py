@@ -30,6 +30,7 @@ from .rng import generator
 from .settings.registry import find, method_name, names
 from .tasks import recorded_task, task_of_data
 from .user_code.code import OwnCode
+from .user_code.entry_points import installed
 from .user_code.given import with_code, with_given
 from .user_code.source import CodeSource
 
@@ -74,7 +75,7 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
             f"--code data={name}"
         )
     data = load_data(name, task)
-    if isinstance(name, OwnCode) and not len(data.y_train):
+    if (isinstance(name, OwnCode) or name.partition(":")[0] in installed("data")) and not len(data.y_train):
         data = hold_out(data)
     if not len(data.y_train):
         raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
@@ -118,7 +119,8 @@ def is_own_data(name: str) -> bool:
     >>> is_own_data("mydata:load"), is_own_data("npz:mine"), is_own_data("digits")
     (True, False, False)
     """
-    return is_call(name) and name.partition(":")[0] not in names("data")
+    shelf = name.partition(":")[0]
+    return is_call(name) and shelf not in names("data") and shelf not in installed("data")
 
 
 def _means_own_data(name: str) -> bool:

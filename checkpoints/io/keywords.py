@@ -93,6 +93,8 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
     "give data= (and model=); clients=True goes with servers='fedadam', not --out x"
     >>> with_keywords("train it: fedscope train --data digits; or --data NAME (data=NAME)", known)
     'train it: fedscope train --data digits; or data=NAME (data=NAME)'
+    >>> with_keywords("if you know it, give --code server=fedx:FedX", {"code": None})
+    "if you know it, give code={'server': 'fedx:FedX'}"
     """
 
     def of_group(group: re.Match[str]) -> str:
@@ -116,6 +118,9 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
             return f"{name}{behind}"
         if value is None or _OTHERS.fullmatch(value):
             return f"{name}={behind}"
+        kind, equals, own = value.partition("=")
+        if name == "code" and equals:  # several, by kind
+            return f"{name}={{{kind!r}: {own!r}}}"
         return f"{name}={_written(value)}"
 
     def once(said: re.Match[str]) -> str:

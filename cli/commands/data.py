@@ -48,6 +48,10 @@ def command(
         from ...training.config.config import merge, read_assignments
 
         settings = merge(settings, read_assignments(assignments))
+    if settings:
+        from ...training.user_code.typed import typed_tables
+
+        settings = typed_tables(settings)
     if download:
         fetch(name_of(federation, settings))
     answer(data.prepare(federation, settings=settings, shown=shown, samples=samples), output)

@@ -28,6 +28,7 @@ def command(name: str | None, as_json: bool) -> None:
     """
     from ...training import recipe, recipe_names
     from ...training.config.recipes import paper_of
+    from ...training.user_code.entry_points import describe_installed
 
     name = paper_of(name) if name else None
     papers = {known.partition("/")[0] for known in recipe_names()}
@@ -43,6 +44,8 @@ def command(name: str | None, as_json: bool) -> None:
         first = [cell for cell in one.published if cell.row == one.published[0].row]
         numbers = f"  ({first[0].row}: {' / '.join(f'{cell.value:g}' for cell in first)})" if first else ""
         say(f"{one.name:<{wide}}  {one.shows}{numbers}")
+    for flag, package in describe_installed():
+        say(f"{flag:<{wide}}  of the installed package {package}")
 
 
 def _show(one: Recipe, as_json: bool) -> None:

@@ -113,7 +113,7 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     by, seeds = jobs.chosen(), varied.seeds
     if resume is not None:
         if out or any(value for name, value in vars(varied).items() if name != "code"):
-            raise FedscopeError(f"--resume {resume} goes on with the plan that the sweep has; give it alone, or with --code")
+            raise FedscopeError(f"--resume {resume} goes on with the sweep's own plan; give it alone, or with --code")
         plan, out = with_given_code(Sweep.open(resume).plan, varied.code), resume
     else:
         plan, out = _plan_of(varied), out or Path("sweeps") / varied.name

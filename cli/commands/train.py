@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "threads", "device", "cohort")
 #: flags that are another name for a key of the configuration
 _FLAGS = (
-    ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, a published set such as cifar10, or your own module:function."),
-    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, lstm, ... (docs/methods.md lists all), or your own module:factory."),
+    ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, a set such as cifar10, or module:function."),
+    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, ... (docs/methods.md lists all), or module:factory."),
     (
         "--task",
         "model.task",
@@ -33,8 +33,8 @@ _FLAGS = (
         "--partition",
         "data.partition",
         "SPLIT",
-        "iid, shards:2, shards:2,250 (shards of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1; or your "
-        "own module:function.",
+        "iid, shards:2, shards:2,250 (shards of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1, or "
+        "your own module:function.",
     ),
     ("--clients", "data.clients", "N", "Number of clients."),
     ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
@@ -44,9 +44,9 @@ _FLAGS = (
     ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
     ("--seed", "run.seed", "SEED", "Seed of everything except the partition and the cohorts (data.seed)."),
     ("--device", "run.device", "DEVICE", "cpu, cuda or auto."),
-    ("--client", "client.method", "NAME", "Client method: what a client minimises and how it steps; or module:Class."),
-    ("--server", "server.method", "NAME", "Server method: how client models become the next model; or module:Class."),
-    ("--average", "average.method", "NAME", "Average over rounds; or module:Class."),
+    ("--client", "client.method", "NAME", "What a client minimises and how it steps; your own as module:Class."),
+    ("--server", "server.method", "NAME", "How client models become the next model; your own as module:Class."),
+    ("--average", "average.method", "NAME", "Average over rounds; your own as module:Class."),
 )
 #: the key of each
 PLACES = {flag: place for flag, place, *_ in _FLAGS}
@@ -101,8 +101,22 @@ class Course:
         return self.engine
 
 
+class _Train(click.Command):
+    """The command, whose help also lists what installed packages add."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click."""
+        from ...training.user_code.entry_points import describe_installed
+
+        if lines := describe_installed():
+            with formatter.section("Of installed packages"):
+                formatter.write_dl(lines)
+        super().format_epilog(ctx, formatter)
+
+
 @click.command(
     "train",
+    cls=_Train,
     epilog="Example:  fedscope train --method ima --rounds 60 --out runs/ima --set average.window=5",
 )
 @click.argument("config", required=False, type=click.Path(path_type=Path))

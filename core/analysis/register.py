@@ -92,6 +92,7 @@ def result_classes() -> tuple[type[Result], ...]:
 SECTIONS = (
     "Train and look around",
     "Repeat an experiment",
+    "Bring your own",
     "See losses in weight space",
     "Ask why averaging works",
     "Compare clients and models",

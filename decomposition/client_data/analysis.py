@@ -100,6 +100,8 @@ def name_of(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """A configuration's tables with others laid over them."""
+    from ...training.user_code.typed import handed_tables
+
     if isinstance(federation, str | Path):
         from ...training.config.config import read_toml
 
@@ -108,7 +110,8 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
         from ...training.config.given import nested_tables
 
         stored = nested_tables({} if federation is None else federation)
-    return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in settings.items()}}
+    given = handed_tables(settings)
+    return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in given.items()}}
 
 
 def _of_recorded_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:

@@ -60,8 +60,9 @@ class Replayer:
         run = refuse_ungiven(run, code, changed=code_changed)
         config = config_of(run)
         split = partition_of(run)
-        own = module is not None and not is_given(config.model.architecture)
-        engine = Engine(copy_module(module) if own and module is not None else module_of(run), replace(compute, precision=config.run.precision), kind=config.run.engine)
+        given = is_given(config.model.architecture)
+        made = module_of(run) if module is None or given else copy_module(module)
+        engine = Engine(made, replace(compute, precision=config.run.precision), kind=config.run.engine)
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
             data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained

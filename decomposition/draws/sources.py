@@ -125,7 +125,8 @@ class Cohorts:
         made: by the name of the run that stands for its group, and the round; what is not needed is dropped before
             more are made, because they are R times a round's clients.
         replayer: of the run that was replayed last.
-        code, code_changed: of the user's own that runs name; see :class:`fedscope.analysis.settings.EvaluationSettings`.
+        code, code_changed: of the user's own that runs name, see
+            :class:`fedscope.analysis.settings.EvaluationSettings`.
         modules: the architectures, by run, of runs that only name theirs.
     """
 

@@ -96,8 +96,10 @@ class DecompositionRequest:
         dataset = dataset_of(self.runs, self.source)
         modules = [module_for(group.run, self.source, dataset) for group in groups]
         own = {group.run.path: module for group, module in zip(groups, modules, strict=True)}
-        code = {"code": self.source.code, "code_changed": self.source.code_changed, "modules": own}
-        cohorts = Cohorts(self.draws, dataset, self.source.compute, **code)
+        source = self.source
+        cohorts = Cohorts(
+            self.draws, dataset, source.compute, code=source.code, code_changed=source.code_changed, modules=own
+        )
         with work.store(settings, *ROUNDS) as store:
             tasks: list[WorkUnit[RoundFactors]] = []
             for group, module in zip(groups, modules, strict=True):

@@ -93,7 +93,7 @@ def reaggregate(
 
     words = [str(number), *map(short_name, names), *(f"{key}-{value}" for key, value in changes.items())]
     name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
-    return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(names))
+    return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(list(names)))
 
 
 def kept_by_others(names: Mapping[str, Any], asked: Sequence[tuple[Config, str]]) -> dict[str, str]:
@@ -121,12 +121,12 @@ def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
     from ...training.user_code.typed import typed_tables
 
     kind, found = KINDS["server"], dict[str, dict[str, Any]]()
-    for one in given:
-        if isinstance(one, str):
-            table = typed_tables({"server": {"method": canonical("servers", one)}})["server"]
+    for server in given:
+        if isinstance(server, str):
+            table = typed_tables({"server": {"method": canonical("servers", server)}})["server"]
             name = table.pop("method")
         else:
-            name, settings = handed_code(kind, one, "servers=")
+            name, settings = handed_code(kind, server, "servers=")
             table = dict(settings)
         found.setdefault(name, table)
     return found

@@ -99,8 +99,10 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
     given = {name: value for name, value in keywords.items() if value is not None}
     for name in given:
         if name not in (METHOD, *KEYWORDS, *KINDS):
-            raise FedscopeError(f"{name}= is no setting{nearest(name, (METHOD, *KEYWORDS, *KINDS))}; it takes "
-                                + ", ".join((METHOD, *KINDS, *KEYWORDS)))
+            raise FedscopeError(
+                f"{name}= is no setting{nearest(name, (METHOD, *KEYWORDS, *KINDS))}; it takes "
+                + ", ".join((METHOD, *KINDS, *KEYWORDS))
+            )
     if not given and isinstance(config, Config):
         return config
     tables = config.tables() if isinstance(config, Config) else nested_tables(config or {})

@@ -23,6 +23,7 @@ from ..tasks import refuse_without_classes, trained_task
 from ..user_code.given import code_of_objects, refuse_unneeded
 from ..user_code.kept import branched_entries, playing, write_texts
 from ..user_code.typed import handed_tables
+from ..user_code.ungiven import is_given, needs_code
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import with_whole_path
@@ -136,6 +137,10 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
     run.require("partition.h5")
     run.round(round)
     before = config_of(run)
+    for section in ("client", "server", "average"):
+        method = getattr(before, section)
+        if not is_given(method) and "method" not in changes.get(section, {}):
+            raise FedscopeError(f"{run.path}: {needs_code(section, method_name(method))}")
     chosen = changes.get("run", {})
     if "device" in chosen and "engine" not in chosen:
         changes = merge(changes, {"run": {"engine": "auto"}})

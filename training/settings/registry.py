@@ -163,7 +163,7 @@ def _class_of(shelf: RegistryGroup, code: OwnCode, place: str = "") -> type[Any]
     if place and shelf in _SECTIONS:
         kind = KINDS[_SECTIONS[shelf]]
         if not isinstance(thing, type):
-            raise FedscopeError(f"{kind.place} = {str(code)!r} ({place}) is {thing!r}, and no class; update its package")
+            raise FedscopeError(f"{kind.place} = {str(code)!r} ({place}) is no class; update its package")
         refuse_other_class(kind, thing, f"{kind.place} = {str(code)!r} ({place})")
         _PACKAGED[thing] = shelf, str(code)
     found: type[Any] = thing
@@ -178,7 +178,8 @@ def method_name(method: object) -> str:
     """
     kind = type(method)
     if "called" in vars(kind):
-        return str.__str__(kind.called) if not isinstance(kind.called, OwnCode) else kind.called
+        called: str = vars(kind)["called"]
+        return called
     if kind.__module__.partition(".")[0] == _ROOT:
         return kind.__module__.rsplit(".", 1)[-1].replace("_", "-")
     return _PACKAGED[kind][1] if kind in _PACKAGED else code_of(kind)
@@ -189,8 +190,9 @@ def _own_preset(method: OwnCode) -> dict[str, dict[str, Any]]:
 
     kind = kind_of(method.thing)
     assert kind is not None, "only methods are given as one"
-    chosen = {section: {"method": default} for section, (_, _, default) in METHOD_SECTIONS.items() if section != "model"}
-    return {**chosen, kind.section: {"method": method}}
+    plain = {section: {"method": default} for section, (_, _, default) in METHOD_SECTIONS.items()}
+    del plain["model"]
+    return {**plain, kind.section: {"method": method}}
 
 
 def is_known(shelf: RegistryGroup, name: str) -> bool:

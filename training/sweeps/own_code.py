@@ -1,9 +1,10 @@
-"""Code of the user's own in sweeps: what somebody typed or gave is trained, and what only a plan's file names is not."""
+"""Code of the user's own in sweeps: what somebody typed or gave is trained; what only a plan's file names is not."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
@@ -71,11 +72,11 @@ def _typed_names(run: PlannedRun) -> Iterator[str]:
     from ..config.config import read_assignments
 
     words = list(run.arguments)
-    sets = [text for flag, text in zip(words, words[1:], strict=False) if flag == "--set"]
+    sets = [text for flag, text in pairwise(words) if flag == "--set"]
     for kind, value in named_in(read_assignments(sets)):
         if isinstance(value, str) and names_code(kind, value) and ":" in value:
             yield f"{kind.name}={value}"
-    for flag, text in zip(words, words[1:], strict=False):
+    for flag, text in pairwise(words):
         if flag == "--method" and ":" in text:
             yield next((name for name in own_names(run) if name.partition("=")[2] == text), f"method={text}")
 
@@ -117,8 +118,8 @@ def refuse_unknown_process(plan: Plan) -> None:
             if value.startswith(("__main__:", "python:")):
                 remedy = "save it with numpy.savez and give npz:PATH" if kind == "data" else "put it into a module"
                 raise FedscopeError(
-                    f"{kind} {value} is defined in a program or a notebook, and a sweep's runs are trained in processes "
-                    f"of their own, which cannot import it; {remedy}, or call fedscope.train"
+                    f"{kind} {value} is defined in a program or a notebook, and a sweep trains in other processes, "
+                    f"which cannot import it; {remedy}, or call fedscope.train"
                 )
 
 
@@ -143,7 +144,7 @@ def with_given_code(plan: Plan, given: Given) -> Plan:
 
 
 def code_words(run: PlannedRun) -> list[str]:
-    """Return ``--code`` for all own code that a run names; only of a plan that :func:`refuse_untrusted` has let pass."""
+    """Return ``--code`` for all own code that a run names, of a plan that :func:`refuse_untrusted` has let pass."""
     return [word for name in dict.fromkeys(own_names(run)) for word in ("--code", name)]
 
 

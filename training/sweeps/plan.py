@@ -154,7 +154,8 @@ def plan_sweep(
             twice; two runs that are the same.
     """
     given, own = typed_tables(plain(settings or {})), bool(setup.recipe and not axes)
-    varied = recipe(setup.recipe).axes if own else tuple(tuple(typed_cell(plain(cell)) for cell in axis) for axis in axes)
+    asked = tuple(tuple(typed_cell(plain(cell)) for cell in axis) for axis in axes)
+    varied = recipe(setup.recipe).axes if own else asked
     if not varied and not seeds:
         raise FedscopeError("there is nothing to vary; give keys, as in run.participation=0.1,0.2, or --seeds 0..2")
     _refuse_double_keys(varied, given, seeds, setup.recipe if own else "")

@@ -64,7 +64,7 @@ def _refuse_untyped(found: type[Any], place: str) -> None:
     for owner in found.__mro__:
         own = {name: value for name, value in vars(owner).items() if isinstance(value, Field)}
         for name in own:
-            if name in owner.__dict__.get("__annotations__", {}):
+            if name in inspect.get_annotations(owner):
                 raise FedscopeError(
                     f"{place}: {owner.__name__} has the setting {name}, but is no dataclass of its own; write "
                     "@dataclass(frozen=True) above the class"
@@ -80,8 +80,8 @@ def _refuse_strange_types(found: type[Any], place: str) -> None:
         hints = get_type_hints(found)
     except Exception as error:
         raise FedscopeError(
-            f"{place}: the types of {found.__name__}'s settings cannot be read ({error}); import their names at the top "
-            "of the module"
+            f"{place}: the types of {found.__name__}'s settings cannot be read ({error}); import their names at "
+            "the top of the module"
         ) from None
     for key in fields(found):
         if not _is_plain(hints[key.name]):

@@ -20,6 +20,15 @@ from ...checkpoints import FedscopeError, real_path
 from ..import_string import describe_error
 
 PREFIX = "fedscope."
+#: the option that takes a name of each shelf
+_FLAGS = {
+    "clients": "--client",
+    "servers": "--server",
+    "averages": "--average",
+    "models": "--model",
+    "data": "--data",
+    "partitions": "--partition",
+}
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,15 @@ def _scanned() -> Mapping[str, Mapping[str, tuple[Installed, ...]]]:
     }
 
 
+def describe_installed() -> list[tuple[str, str]]:
+    """List what packages give, by the option that takes it: ``--server fedx`` and the package with its version."""
+    return [
+        (f"{flag} {name}", " and ".join(f"{one.distribution} {one.version}" for one in ones))
+        for shelf, flag in _FLAGS.items()
+        for name, ones in installed(shelf).items()
+    ]
+
+
 def chosen(shelf: str, name: str) -> Installed | None:
     """Return the thing of an installed package by its name; None where none gives it.
 
@@ -95,6 +113,14 @@ def chosen(shelf: str, name: str) -> Installed | None:
         packages = " and ".join(f"{one.distribution} ({one.value})" for one in ones)
         raise FedscopeError(f"{name!r} is given by two packages, {packages}; name the code itself, as module:Name")
     return ones[0] if ones else None
+
+
+def importable_elsewhere(module: str) -> str:
+    """Return where Python finds a module that is not in the current folder; "" where it finds none."""
+    from ..import_string import find_spec_of
+
+    with _without_current_folder(""):
+        return find_spec_of(module) or ""
 
 
 def _trusted_path() -> list[str]:

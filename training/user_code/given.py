@@ -39,7 +39,7 @@ def code_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:
     for text in texts:
         name, equals, where = text.partition("=")
         if not equals or not where:
-            raise FedscopeError(f"--code {text} is not understood; write KIND=module:Name, as in server=mypkg.fedx:FedX")
+            raise FedscopeError(f"--code {text} is not understood; write it as server=mypkg.fedx:FedX")
         kind, option = kind_named(name.strip(), f"--code {text}"), f"--code {name}="
         code, settings = typed_code(kind, CodeFile.typed(option, where.strip()), "--code")
         _refuse_settings(kind, settings, f"--code {text}")
@@ -126,8 +126,8 @@ def names_code(kind: Kind, value: Any) -> bool:
     """Check whether a setting names code of one's own, by its form alone: ``module:Name`` of no data set, partition or
     file of fedscope's or of a package; or a name that is neither's.
 
-    >>> names_code(KINDS["server"], "mine:FedX"), names_code(KINDS["data"], "npz:mine"), names_code(KINDS["server"], "fma")
-    (True, False, False)
+    >>> names_code(KINDS["server"], "mine:FedX"), names_code(KINDS["data"], "npz:mine")
+    (True, False)
     """
     if isinstance(value, OwnCode):
         return True

@@ -87,9 +87,7 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
             temporary.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
 
 
-def playing(
-    run: Run, given: Given, *, changed: bool = False, all_: bool = True
-) -> tuple[Run, list[dict[str, Any]]]:
+def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True) -> tuple[Run, list[dict[str, Any]]]:
     """Return a run whose methods can be run: with the code that was given, and that of installed packages.
 
     This alone imports anything for a run: it is called by what trains, replays or aggregates anew.

@@ -10,7 +10,10 @@ from typing import Any, NoReturn
 from ...checkpoints import FedscopeError
 
 #: what a placeholder refuses to do, of every kind
-_WORK = ("train", "begin", "survey", "share", "personalise", "init", "step", "look_ahead", "average", "recover", "build")
+_WORK = (
+    *("train", "begin", "survey", "share", "personalise", "init", "step", "look_ahead", "average", "recover"),
+    "build",
+)
 
 
 def ungiven(base: type[Any], name: str, table: Mapping[str, Any]) -> type[Any]:
@@ -23,11 +26,14 @@ def ungiven(base: type[Any], name: str, table: Mapping[str, Any]) -> type[Any]:
         table: the run's settings; those that the base does not have become fields of any type.
     """
     known = {key.name for key in fields(base)}
-    return _placeholder(base, str(name), tuple(sorted(key for key in table if key not in known and key.isidentifier())))
+    others = sorted(key for key in table if key not in known and key.isidentifier())
+    any_: Any = base
+    made: type[Any] = _placeholder(any_, str(name), tuple(others))
+    return made
 
 
 @cache
-def _placeholder(base: type[Any], name: str, others: tuple[str, ...]) -> type[Any]:
+def _placeholder(base: Any, name: str, others: tuple[str, ...]) -> type[Any]:
     def refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
         raise FedscopeError(needs_code(base.section, name))
 
