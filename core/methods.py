@@ -21,7 +21,7 @@ from .checkpoints import FedscopeError as FedscopeError
 from .checkpoints import Layout as Layout
 from .checkpoints import Weights as Weights
 from .training.data.dataset import Dataset as Dataset
-from .training.data.split import Partitioner as Partitioner
+from .training.data.partitioner import Partitioner as Partitioner
 from .training.local.local_training import LocalTask as LocalTask
 from .training.local.local_training import LocalUpdate as LocalUpdate
 from .training.local.local_training import batches as batches

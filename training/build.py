@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,12 @@ from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
 from .models.custom import Factory, OwnModel
 from .rng import generator
+from .settings.code_source import CodeSource
+from .settings.entry_points import installed
+from .settings.own_code import OwnCode
 from .settings.registry import find, method_name, names
 from .tasks import recorded_task, task_of_data
-from .user_code.code import OwnCode
-from .user_code.entry_points import installed
 from .user_code.given import with_code, with_given
-from .user_code.source import CodeSource
 
 #: a model is held so often at least, trained or measured: the module, its weights as they are read, a worker's copy
 HELD = 3
@@ -54,10 +55,11 @@ def load_data(name: str, task: Task | None = None) -> Dataset:
     task = task_of_data(name) if task is None else task
     if _means_own_data(name):
         return load_own(name, task)
-    loaded: Any = find("data", shelf)(argument, task)
-    if isinstance(loaded, Dataset):
-        return loaded
-    return load_given(OwnCode.of(name, loaded, CodeSource()), task)  # of an installed package, in any of its forms
+    loader: Any = find("data", shelf)
+    if shelf not in names("data"):  # of an installed package
+        return load_given(OwnCode.of(name, partial(loader, argument) if argument else loader, CodeSource()), task)
+    loaded: Dataset = loader(argument, task)
+    return loaded
 
 
 def data_to_train_on(name: str, task: Task | None = None) -> Dataset:

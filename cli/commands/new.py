@@ -24,8 +24,8 @@ def command(kind: str, name: str) -> None:
     written over another one.
     """
     from ...checkpoints import FedscopeError
-    from ...training.user_code.entry_points import importable_elsewhere
-    from ...training.user_code.kinds import KINDS as ALL
+    from ...training.settings.code_kinds import KINDS as ALL
+    from ...training.settings.entry_points import importable_elsewhere
     from ...training.user_code.templates import called, filled
 
     module = name.removesuffix(".py")

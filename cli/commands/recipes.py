@@ -28,7 +28,7 @@ def command(name: str | None, as_json: bool) -> None:
     """
     from ...training import recipe, recipe_names
     from ...training.config.recipes import paper_of
-    from ...training.user_code.entry_points import describe_installed
+    from ...training.settings.entry_points import describe_installed
 
     name = paper_of(name) if name else None
     papers = {known.partition("/")[0] for known in recipe_names()}

@@ -106,7 +106,7 @@ class _Train(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See click."""
-        from ...training.user_code.entry_points import describe_installed
+        from ...training.settings.entry_points import describe_installed
 
         if lines := describe_installed():
             with formatter.section("Of installed packages"):
@@ -230,7 +230,7 @@ def _start_run(
     from ...training import Setup, read_assignments
     from ...training.config.sources import stored_tables, with_place
     from ...training.loop.train import train_with
-    from ...training.user_code.code import short_name
+    from ...training.settings.own_code import short_name
     from ...training.user_code.given import refuse_unneeded, with_code
     from ...training.user_code.typed import typed_tables
     from ..progress import TrainingWatcher, fetch
@@ -277,7 +277,7 @@ def _branch_run(
     from ...checkpoints import FedscopeError, Run, parse_address, real_path
     from ...training import branch_notes, branched_config
     from ...training.loop.branch import branch_with
-    from ...training.user_code.code import short_name
+    from ...training.settings.own_code import short_name
     from ...training.user_code.kept import playing
     from ..progress import TrainingWatcher
 

@@ -77,13 +77,10 @@ def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
         named["model"] = model
     if source.data is None and data is not None and (is_own_code(data) or data.startswith(_UNNAMED)):
         named["data"] = data
-    nowhere = {name: value for name, value in named.items() if value.startswith(_UNNAMED)}
-    if nowhere:
-        what = " and ".join(f"{name} {value}" for name, value in nowhere.items())
-        ways = " and ".join(f"--{name}" for name in nowhere)
-        raise FedscopeError(
-            f"{run.path} was trained with {what}, which Python was given; give the same again with {ways}"
-        )
+    if any(value.startswith(_UNNAMED) for value in named.values()):
+        what = " and ".join(f"{name} {value}" for name, value in named.items())
+        ways = " and ".join(f"--{name}" for name in named)
+        raise FedscopeError(f"{run.path} was trained with {what}, as Python gave it; give the same again with {ways}")
     if named:
         what = " and ".join(f"{name} {value}" for name, value in named.items())
         raise NamedCodeError(f"{run.path} names {what}, and no code is called as a run's file says it", named)

@@ -20,9 +20,9 @@ def refuse_ungiven(run: Run, code: Mapping[str, Any] | None = None, *, changed: 
     """
     from ...training.loop.run_history import segments
     from ...training.settings.registry import method_name
+    from ...training.settings.ungiven import is_given, needs_code
     from ...training.user_code.given import code_of_objects
     from ...training.user_code.kept import playing
-    from ...training.user_code.ungiven import is_given, needs_code
 
     if run.is_foreign:
         return run

@@ -18,7 +18,7 @@ from ...training.local.engine import Engine
 from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
-from ...training.user_code.ungiven import is_given
+from ...training.settings.ungiven import is_given
 from .. import CohortDraws
 from .given_code import refuse_ungiven
 

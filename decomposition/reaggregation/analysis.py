@@ -54,7 +54,7 @@ def reaggregate(
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
             server or setting; a state that was not recorded.
     """
-    from ...training.user_code.code import short_name
+    from ...training.settings.own_code import short_name
     from .result import Reaggregation, model_suffixes
 
     source = EvaluationConfig.of("test", measured)
@@ -98,8 +98,8 @@ def reaggregate(
 
 def kept_by_others(names: Mapping[str, Any], asked: Sequence[tuple[Config, str]]) -> dict[str, str]:
     """Say what servers that are not fedscope's keep: a result that is read later does not import them."""
+    from ...training.settings.own_code import OwnCode
     from ...training.settings.registry import is_known
-    from ...training.user_code.code import OwnCode
 
     servers = zip(names, asked, strict=True)
     return {
@@ -115,8 +115,8 @@ def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
     Raises:
         FedscopeError: what is no server.
     """
+    from ...training.settings.code_kinds import KINDS
     from ...training.settings.registry import canonical
-    from ...training.user_code.kinds import KINDS
     from ...training.user_code.resolve import handed_code
     from ...training.user_code.typed import typed_tables
 

@@ -209,6 +209,6 @@ def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:
     >>> model_suffixes(["fedsa"]), model_suffixes(["fedsa", "fedadam"])
     (('.safetensors',), ('.fedsa.safetensors', '.fedadam.safetensors'))
     """
-    from ...training.user_code.code import short_name
+    from ...training.settings.own_code import short_name
 
     return tuple(f".{short_name(server)}.safetensors" if len(servers) > 1 else ".safetensors" for server in servers)

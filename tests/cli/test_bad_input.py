@@ -475,7 +475,7 @@ FILES_OF_OTHERS = [
         "model.pt: these tensors are not the expected model's",
     ),
     ("train --set model.weights=model.pt --out new", "does not fit mlp as it is set here: fc1.weight, fc1.bias, fc2.w"),
-    ("train --model own.nets:small --out new", "'own.nets:small' is code of your own, which a run cannot keep"),
+    ("train --model own.nets:small --out new", "--model own.nets:small: there is no module own"),
 ]
 
 

@@ -14,6 +14,8 @@ from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.base import Architecture
+from ..models.custom import architecture_of
+from ..settings.own_code import OwnCode, short_name
 from ..settings.registry import (
     METHOD_SECTIONS,
     RegistryGroup,
@@ -25,9 +27,8 @@ from ..settings.registry import (
     was_loaded,
 )
 from ..settings.settings import Settings
+from ..settings.ungiven import ungiven
 from ..settings.values import parse_value
-from ..user_code.code import OwnCode, short_name
-from ..user_code.ungiven import ungiven
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig
@@ -81,6 +82,7 @@ class Config:
                 raise FedscopeError(f"{name}.{selector} = {which!r} has the wrong type: it takes a string")
             which = canonical(shelf, which)
             kind = find(shelf, which) if look is find else look(shelf, which, table)
+            kind = architecture_of(kind) if isinstance(kind, OwnCode) else kind
             made = _read(kind, table, raw)
             chosen[name] = ModelChoice(which, made) if name == "model" else made
         return cls(
@@ -95,7 +97,7 @@ class Config:
         """Return the configuration that a run keeps, whichever version of fedscope recorded it.
 
         Nothing is imported: methods and models that are neither fedscope's nor come with their code are placeholders,
-        which have the settings and a name (:func:`~fedscope.training.user_code.ungiven.ungiven`).
+        which have the settings and a name (:func:`~fedscope.training.settings.ungiven.ungiven`).
         """
         return cls.with_placeholders(recorded_tables(tables))
 
@@ -174,7 +176,8 @@ def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 def _known_or_base(shelf: RegistryGroup, name: str) -> type[Any]:
     """Return the class that a name is of; of code that is not here its base, so that nothing is imported."""
-    return find(shelf, name) if is_known(shelf, name) else _BASES[shelf]
+    found = find(shelf, name) if is_known(shelf, name) else None
+    return found if isinstance(found, type) else _BASES[shelf]
 
 
 def _known_or_ungiven(shelf: RegistryGroup, name: str, table: Mapping[str, Any]) -> type[Any]:

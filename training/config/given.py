@@ -8,8 +8,8 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, preset
-from ..user_code.kinds import KINDS
 from ..user_code.typed import given_keywords, handed_tables
 from .config import SECTIONS, Config, merge
 from .sections import DataConfig, RecordConfig, RunConfig
@@ -87,7 +87,7 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
 
     Args:
         config: as :func:`config_from` takes it; None for none.
-        keywords: those of :data:`KEYWORDS` and of :data:`~fedscope.training.user_code.kinds.KINDS`, and ``method``.
+        keywords: those of :data:`KEYWORDS` and of :data:`~fedscope.training.settings.code_kinds.KINDS`, and ``method``.
 
     Raises:
         FedscopeError: what :func:`config_from` and

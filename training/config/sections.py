@@ -9,8 +9,8 @@ from ...checkpoints import FedscopeError, RetentionPolicy
 from ...checkpoints.recorder.inputs import spell_data
 from ...checkpoints.rounds.sketches import refuse_size
 from ..data.split import parse_partition
+from ..settings.own_code import OwnCode
 from ..settings.settings import Settings, setting
-from ..user_code.code import OwnCode
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class DataConfig(Settings):
         """With what the partition's own package says of parameters that were not given.
 
         Raises:
-            FedscopeError: what :meth:`fedscope.training.data.split.Partitioner.resolved` refuses.
+            FedscopeError: what :meth:`fedscope.training.data.partitioner.Partitioner.resolved` refuses.
         """
         return replace(self, partition=parse_partition(self.partition).resolved().written())
 

@@ -23,7 +23,7 @@ from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
 from ..import_string import ImportString, describe_error
-from ..user_code.code import OwnCode
+from ..settings.own_code import OwnCode
 from .arrays import (
     as_float32,
     as_tokens,

@@ -1,4 +1,4 @@
-"""Partitions of the user's own: a function, a class derived from :class:`~.split.Partitioner`, or lists of indices."""
+"""Partitions of the user's own: a function, a class derived from :class:`~.partitioner.Partitioner`, or lists."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ..import_string import describe_error
-from ..user_code.code import OwnCode
-from .split import Partitioner
+from ..settings.own_code import OwnCode
+from .partitioner import Partitioner
 
 
 class OwnPartition(Partitioner):
     """``mypkg.split:by_hospital``: a function ``(labels, clients, random) -> list of index arrays``, one a client.
 
-    It may take ``groups`` as a fourth argument; see :meth:`~.split.Partitioner.split`, whose words these are.
+    It may take ``groups`` as a fourth argument; see :meth:`~.partitioner.Partitioner.split`, whose words these are.
     """
 
     needs_classes: ClassVar[bool] = False

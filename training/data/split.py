@@ -1,112 +1,30 @@
-"""Splits of a data set over clients: the interface of the files in ``partitions/``, the split itself, and
-``data.pool``, which splits training and test samples together."""
+"""Splits of a data set over clients: a partition by its name, the split itself, and ``data.pool``, which splits
+training and test samples together."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Partition
+from ..import_string import is_call
 from ..rng import generator
-from ..settings.registry import find, method_name, names
-from ..settings.settings import Settings
-from ..user_code.code import OwnCode
-from ..user_code.entry_points import installed
+from ..settings.entry_points import installed
+from ..settings.own_code import OwnCode
+from ..settings.registry import find, names
+from .own_partition import OwnPartition, UngivenPartition
+from .partitioner import Partitioner
 
 if TYPE_CHECKING:
     from .dataset import Dataset
 
 #: nothing but the labels is known
 NO_GROUPS: Mapping[str, np.ndarray] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Partitioner(Settings):
-    """A way to split; its fields are what stands behind the colon in ``name:value``.
-
-    Attributes:
-        needs_classes: whether it looks at the samples' classes.
-        takes: what may follow behind the colon, where the fields do not say it.
-    """
-
-    section: ClassVar[str] = "data.partition"
-    needs_classes: ClassVar[bool] = True
-    takes: ClassVar[str] = ""
-
-    @property
-    def counted_by_client(self) -> bool:
-        """True if a client's samples do not depend on how many clients there are, so that fewer have fewer in all."""
-        return False
-
-    @property
-    def places_every_class(self) -> bool:
-        """True if clients hold so many classes each, and every class has a client: fewer may have no room for all."""
-        return False
-
-    def resolved(self) -> Self:
-        """With values that only another package knows; as it is where there are none.
-
-        Raises:
-            FedscopeError: the other package is not installed, or refuses a value.
-        """
-        return self
-
-    @classmethod
-    def form(cls) -> str:
-        """Write it with its defaults, and what may follow in brackets.
-
-        >>> find("partitions", "shards").form(), find("partitions", "iid").form()
-        ('shards:2[,size]', 'iid')
-        """
-        return cls().written() + (cls.takes or "".join(f"[,{key.name}]" for key in fields(cls) if key.default is None))
-
-    def written(self) -> str:
-        """As it is written in a configuration, with the values that were left out: ``dirichlet:0.1``.
-
-        >>> parse_partition("dirichlet").written(), parse_partition("shards:03").written()
-        ('dirichlet:0.1', 'shards:3')
-        """
-        name = method_name(self)
-        values = [getattr(self, key.name) for key in fields(self)]
-        words = [repr(value).removesuffix(".0") for value in values if value is not None]
-        return f"{name}:{','.join(words)}" if words else name
-
-    @classmethod
-    def parse(cls, name: str, rest: str) -> Self:
-        """From what stands behind the colon: numbers, in the order of the fields.
-
-        Raises:
-            FedscopeError: too many values, or a value that is not a number.
-        """
-        text, given = f"{name}:{rest}", rest.split(",") if rest else []
-        known = [key.name for key in fields(cls)]
-        if len(given) > len(known):
-            raise FedscopeError(f"data.partition = {text!r} gives {len(given)} values, but {name} takes {len(known)}")
-        values: dict[str, float | int] = {}
-        for key, word in zip(known, given, strict=False):
-            try:
-                values[key] = int(word) if word.strip().lstrip("+-").isdigit() else float(word)
-            except ValueError:
-                raise FedscopeError(f"data.partition = {text!r}: {word!r} is not a number ({name}:{key})") from None
-        return cls(**values)
-
-    def split(
-        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
-    ) -> list[np.ndarray]:
-        """Indices of each client's samples; disjoint, together all samples unless the partition says otherwise.
-
-        Args:
-            labels: of the training split, [n] int64.
-            clients: N.
-            random: the partition's own generator.
-            groups: what else is known of the samples, by name: ``user``, ``domain``, ``superclass``, each [n] int64.
-        """
-        raise NotImplementedError
 
 
 def parse_partition(text: str) -> Partitioner:
@@ -118,9 +36,6 @@ def parse_partition(text: str) -> Partitioner:
     >>> parse_partition("shards:3")
     Shards(shards=3, size=None)
     """
-    from ..import_string import is_call
-    from .own_partition import OwnPartition, UngivenPartition
-
     if isinstance(text, OwnCode):
         return OwnPartition(text)
     name, _, rest = text.partition(":")

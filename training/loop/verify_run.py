@@ -22,7 +22,7 @@ from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
 from ..config.config import Config
 from ..methods.base import ServerMethod
 from ..settings.registry import method_name
-from ..user_code.ungiven import is_given
+from ..settings.ungiven import is_given
 from .run_history import segments
 from .state import RunMemory, next_start
 

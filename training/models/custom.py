@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoints import FedscopeError, FedscopeWarning
-from ..import_string import ImportString, describe_type
+from ..import_string import ImportString, describe_error, describe_type
+from ..settings.own_code import OwnCode, short_name
 from ..settings.settings import setting
-from ..user_code.code import OwnCode, short_name
 from .base import Architecture
 
 if TYPE_CHECKING:
@@ -60,7 +60,16 @@ class OwnModel(Architecture):
         """Return the module, freshly made. Raises as :meth:`Factory.build`."""
         call = self.code.thing
         spoken = call.spoken if isinstance(call, ImportString) else f"{short_name(self.code)}()"
-        return _checked(call(), f"--model {self.code}: {spoken}")
+        try:
+            made = call()
+        except FedscopeError:
+            raise
+        except Exception as error:
+            raise FedscopeError(
+                f"--model {self.code}: {spoken} failed with {describe_error(error)}; it is called without arguments, "
+                "which functools.partial or a function of your own can give"
+            ) from error
+        return _checked(made, f"--model {self.code}: {spoken}")
 
 
 def architecture_of(code: OwnCode) -> type[OwnModel]:

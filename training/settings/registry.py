@@ -3,12 +3,13 @@
 ``fedscope.training.methods.clients.fedprox`` *is* the client method ``fedprox``, found because the file is there.
 Adding a method, a model, a partition or a data set touches its own file only; nothing else lists names. Behind the
 files come the entry points of installed packages, and code of the user's own, which is never found by its name: it
-comes with it (:class:`~fedscope.training.user_code.code.OwnCode`).
+comes with it (:class:`~fedscope.training.settings.own_code.OwnCode`).
 """
 
 from __future__ import annotations
 
 import pkgutil
+import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -17,9 +18,11 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ...checkpoints import FedscopeError, nearest
-from ..user_code.code import OwnCode, code_of
-from ..user_code.entry_points import chosen, installed
-from ..user_code.ungiven import needs_code
+from .code_kinds import KINDS
+from .entry_points import chosen, installed
+from .own_classes import is_of, kind_of, refuse_other_class
+from .own_code import OwnCode, code_of
+from .ungiven import needs_code
 
 RegistryGroup = Literal["clients", "servers", "averages", "models", "partitions", "data"]
 
@@ -147,19 +150,14 @@ def find(shelf: RegistryGroup, name: str) -> type[Any]:
 
 
 def _class_of(shelf: RegistryGroup, code: OwnCode, place: str = "") -> type[Any]:
-    """Return the class of code that is not fedscope's; a model may be a function that makes one.
+    """Return the class of code that is not fedscope's; of a function that makes a model the code as it is.
 
     Args:
         place: where a package has it; "" of the user's own.
     """
-    from ..user_code.classes import refuse_other_class
-    from ..user_code.kinds import KINDS
-
     thing = code.thing
-    if shelf == "models" and not (isinstance(thing, type) and hasattr(thing, "counted")):
-        from ..models.custom import architecture_of
-
-        return architecture_of(code)
+    if shelf == "models" and not is_of(KINDS["model"], thing):
+        return code  # type: ignore[return-value]  # what makes a network, see models.custom
     if place and shelf in _SECTIONS:
         kind = KINDS[_SECTIONS[shelf]]
         if not isinstance(thing, type):
@@ -186,8 +184,6 @@ def method_name(method: object) -> str:
 
 
 def _own_preset(method: OwnCode) -> dict[str, dict[str, Any]]:
-    from ..user_code.typed import kind_of
-
     kind = kind_of(method.thing)
     assert kind is not None, "only methods are given as one"
     plain = {section: {"method": default} for section, (_, _, default) in METHOD_SECTIONS.items()}
@@ -264,4 +260,4 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
 
 def was_loaded(shelf: RegistryGroup, name: str) -> bool:
     """Check whether an installed package's thing has been imported by somebody who trains, so that it is at hand."""
-    return (shelf, name) in _PACKAGED.values()
+    return any(said == (shelf, name) and kind.__module__ in sys.modules for kind, said in list(_PACKAGED.items()))

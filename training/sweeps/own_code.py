@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
-from ..user_code.code import OwnCode
+from ..settings.code_kinds import KINDS, named_in
+from ..settings.own_code import OwnCode
 from ..user_code.given import Given, names_code, with_code
 from ..user_code.kept import entries_of
-from ..user_code.kinds import KINDS, named_in
 from ..user_code.resolve import handed_code
 from ..user_code.typed import typed_method, typed_tables
 

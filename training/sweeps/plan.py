@@ -21,9 +21,9 @@ from ...results.base import versions
 from ..config.config import Config, merge, methods_in, read_assignments
 from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
 from ..config.sources import Setup
+from ..settings.own_code import OwnCode, short_name
 from ..settings.registry import METHOD_SECTIONS, canonical_method, find
 from ..settings.values import format_value
-from ..user_code.code import short_name
 from ..user_code.typed import typed_tables
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
 from .own_code import code_sums, typed_cell
@@ -421,8 +421,8 @@ def _word(key: str, value: Any) -> str:
         return ""
     last = key.rpartition(".")[2]
     if key == METHOD:
-        value = canonical_method(str(value))
-    value = short_name(value) if isinstance(value, str) and last in (METHOD, "name") else value
+        value = canonical_method(value if isinstance(value, OwnCode) else str(value))
+    value = short_name(value) if isinstance(value, OwnCode) else value
     return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{format_value(value)}")
 
 

@@ -17,8 +17,8 @@ from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
-from ..user_code.code import OwnCode
-from ..user_code.kinds import named_in
+from ..settings.code_kinds import named_in
+from ..settings.own_code import OwnCode
 from .axes import checked_seeds, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code

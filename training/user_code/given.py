@@ -8,9 +8,9 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ..import_string import is_call
-from .code import OwnCode
-from .entry_points import installed
-from .kinds import KINDS, Kind, kind_named, named_in
+from ..settings.code_kinds import KINDS, Kind, kind_named, named_in
+from ..settings.entry_points import installed
+from ..settings.own_code import OwnCode
 from .resolve import handed_code, typed_code
 
 #: code by the kind that it is given for, and by kind and name: ``server=mypkg.fedx:FedX``

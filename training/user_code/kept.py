@@ -16,12 +16,12 @@ from ...checkpoints import FedscopeError, Run, regular, write_durably
 from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.runs.folders import CODE
-from .code import OwnCode
-from .entry_points import chosen
+from ..settings.code_kinds import named_in
+from ..settings.code_source import CodeSource, source_of
+from ..settings.entry_points import chosen
+from ..settings.own_code import OwnCode
+from ..settings.ungiven import needs_code
 from .given import _SHELVES, Given, names_code, refuse_unneeded
-from .kinds import named_in
-from .source import CodeSource, source_of
-from .ungiven import needs_code
 
 CHANGED = "changed.json"
 
@@ -69,7 +69,8 @@ def _source_of(kind: str, value: Any) -> CodeSource | None:
     first = value.partition(":")[0]
     if is_known(shelf, first) or chosen(shelf, first) is None:  # type: ignore[arg-type]
         return None
-    return source_of(find(shelf, first))  # type: ignore[arg-type]
+    thing = find(shelf, first)  # type: ignore[arg-type]
+    return thing.source if isinstance(thing, OwnCode) else source_of(thing)
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
@@ -103,9 +104,7 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
         FedscopeError: code that was not given (says how it is); code that nothing asks for; another source than the
             run has recorded.
     """
-    from ..loop.run_history import branch_of
-
-    configs = [run.config or {}, *(tables for _, tables in branch_of(run)["history"])]
+    configs = [run.config or {}, *(tables for _, tables in run.info.get("branch", {}).get("history", []))]
     known = {(entry["kind"], entry["name"]): entry for entry in entries_in(run)}
     if all_:
         refuse_unneeded(given, _merged(configs), str(run.path))
@@ -156,7 +155,8 @@ def _found(kind: str, value: Any, given: Given) -> OwnCode | None:
         return None
     from ..settings.registry import find
 
-    return OwnCode.of(str(value), find(shelf, str(value)))  # type: ignore[arg-type]
+    thing = find(shelf, str(value))  # type: ignore[arg-type]
+    return thing if isinstance(thing, OwnCode) else OwnCode.of(str(value), thing)
 
 
 def _another_source(run: Run, kind: str, name: str, entry: Mapping[str, str], found: OwnCode) -> str:

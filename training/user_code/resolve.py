@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...checkpoints import FedscopeError
-from ..import_string import CodeFile, ImportString, describe_error, describe_type
-from .classes import base_of, refuse_other_class
-from .code import OwnCode, name_of
-from .kinds import KINDS, Kind
-from .source import CodeSource, source_of
+from ..import_string import CodeFile, ImportString, describe_type
+from ..settings.code_kinds import KINDS, Kind
+from ..settings.code_source import CodeSource, source_of
+from ..settings.own_classes import base_name, is_of, refuse_other_class
+from ..settings.own_code import OwnCode, name_of
 
 #: code, and the settings that were given with it: ``FedX(beta=0.5)``
 Resolved = tuple[OwnCode, Mapping[str, Any]]
@@ -30,7 +30,7 @@ def typed_code(kind: Kind, text: str, option: str) -> Resolved:
     call = ImportString.parse(option, text)
     place = f"{option} {text}"
     found = call.found()
-    if kind.name in ("data", "optimiser") or (kind.name == "model" and not _is_of(kind, found)):
+    if kind.name in ("data", "optimiser") or (kind.name == "model" and not is_of(kind, found)):
         return OwnCode.of(_spelled(call), call, source_of(found)), {}
     if kind.name == "partition" and not inspect.isclass(found):
         if call.args or call.keywords:  # a function that makes one
@@ -81,17 +81,10 @@ def _has_settings(given: Any) -> bool:
 
 
 def _refuse_thing(kind: Kind, given: Any, place: str) -> None:
-    base = base_of(kind)
-    assert base is not None
     raise FedscopeError(
         f"{place} is {describe_type(given)}, not {kind.called}; give a name, a class derived from "
-        f"fedscope.methods.{base.__name__}, or an object of one"
+        f"fedscope.methods.{base_name(kind)}, or an object of one"
     )
-
-
-def _is_of(kind: Kind, found: Any) -> bool:
-    base = base_of(kind)
-    return base is not None and inspect.isclass(found) and issubclass(found, base)
 
 
 def _handed_model(kind: Kind, given: Any, place: str) -> Resolved:
@@ -100,7 +93,7 @@ def _handed_model(kind: Kind, given: Any, place: str) -> Resolved:
     if _has_settings(given):
         refuse_other_class(kind, type(given), place)
         return OwnCode.of(name_of(given), type(given)), given.table()
-    if _is_of(kind, given):
+    if is_of(kind, given):
         refuse_other_class(kind, given, place)
         return OwnCode.of(name_of(given), given), {}
     if isinstance(given, nn.Module):
@@ -110,7 +103,7 @@ def _handed_model(kind: Kind, given: Any, place: str) -> Resolved:
             f"{place} is {describe_type(given)}, not a model; give a name, a class or a function that makes a "
             "torch.nn.Module, or a module"
         )
-    return OwnCode.of(name_of(given), _called(given, place)), {}
+    return OwnCode.of(name_of(given), given), {}
 
 
 class Copied:
@@ -126,26 +119,13 @@ class Copied:
         return copy_module(self.module)
 
 
-def _called(factory: Callable[[], Any], place: str) -> Callable[[], Any]:
-    def make() -> Any:
-        try:
-            return factory()
-        except Exception as error:
-            raise FedscopeError(
-                f"{place}: {getattr(factory, '__name__', 'the factory')}() failed with {describe_error(error)}; it is "
-                "called without arguments: give functools.partial(...) or a function that makes the model"
-            ) from error
-
-    return make
-
-
 def _handed_partition(kind: Kind, given: Any, place: str) -> Resolved:
     from ..data.own_partition import Listed
 
     if _has_settings(given):
         refuse_other_class(kind, type(given), place)
         return OwnCode.of(name_of(given), given), {}
-    if inspect.isclass(given) and _is_of(kind, given):
+    if inspect.isclass(given) and is_of(kind, given):
         refuse_other_class(kind, given, place)
         return OwnCode.of(name_of(given), given()), {}
     if callable(given):

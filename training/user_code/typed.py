@@ -7,10 +7,10 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ..import_string import CodeFile, ImportString, is_call, is_there
-from .classes import base_of
-from .code import OwnCode
+from ..settings.code_kinds import KINDS, Kind, named_in
+from ..settings.own_classes import kind_of
+from ..settings.own_code import OwnCode
 from .given import _SHELVES, names_code
-from .kinds import KINDS, Kind, named_in
 from .resolve import Resolved, handed_code, typed_code
 
 
@@ -60,21 +60,12 @@ def typed_method(text: str, option: str = "--method") -> str:
         return text
     found = ImportString.parse(option, typed).found()
     kind = kind_of(found)
-    if kind is None:
+    if kind is None or kind.name not in ("client", "server", "average"):
         raise FedscopeError(f"{option} {text} is no method; derive it from a class of fedscope.methods")
     code, settings = typed_code(kind, typed, option)
     if settings:
         raise FedscopeError(f"{option} {text} gives settings; give them with --set {kind.section}.KEY=VALUE")
     return code
-
-
-def kind_of(found: Any) -> Kind | None:
-    """Return the kind of method that a class is; None of anything else."""
-    for name in ("client", "server", "average"):
-        base = base_of(KINDS[name])
-        if base is not None and isinstance(found, type) and issubclass(found, base):
-            return KINDS[name]
-    return None
 
 
 def handed_tables(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,7 +58,6 @@ def test_single_settings_and_a_method_are_taken_too() -> None:
         ({"client": {"method": "fedporx"}}, r"'fedporx' is not a client method .*did you mean \Wfedprox"),
         ({"run": {"rounds": "many"}}, r"run\.rounds = 'many' has the wrong type: it takes a whole number"),
         ("conf.toml", r"settings are str 'conf\.toml', not a dictionary; give fedscope\.Config, or tables as in"),
-        (None, r"settings are NoneType None, not a dictionary"),
     ],
 )  # fmt: skip
 def test_what_is_no_setting_is_refused_with_what_is_near(tmp_path: Path, given: Any, message: str) -> None:

@@ -187,14 +187,12 @@ def test_a_slip_in_a_data_sets_name_is_told_from_a_module(here: Path) -> None:
         load_data("yourdata:test")
 
 
-def test_a_run_neither_keeps_code_nor_names_it(here: Path) -> None:
-    with pytest.raises(
-        FedscopeError, match=r"--data mydata:both is code of your own, .* save its arrays with numpy.sav"
-    ):
+def test_a_configuration_that_names_code_does_not_bring_it(here: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"data\.name = 'mydata:both' is code of your own, .* --code data=mydata:b"):
         train(Config.read({"data": {"name": "mydata:both"}}), here / "run")
     assert not (here / "run").exists()
 
-    recorded: Any = SimpleNamespace(path="run", info={"data": {"name": "mydata:both", "sha256": ""}})
+    recorded: Any = SimpleNamespace(path="run", info={"data": {"name": "mydata:both", "sha256": ""}}, code={})
     with pytest.raises(FedscopeError, match=r"run: its data mydata:both come from your own code, which is never lo"):
         data_of(recorded)
     assert "mydata" not in sys.modules

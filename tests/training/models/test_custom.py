@@ -184,8 +184,8 @@ def test_outputs_that_are_not_the_datas_classes_are_refused(here: Path) -> None:
         Evaluator(module, load_data("digits").samples("test"))
 
 
-def test_a_run_is_not_trained_on_code_that_it_cannot_keep(here: Path) -> None:
-    sentence = r"model\.name = 'mynets\.digits:Net' is code of your own, .* train alexnet-gn, cnn, .* or vit-b16"
+def test_a_configuration_that_names_code_does_not_bring_it(here: Path) -> None:
+    sentence = r"model\.name = 'mynets\.digits:Net' is code of your own, .* give --code model=mynets\.digits:Net"
     with pytest.raises(FedscopeError, match=sentence):
         Config.read({"model": {"name": "mynets.digits:Net"}})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...settings.settings import setting
-from ..split import Partitioner
+from ..partitioner import Partitioner
 
 #: A draw in which every client has enough samples is tried for this often; then the poorest are topped up.
 _TRIES = 100
@@ -27,7 +27,7 @@ class Dirichlet(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`."""
+        """See :class:`fedscope.training.data.partitioner.Partitioner`."""
         least = min(10, len(labels) // clients)
         classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         for _ in range(_TRIES):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ...settings.settings import setting
-from ..split import Partitioner
+from ..partitioner import Partitioner
 from .pathological import dealt, holders_of
 
 
@@ -37,7 +37,7 @@ class DirichletClients(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`.
+        """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
             FedscopeError: α = 0 and fewer clients than classes.

@@ -10,7 +10,8 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ...settings.settings import setting
-from ..split import Partitioner, group_of, parse_partition
+from ..partitioner import Partitioner
+from ..split import group_of, parse_partition
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Domains(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`.
+        """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
             FedscopeError: data that do not know their domains; another number of clients than m a domain; what the

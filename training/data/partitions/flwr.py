@@ -16,7 +16,8 @@ import numpy as np
 from ....checkpoints import FedscopeError, FedscopeWarning, nearest
 from ...settings.settings import setting
 from ...settings.values import format_value, parse_value
-from ..split import Partitioner, group_of
+from ..partitioner import Partitioner
+from ..split import group_of
 
 #: what the adapter fills in by itself, where the partitioner takes it
 _CLIENTS, _BY, _SEED = "num_partitions", "partition_by", "seed"
@@ -114,7 +115,7 @@ class Flwr(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`.
+        """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
             FedscopeError: what :meth:`resolved` and flwr-datasets refuse; another number of parts than clients; a

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..split import Partitioner
+from ..partitioner import Partitioner
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class IID(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`."""
+        """See :class:`fedscope.training.data.partitioner.Partitioner`."""
         return np.array_split(random.permutation(len(labels)), clients)
 
 

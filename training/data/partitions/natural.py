@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from ....checkpoints import FedscopeError
-from ..split import Partitioner, group_of
+from ..partitioner import Partitioner
+from ..split import group_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Natural(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`.
+        """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
             FedscopeError: data that do not know their users; more clients than users.

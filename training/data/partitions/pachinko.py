@@ -9,7 +9,8 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ...settings.settings import setting
-from ..split import Partitioner, group_of
+from ..partitioner import Partitioner
+from ..split import group_of
 from .dirichlet_clients import by_counts, drawn, equal_sizes
 
 
@@ -28,7 +29,7 @@ class Pachinko(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`.
+        """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
             FedscopeError: data that do not know their superclasses; a class in two of them.

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ...settings.settings import setting
-from ..split import Partitioner
+from ..partitioner import Partitioner
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Pathological(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`.
+        """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
             FedscopeError: more classes a client than there are; fewer places than classes; a class with fewer samples

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ...settings.settings import setting
-from ..split import Partitioner
+from ..partitioner import Partitioner
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Shards(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """See :class:`fedscope.training.data.split.Partitioner`.
+        """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
             FedscopeError: more shards than samples.

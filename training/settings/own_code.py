@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from .source import CodeSource, source_of
+from .code_source import CodeSource, source_of
 
 
 class OwnCode(str):

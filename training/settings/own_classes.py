@@ -8,30 +8,44 @@ from dataclasses import Field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ...checkpoints import FedscopeError
-from .kinds import KINDS, Kind
+from .code_kinds import KINDS, Kind
+from .settings import Settings
 
+_ROOT = __name__.partition(".")[0] + "."
 #: types that a configuration's file can hold
 _PLAIN = (int, float, str, bool, type(None))
 
 
-def base_of(kind: Kind) -> type[Any] | None:
-    """Return the class that code of a kind derives from; None where it is a function or an object of another kind."""
-    bases = _bases()
-    return bases.get(kind.name)
+#: of each kind that is a class the section that its base names, and the base in fedscope.methods
+_BASES: Mapping[str, tuple[str, str]] = {
+    "client": ("client", "ClientMethod"),
+    "server": ("server", "ServerMethod"),
+    "average": ("average", "AverageMethod"),
+    "model": ("model", "Architecture"),
+    "partition": ("data.partition", "Partitioner"),
+}
 
 
-def _bases() -> Mapping[str, type[Any]]:
-    from ..data.split import Partitioner
-    from ..methods.base import AverageMethod, ClientMethod, ServerMethod
-    from ..models.base import Architecture
+def is_of(kind: Kind, found: Any) -> bool:
+    """Check whether a thing is a class of a kind."""
+    return kind.name in _BASES and kind_of(found) is kind
 
-    return {
-        "client": ClientMethod,
-        "server": ServerMethod,
-        "average": AverageMethod,
-        "model": Architecture,
-        "partition": Partitioner,
-    }
+
+def kind_of(found: Any) -> Kind | None:
+    """Return the kind of method, model or partition that a class is; None of anything else.
+
+    >>> from fedscope.training.methods.servers.fma import FMA
+    >>> kind_of(FMA).name, kind_of(FMA()), kind_of(int)
+    ('server', None, None)
+    """
+    if not (isinstance(found, type) and issubclass(found, Settings)):
+        return None
+    return next((KINDS[name] for name, (section, _) in _BASES.items() if found.section == section), None)
+
+
+def base_name(kind: Kind) -> str:
+    """Return the base of a kind's classes, as ``fedscope.methods`` has it."""
+    return _BASES[kind.name][1]
 
 
 def refuse_other_class(kind: Kind, found: type[Any], place: str) -> None:
@@ -43,17 +57,15 @@ def refuse_other_class(kind: Kind, found: type[Any], place: str) -> None:
     Raises:
         FedscopeError: names what the class lacks.
     """
-    base = base_of(kind)
-    assert base is not None, "methods, models and partitions have one"
-    if not issubclass(found, base):
-        other = next((name for name, one in _bases().items() if issubclass(found, one)), None)
+    other = kind_of(found)
+    if other is not kind:
         remedy = (
-            f"it is {KINDS[other].called}: give it as {KINDS[other].flag}"
+            f"it is {other.called}: give it as {other.flag}"
             if other
-            else f"derive it from fedscope.methods.{base.__name__}, as fedscope new {kind.name} shows"
+            else f"derive it from fedscope.methods.{base_name(kind)}, as fedscope new {kind.name} shows"
         )
         raise FedscopeError(f"{place}: {found.__name__} is not {kind.called}; {remedy}")
-    if inspect.isabstract(found) or found is base:
+    if inspect.isabstract(found) or (found.__name__ == base_name(kind) and found.__module__.startswith(_ROOT)):
         raise FedscopeError(f"{place}: {found.__name__} is only the base of {kind.called}; name your own class")
     _refuse_untyped(found, place)
     _refuse_strange_types(found, place)

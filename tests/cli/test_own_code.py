@@ -1,0 +1,388 @@
+"""Code of one's own on the command line: trained, resumed, swept; and no file ever says what is imported."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from own_code import ALL_OWN, GIVEN, MODULE, forget, own_module
+
+from fedscope import Run
+from fedscope.cli.main import run
+from fedscope.training.config.sources import Setup
+from fedscope.training.sweeps.plan import plan_sweep
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a module of one's own."""
+    monkeypatch.chdir(tmp_path)
+    with own_module(tmp_path):
+        yield tmp_path
+
+
+def models(path: str | Path) -> list[np.ndarray]:
+    """Everything that a run's rounds hold, in order."""
+    found: list[np.ndarray] = []
+    for number in (opened := Run.open(path)).rounds:
+        place = opened.round(number)
+        found += [place.read(which).parameters for which in sorted(place.models)]
+        found += [place.clients().parameters, place.client_loss]
+    return found
+
+
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+# --- a run of one's own code ---
+
+
+def test_everything_of_ones_own_is_trained_kept_and_gone_on_with(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words(f"{ALL_OWN} --out whole")) == 0
+    config = Run.open("whole").config or {}
+    assert [config[section]["method"] for section in ("client", "server", "average")] == [
+        "mine:Pull",
+        "mine:Heavy",
+        "mine:Fading",
+    ]
+    assert (config["model"]["name"], config["data"]["name"], config["data"]["partition"]) == (
+        "mine:net(5)",
+        "mine:load",
+        "mine:split",
+    )
+    assert config["server"]["beta"] == 0.25
+    entries = {entry["kind"]: entry for entry in Run.open("whole").info["code"]}
+    assert set(entries) == {"client", "server", "average", "model", "data", "partition"}
+    for entry in entries.values():
+        assert (Path("whole/code") / entry["text"]).read_text() == MODULE
+        assert len(entry["sha256"]) == 64
+
+    assert run(words(f"{ALL_OWN} --out part --until 1")) == 0
+    forget()
+    capsys.readouterr()
+    assert run(words("train --resume part")) == 2
+    said = capsys.readouterr().err
+    assert "client.method = 'mine:Pull' is code of your own, which is never loaded from a file" in said
+    assert "give --code client=mine:Pull" in said
+    assert "mine" not in sys.modules
+    assert run(words(f"train --resume part {GIVEN}")) == 0
+    assert same(models("part"), models("whole"))
+
+
+@pytest.mark.slow
+def test_it_resumes_after_a_kill_bit_for_bit(here: Path) -> None:
+    assert run(words(f"{ALL_OWN} --out whole")) == 0
+    deadly = """    def step(self, *all):
+        import os
+
+        if Path("kill").exists() and Path("part/rounds/00001.h5").exists():
+            os.kill(os.getpid(), 9)
+        return self.stepped(*all)
+
+    def stepped("""
+    Path("mine.py").write_text(MODULE.replace("    def step(", deadly))
+    Path("kill").touch()
+    command = [sys.executable, "-P", "-m", "fedscope.cli", *words(f"{ALL_OWN} --out part")]
+    killed = subprocess.run(command, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert Run.open("part").rounds == (1,)
+    Path("kill").unlink()
+    resumed = [sys.executable, "-P", "-m", "fedscope.cli", *words(f"train --resume part {GIVEN}")]
+    ended = subprocess.run(resumed, capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert same(models("part"), models("whole"))
+
+
+def test_another_source_is_refused_unless_it_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words("train --server mine:Heavy --average none --clients 4 --rounds 3 --until 1 --out part")) == 0
+    forget()
+    Path("mine.py").write_text(MODULE + "\n# another\n")
+    capsys.readouterr()
+    resume = "train --resume part --code server=mine:Heavy"
+    assert run(words(resume)) == 2
+    said = capsys.readouterr().err
+    assert "server mine:Heavy has another source than the run was trained with" in said
+    assert "see part/code/server.py" in said
+    assert "give --code-changed" in said
+    assert Run.open("part").rounds == (1,)
+    assert run(words(f"{resume} --code-changed --until 2")) == 0
+    (change,) = json.loads(Path("part/code/changed.json").read_text())
+    assert (change["after"], change["kind"], change["name"]) == (1, "server", "mine:Heavy")
+    assert Path("part/code", change["text"]).read_text().endswith("# another\n")
+    assert run(words(resume)) == 0, "the source that it went on with is the run's by now"
+
+
+def test_a_branch_keeps_what_made_its_history(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words("train --server mine:Heavy --average none --clients 4 --rounds 2 --out own")) == 0
+    forget()
+    assert run(words("train --from own@1 --rounds 3 --out no")) == 2
+    assert "give --code server=mine:Heavy" in capsys.readouterr().err
+    assert run(words("train --from own@1 --server fma --rounds 3 --out branch")) == 0
+    assert "mine" not in sys.modules, "the method that it had is not needed"
+    (entry,) = Run.open("branch").info["code"]
+    assert entry["name"] == "mine:Heavy"
+    assert (Path("branch/code") / entry["text"]).read_text() == MODULE
+    assert run(words("train --from branch@2 --server mine:Heavy --rounds 3 --out again")) == 0
+    assert Run.open("again").config["server"]["method"] == "mine:Heavy"  # type: ignore[index]
+
+
+def test_a_file_that_names_code_needs_it_given(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.toml").write_text(
+        '[server]\nmethod = "mine:Heavy"\nbeta = 0.25\n[data]\nclients = 4\n[run]\nrounds = 1\n'
+        '[average]\nmethod = "none"\n'
+    )
+    assert run(words("train own.toml --out no")) == 2
+    assert "own.toml: server.method = 'mine:Heavy' is code of your own" in capsys.readouterr().err
+    assert "mine" not in sys.modules
+    assert run(words("train own.toml --out own --code server=mine:Heavy")) == 0
+    assert Run.open("own").config["server"]["beta"] == 0.25  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("train --code server", "--code server is not understood; write it as server=mypkg.fedx:FedX"),
+        ("train --code sever=mine:Heavy", "'sever' is no kind of code; did you mean \"server\"?"),
+        ("train --code server=mine:Heavi", "has no Heavi; did you mean \"Heavy\"?"),
+        ("train --code server=mine:Heavy --clients 4", "the run needs no code for it, its server.method is fma"),
+        ("train --server mine:Pull", "Pull is not a server method; it is a client method: give it as --client"),
+        ("train --server mine:net", "mine:net is"),
+        ("train --server mine:Heavy(0.5)", "settings are given by name"),
+        ("train --server mine:Heavy(gamma=1)", "server.gamma is not a setting of Heavy"),
+        ("train --server mine:Heavy(beta=2)", "server.beta = 2 is out of range"),
+        ("train --server nowhere:X", "there is no module nowhere in"),
+        ("train --method mine:net", "--method mine:net is no method"),
+        ("train --code-changed", "--code-changed is for a run that goes on"),
+        ("train --model mine:load", "--model mine:load: load() returned a tuple, not a torch.nn.Module"),
+        ("train --partition mine:net", "failed with TypeError"),
+    ],
+)
+def test_slips_are_said_in_a_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    assert run([*words(typed), "--out", "no"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") <= 2, err
+    assert not Path("no").exists()
+
+
+def test_a_module_that_raises_is_named_with_its_own_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("broken.py").write_text("import os\n\nraise ValueError('not today')\n")
+    assert run(words("train --server broken:X --out no")) == 2
+    assert "--server broken:X: broken cannot be imported: ValueError: not today" in capsys.readouterr().err
+
+
+# --- no file says what is imported ---
+
+#: commands on a run of one's own code, none of which is given any
+COMMANDS = (
+    "ls run",
+    "ls --check run",
+    "ls",
+    "curves run",
+    "table run",
+    "measure run",
+    "report run --out page",
+    "report run --compute --out page2",
+    "plane run --grid 3",
+    "plane run --rounds 1,2 --grid 3",
+    "line run --points 3",
+    "sharpness run@2 --no-hessian --draws 2 --split test",
+    "cka run --rounds last",
+    "subsets run --rounds last",
+    "wima run --windows 2 --rounds 2",
+    "decompose run --rounds last --draws none --split test",
+    "decompose run --rounds last --draws local:2",
+    "explain run --rounds last --draws none --split test",
+    "explain run --rounds last",
+    "forgetting run --rounds last --split test",
+    "theory run --draws none --kernel none --split test",
+    "theory run --draws local:2 --kernel last --kernel-samples 9",
+    "reaggregate run@2 --server fedavgm",
+    "reaggregate run@2 --server fma --from-state",
+    "updates run",
+    "disperse run --rounds 2",
+    "parameters run --round 2",
+    "synergy run@2",
+    "export run@2 out.pt",
+    "data run",
+    "train --resume run",
+    "train --from run@2 --out branch",
+    "train --from run@1 --server fma --out branch2",
+    "train run/config.toml --out copy",
+    "sweep run/config.toml run.seed=0,1 --out swept",
+    "sweep --resume sweep",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_that_a_run_names_is_imported(
+    trap: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    run(words(command))
+    assert not Path("mark").exists(), capsys.readouterr()
+    assert "mine" not in sys.modules
+
+
+def test_the_trap_works(trap: Path) -> None:
+    run(words(f"train --resume run {GIVEN}"))
+    assert Path("mark").exists()
+
+
+@pytest.fixture(scope="module")
+def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one's own code and a sweep with it, neither of which is complete."""
+    folder = tmp_path_factory.mktemp("trapped")
+    with pytest.MonkeyPatch.context() as patch, own_module(folder):
+        patch.chdir(folder)
+        assert run(words(f"{ALL_OWN} --out run --until 2")) == 0
+        # the sweep's run ends before it is complete
+        Path("sweep/runs").mkdir(parents=True)
+        assert run(words("sweep server.method=mine:Heavy --set data.clients=4 --set run.rounds=1 --out sweep2")) == 0
+        Path("sweep2/sweep.json").replace("sweep/sweep.json")
+    return folder
+
+
+@pytest.fixture
+def trap(trapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of it, in which an import of the code leaves a mark."""
+    import shutil
+
+    for name in ("run", "sweep"):
+        shutil.copytree(trapped / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # as in a notebook
+    with own_module(tmp_path):
+        Path("armed").touch()
+        forget()
+        yield tmp_path
+
+
+# --- sweeps ---
+
+
+@pytest.mark.slow
+def test_a_sweep_compares_ones_own_with_the_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = "sweep method=fma,mine:Heavy,mine:Fading --set data.clients=4 --set run.rounds=2 --set client.epochs=1"
+    assert run(words(f"{typed} --out s")) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert run(words("table s")) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("FMA (FedAvg)", "mine:Heavy", "mine:Fading"))
+    forget()
+    for file in Path("s/runs/heavy/rounds").iterdir():
+        file.unlink()
+    assert run(words("sweep --resume s")) == 2
+    assert "is trained with server mine:Heavy, your own code" in capsys.readouterr().err
+    assert run(words("sweep --resume s --code server=mine:Heavy --code average=mine:Fading")) == 0
+    assert Run.open("s/runs/heavy").rounds == (1, 2)
+
+
+def test_a_sweep_goes_on_with_the_source_that_it_began_with(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = "sweep server.method=mine:Heavy --set data.clients=4 --set run.rounds=1 --out s"
+    assert run(words(typed)) == 0
+    for file in Path("s/runs/heavy/rounds").iterdir():
+        file.unlink()
+    forget()
+    Path("mine.py").write_text(MODULE + "\n# another\n")
+    capsys.readouterr()
+    assert run(words(typed)) == 2
+    assert "server mine:Heavy has another source than the sweep began with" in capsys.readouterr().err
+
+
+def test_a_plan_whose_words_were_changed_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("s").mkdir()
+    plan_sweep(Setup(), [[{"server.method": "fma"}, {"server.method": "fedavgm"}]]).write(Path("s"))
+    Path("armed").touch()
+    path = Path("s/sweep.json")
+    path.write_text(path.read_text().replace("server.method=fedavgm", "server.method=mine:Heavy"))
+    assert run(words("sweep --resume s")) == 2
+    assert "mine:Heavy, your own code, which is never loaded from a file" in capsys.readouterr().err
+    assert not Path("mark").exists()
+
+
+@pytest.mark.slow
+def test_jobs_train_ones_own_too(here: Path) -> None:
+    pytest.importorskip("submitit")
+    typed = "sweep server.method=fma,mine:Heavy --set data.clients=4 --set run.rounds=1"
+    assert run(words(f"{typed} --launcher processes --out jobs")) == 0
+    assert run(words(f"{typed} --out here")) == 0
+    assert same(models("jobs/runs/heavy"), models("here/runs/heavy"))
+
+
+# --- other servers on recorded rounds ---
+
+
+def test_ones_own_server_on_a_recorded_round(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
+    assert run(words("reaggregate plain@2 --server mine:Heavy(beta=0.0) --server fma")) == 0
+    said = capsys.readouterr().out
+    rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.startswith("  ")}
+    assert rows["mine:Heavy"][:2] == rows["fma"][:2], "without momentum it is FMA"
+    forget()
+    assert run(words("report plain --out page")) == 0
+    assert "mine" not in sys.modules, "the result says what the server keeps"
+
+
+def test_replays_take_ones_own_client(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words("train --client mine:Pull --average none --clients 4 --rounds 2 --out own")) == 0
+    forget()
+    capsys.readouterr()
+    assert run(words("decompose own --rounds last --draws local:2")) == 2
+    assert "give --code client=mine:Pull; --draws none needs none of it" in capsys.readouterr().err
+    assert run(words("decompose own --rounds last --draws local:2 --code client=mine:Pull")) == 0
+
+
+# --- something to begin with ---
+
+
+@pytest.mark.parametrize("kind", ["client", "server", "average", "model", "data", "partition"])
+def test_new_writes_what_can_be_trained_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"my_{kind}"
+    try:
+        assert run(["new", kind, name]) == 0
+        told = capsys.readouterr().out
+        train = told.partition("train it: fedscope ")[2].strip()
+        assert run([*words(train), "--rounds", "2", "--clients", "4", "--epochs", "1", "--out", "run"]) == 0
+        assert len(Path(f"{name}.py").read_text().splitlines()) < 35
+        assert run(["new", kind, name]) == 2
+        assert f"{name}.py is there already, and nothing is written over it" in capsys.readouterr().err
+    finally:
+        forget(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("my-server", "'my-server' is no name of a module; give letters, digits and _, as in my_server"),
+        ("json", "'json' is a module already ("),
+        ("1st", "is no name of a module"),
+        ("a/b", "is no name of a module; give letters, digits and _, as in b"),
+    ],
+)
+def test_new_refuses_a_name_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "server", name]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,143 @@
+"""``fedscope.train`` with objects: what they mean, what a run keeps of them, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from own_code import own_module
+from torch import nn
+
+import fedscope
+from fedscope import Run
+from fedscope.checkpoints import FedscopeError
+
+SMALL: dict[str, Any] = {"clients": 4, "rounds": 2, "epochs": 1, "participation": 0.5}
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module of one's own, imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with own_module(tmp_path):
+        import mine  # type: ignore[import-not-found]
+
+        yield mine
+
+
+def last(run: Run) -> np.ndarray:
+    return run.round("last").read("global").parameters
+
+
+def test_an_object_a_class_and_a_name_with_settings_are_the_same_run(mine: Any) -> None:
+    one = fedscope.train(server=mine.Heavy(beta=0.25), out="object", **SMALL)
+    ways: list[dict[str, Any]] = [
+        {"config": {"server": mine.Heavy(beta=0.25)}},
+        {"config": {"server": {"method": mine.Heavy, "beta": 0.25}}},
+        {"config": {"server.method": mine.Heavy, "server.beta": 0.25}},
+        {"server": "mine:Heavy(beta=0.25)"},
+    ]
+    for k, way in enumerate(ways):
+        other = fedscope.train(**way, out=f"way-{k}", **SMALL)
+        assert other.config == one.config, way
+        assert np.array_equal(last(other), last(one)), way
+    assert not np.array_equal(last(fedscope.train(server=mine.Heavy, out="plain", **SMALL)), last(one))
+
+
+def test_a_server_without_momentum_is_fma(mine: Any) -> None:
+    own, fma = (fedscope.train(server=one, out=str(k), **SMALL) for k, one in enumerate((mine.Heavy(beta=0.0), "fma")))
+    norm = np.linalg.norm(last(fma))
+    # the mean update is rounded once to float32 in each round, as FMA's mean is
+    assert np.linalg.norm(last(own) - last(fma)) <= 1e-6 * norm
+
+
+def test_a_network_arrays_and_a_method_in_a_notebook_cell(mine: Any) -> None:
+    class Net(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+    x, y = mine.load()
+    made = fedscope.train(model=Net, data=(x, y), server="fedadam", rounds=5, clients=4, out="run")
+    assert made.rounds == (1, 2, 3, 4, 5)
+    assert (made.info["data"]["train"], made.info["data"]["test"]) == (72, 18)
+    assert made.layout.size == 4 * 5 + 5 + 5 * 3 + 3
+    with pytest.raises(FedscopeError, match=r"trained with model .*Net and data python:arrays, .* with model= and data="):
+        fedscope.plane("run", grid=3)
+    plane = fedscope.plane("run", trajectory=True, grid=3, model=Net, data=(x, y), split="test")
+    assert plane.attrs["samples"] == 18, "of the same arrays the same are for tests"
+
+
+def test_a_module_is_where_training_begins(mine: Any) -> None:
+    torch.manual_seed(1)
+    net = nn.Linear(4, 3)
+    run = fedscope.train(model=net, data=mine.load, out="run", **SMALL)
+    start = run.round(1).read("start").parameters
+    assert np.array_equal(start, np.concatenate([value.detach().numpy().ravel() for value in net.parameters()]))
+
+
+def test_arrays_are_needed_again_and_are_compared(mine: Any) -> None:
+    x, y = mine.load()
+    fedscope.train(model=mine.net, data=(x, y), out="run", until=1, **SMALL)
+    code: dict[str, Any] = {"model": mine.net}
+    with pytest.raises(FedscopeError, match=r"its data python:arrays come from your own code"):
+        fedscope.resume("run", code=code)
+    with pytest.raises(FedscopeError, match=r"run: python:arrays gives other data than the run saw"):
+        fedscope.resume("run", code={**code, "data": (x + 1, y)})
+    assert fedscope.resume("run", code={**code, "data": (x, y)}).rounds == (1, 2)
+
+
+def test_a_list_of_classes_is_given_for_several(mine: Any) -> None:
+    fedscope.train(server=mine.Heavy, out="run", until=1, **SMALL)
+    with pytest.raises(FedscopeError, match=r"code=\{'server': 'mine:Heavy'\}"):
+        fedscope.resume("run")
+    with pytest.raises(FedscopeError, match=r"needs no code for it, its client\.method is sgd"):
+        fedscope.resume("run", code={"server": mine.Heavy, "client": mine.Pull})
+    assert fedscope.resume("run", code={"server": [mine.Heavy]}).rounds == (1, 2)
+
+
+def test_sweeps_take_classes_of_modules(mine: Any) -> None:
+    axes = {"server.method": ["fma", mine.Heavy]}
+    plan = fedscope.training.sweeps.plan.plan_sweep(  # type: ignore[attr-defined]
+        fedscope.training.Setup(), [[{key: value} for value in values] for key, values in axes.items()]
+    )
+    assert [run.name for run in plan.runs] == ["fma", "heavy"]
+    assert plan.runs[1].arguments[-1] == "server.method=mine:Heavy"
+
+    class Here(mine.Heavy):  # type: ignore[misc,name-defined]
+        pass
+
+    Here.__module__ = "__main__"
+    with pytest.raises(FedscopeError, match=r"server __main__:Here is defined in a program or a notebook"):
+        fedscope.sweep({"server.method": [Here]}, out="s")
+    with pytest.raises(FedscopeError, match=r"given with settings; vary them by themselves, as in server\.beta=0\.1"):
+        fedscope.sweep({"server.method": [mine.Heavy(beta=0.1)]}, out="s")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"servr": "fma"}, r"servr= is no setting; did you mean \"server\"\?; it takes method, client, server"),
+        ({"server": 3}, r"server= is a int, not a server method; give a name, a class derived from fedscope\.methods"),
+        ({"server": nn.Linear}, r"server=: Linear is not a server method; derive it from"),
+        ({"model": 3}, r"model= is a int, not a model; give a name, a class or a function that makes"),
+        ({"model": lambda: 3}, r"returned a int, not a torch\.nn\.Module"),
+        ({"model": nn.Linear}, r"Linear\(\) failed with TypeError: .*; it is called without arguments"),
+        ({"data": lambda: None}, r"--data|data=.* returned"),
+        ({"data": (np.zeros((5, 2)), np.zeros(4, int))}, r"5 .* 4"),
+        ({"rounds": "many"}, r"run\.rounds = 'many' has the wrong type"),
+    ],
+)
+def test_slips_are_said(tmp_path: Path, keywords: dict[str, Any], said: str) -> None:
+    with pytest.raises(FedscopeError, match=said):
+        fedscope.train(out=tmp_path / "run", **keywords)
+    assert not (tmp_path / "run").exists()
+
+
+def test_out_is_asked_for() -> None:
+    with pytest.raises(FedscopeError, match=r"out= is missing: the folder of the run"):
+        fedscope.train(rounds=1)
