@@ -50,6 +50,7 @@ SLOW = {
     "formats.md",
     "methods.md",
     "python.md",
+    "howto/own-methods.md",
     "howto/own-data.md",
     "howto/models.md",
     "howto/any-loss.md",
@@ -274,7 +275,18 @@ def test_the_demo_draws_the_first_picture_as_the_tour_does() -> None:
 )
 def test_a_page_runs_and_prints_what_it_shows(page: Path, tour: Path, tmp_path: Path) -> None:
     shutil.copytree(tour / "runs", tmp_path / "runs")
+    shutil.copytree(DOCS / "examples", tmp_path / "docs" / "examples")  # as in a clone
     play(page, tmp_path)
+
+
+def test_the_page_on_own_methods_shows_what_new_writes_and_the_examples_as_they_are() -> None:
+    from fedscope.training.user_code.templates import filled
+
+    shown = [step.text for step in steps_of(DOCS / "howto" / "own-methods.md") if step.language == "python"]
+    assert filled("server", "fedx") in shown
+    example = (DOCS / "examples" / "trimmed_mean.py").read_text(encoding="utf-8")
+    (step,) = [text.partition("def step")[2].strip() for text in shown if "class TrimmedMean" in text]
+    assert step == example.partition("def step")[2].strip()
 
 
 @pytest.mark.slow
@@ -541,6 +553,6 @@ def test_the_first_page_shows_the_figure_that_its_two_commands_leave() -> None:
     assert [step.text for step in steps[:2]] == ["pip install -c constraints.txt .", "fedscope demo"]
     assert "demo/planes.png" in steps[1].shown
     text = (DOCS / "index.md").read_text(encoding="utf-8")
-    assert text.index("](figures/planes.png)") < text.index("fedscope demo") < text.index("## Three questions")
-    asked = text.partition("## Three questions")[2].partition("\n## ")[0]
-    assert asked.count("\n### ") == 3
+    assert text.index("](figures/planes.png)") < text.index("fedscope demo") < text.index("## Four questions")
+    asked = text.partition("## Four questions")[2].partition("\n## ")[0]
+    assert asked.count("\n### ") == 4

@@ -156,7 +156,7 @@ def test_a_file_that_names_code_needs_it_given(here: Path, capsys: pytest.Captur
     [
         ("train --code server", "--code server is not understood; write it as server=mypkg.fedx:FedX"),
         ("train --code sever=mine:Heavy", "'sever' is no kind of code; did you mean \"server\"?"),
-        ("train --code server=mine:Heavi", "has no Heavi; did you mean \"Heavy\"?"),
+        ("train --code server=mine:Heavi", 'has no Heavi; did you mean "Heavy"?'),
         ("train --code server=mine:Heavy --clients 4", "the run needs no code for it, its server.method is fma"),
         ("train --server mine:Pull", "Pull is not a server method; it is a client method: give it as --client"),
         ("train --server mine:net", "mine:net is"),
@@ -170,9 +170,7 @@ def test_a_file_that_names_code_needs_it_given(here: Path, capsys: pytest.Captur
         ("train --partition mine:net", "failed with TypeError"),
     ],
 )
-def test_slips_are_said_in_a_sentence(
-    here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str
-) -> None:
+def test_slips_are_said_in_a_sentence(here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
     assert run([*words(typed), "--out", "no"]) == 2
     err = capsys.readouterr().err
     assert said in err
@@ -292,9 +290,7 @@ def test_a_sweep_compares_ones_own_with_the_others(here: Path, capsys: pytest.Ca
     assert Run.open("s/runs/heavy").rounds == (1, 2)
 
 
-def test_a_sweep_goes_on_with_the_source_that_it_began_with(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_goes_on_with_the_source_that_it_began_with(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     typed = "sweep server.method=mine:Heavy --set data.clients=4 --set run.rounds=1 --out s"
     assert run(words(typed)) == 0
     for file in Path("s/runs/heavy/rounds").iterdir():

@@ -239,6 +239,12 @@ def resume(
     Raises:
         FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone; code
             that was not given, or is another.
+
+    >>> import tempfile, fedscope
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     begun = fedscope.train(clients=4, rounds=2, epochs=1, out=f"{folder}/fma", until=1)
+    ...     begun.rounds, fedscope.resume(begun.path).rounds
+    ((1,), (1, 2))
     """
     watcher = watcher or Unwatched()
     own = code_of_objects(code)

@@ -73,7 +73,7 @@ def test_what_is_right_passes() -> None:
         (Untyped, r'the setting rate of Untyped has no type; write its type, as in rate: float = setting\(0\.9, "'),
         (Arrays, r"the setting start of Arrays has the type ndarray, which no configuration holds; use int, float"),
         (Tables, r"the setting table of Tables has the type dict\[str, float\], which no configuration holds"),
-        (Undocumented, r'the field rate of Undocumented does not say what it is; write rate: float = setting\(DEFAULT'),
+        (Undocumented, r"the field rate of Undocumented does not say what it is; write rate: float = setting\(DEFAULT"),
     ],
 )
 def test_what_is_wrong_is_said(found: Any, said: str) -> None:

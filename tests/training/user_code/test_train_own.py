@@ -66,7 +66,7 @@ def test_a_network_arrays_and_a_method_in_a_notebook_cell(mine: Any) -> None:
     assert made.rounds == (1, 2, 3, 4, 5)
     assert (made.info["data"]["train"], made.info["data"]["test"]) == (72, 18)
     assert made.layout.size == 4 * 5 + 5 + 5 * 3 + 3
-    with pytest.raises(FedscopeError, match=r"trained with model .*Net and data python:arrays, .* with model= and data="):
+    with pytest.raises(FedscopeError, match=r"trained with model .*Net and data python:arrays, .* model= and data="):
         fedscope.plane("run", grid=3)
     plane = fedscope.plane("run", trajectory=True, grid=3, model=Net, data=(x, y), split="test")
     assert plane.attrs["samples"] == 18, "of the same arrays the same are for tests"
