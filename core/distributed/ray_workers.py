@@ -15,7 +15,7 @@ from typing import Any
 
 from ..checkpoints import FedscopeError
 from .scheduler import WorkerLost
-from .serialization import Parcel, Serializer
+from .serialization import Parcel, Serializer, own_by_value
 from .worker import ClusterWorker, become_worker
 
 #: seconds to look for a cluster
@@ -112,10 +112,11 @@ class RayBackend:
 
     @cached_property
     def serializer(self) -> Serializer:
-        """Arrays go to Ray's object store, from which the workers of a machine read them in place."""
-        from ray.cloudpickle import CloudPickler
+        """Arrays go to Ray's object store, from which the workers of a machine read them in place; code of one's own
+        goes with what uses it."""
+        from ray import cloudpickle
 
-        return Serializer(self._store, CloudPickler)
+        return Serializer(self._store, own_by_value(cloudpickle.CloudPickler, cloudpickle.register_pickle_by_value))
 
     def start(self) -> Any:
         """Start an actor."""

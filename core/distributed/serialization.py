@@ -5,18 +5,24 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import sysconfig
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..checkpoints import real_path
 from .torchvision_import import torchvision_part
 
+_ROOT = __name__.partition(".")[0]
 #: bytes from which on an array travels beside the object
 LARGE = 1 << 16
 
@@ -134,6 +140,36 @@ class Serializer:
             yield self.pack(name, content)
         finally:
             self.release(name)
+
+
+def own_by_value(pickler: type[pickle.Pickler], register: Callable[[ModuleType], None]) -> type[pickle.Pickler]:
+    """Return a pickler that packs classes and functions of the user's own modules whole, not by their names.
+
+    So a worker runs the very code that this process has: it needs no file of it, and cannot find another one. What is
+    installed, and what such a module itself imports, is packed by its name, as ever.
+
+    Args:
+        pickler: cloudpickle's ``CloudPickler``; register: its ``register_pickle_by_value``.
+    """
+
+    class ByValue(pickler):  # type: ignore[valid-type,misc]
+        def reducer_override(self, obj: Any) -> Any:
+            module = sys.modules.get(getattr(obj, "__module__", None) or "")
+            if module is not None and isinstance(obj, type | FunctionType) and is_own_module(module):
+                register(module)
+            return super().reducer_override(obj)
+
+    return ByValue
+
+
+@cache
+def is_own_module(module: ModuleType) -> bool:
+    """Check whether a module is a file of the user's own, and neither installed nor Python's."""
+    file = getattr(module, "__file__", None)
+    if not file or module.__name__ == "__main__" or module.__name__.partition(".")[0] == _ROOT:
+        return False
+    installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return not any(real_path(Path(file)).is_relative_to(real_path(Path(place))) for place in installed if place)
 
 
 def unpack(content: bytes, arrays: Sequence[Any]) -> Any:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+
 from fedscope.methods import Served, ServerMethod, setting
 
 
