@@ -24,6 +24,7 @@ from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
+from .code_notes import code_notes
 from .gathered import Gathered, TableRun, gather
 from .layout import axes_of, position, says, unsaid_settings, words_of
 from .statistics import PairedDifference, paired_difference
@@ -483,4 +484,4 @@ def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
     poor = dict.fromkeys((cell.row, cell.column, len(cell.values)) for cell in cells if len(cell.values) < most)
     for row, column, count in poor:
         notes.append(f"{', '.join(part for part in (row, column) if part)}: {count} of {most} seeds")
-    return notes
+    return [*notes, *code_notes([entry.run for entry in gathered.entries if entry.run is not None])]

@@ -98,7 +98,9 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
 def _own_command(run: Run) -> str:
     if run.config is None:
         return f"# {run.path} was recorded by {run.info.get('source')}, which trains it again"
-    return shlex.join(["fedscope", "train", str(run.path / "config.toml"), "--out", f"{run.path}-again"])
+    own = [entry for entry in run.info.get("code", []) if ":" in entry["name"]]
+    code = [word for entry in own for word in ("--code", f"{entry['kind']}={entry['name']}")]
+    return shlex.join(["fedscope", "train", str(run.path / "config.toml"), *code, "--out", f"{run.path}-again"])
 
 
 def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> TableRun:
