@@ -63,7 +63,7 @@ class Config:
         Raises:
             FedscopeError: an unknown section, key, method or model, a wrong type, a value out of range.
         """
-        return cls._read(raw, find)
+        return cls._read(raw, lambda shelf, name, table: settings_class(shelf, name))
 
     @classmethod
     def _read(cls, raw: Mapping[str, Any], look: Callable[..., type[Any]]) -> Config:
@@ -81,9 +81,7 @@ class Config:
             if not isinstance(which, str):
                 raise FedscopeError(f"{name}.{selector} = {which!r} has the wrong type: it takes a string")
             which = canonical(shelf, which)
-            kind = find(shelf, which) if look is find else look(shelf, which, table)
-            kind = architecture_of(kind) if isinstance(kind, OwnCode) else kind
-            made = _read(kind, table, raw)
+            made = _read(look(shelf, which, table), table, raw)
             chosen[name] = ModelChoice(which, made) if name == "model" else made
         return cls(
             data=DataConfig.read(raw.get("data", {})),
@@ -174,15 +172,20 @@ def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
+def settings_class(shelf: RegistryGroup, name: str) -> type[Any]:
+    """Return the class whose settings a section has, as :func:`find`; of a function that makes a model one for it."""
+    found = find(shelf, name)
+    return architecture_of(found) if isinstance(found, OwnCode) else found
+
+
 def _known_or_base(shelf: RegistryGroup, name: str) -> type[Any]:
     """Return the class that a name is of; of code that is not here its base, so that nothing is imported."""
-    found = find(shelf, name) if is_known(shelf, name) else None
-    return found if isinstance(found, type) else _BASES[shelf]
+    return settings_class(shelf, name) if is_known(shelf, name) else _BASES[shelf]
 
 
 def _known_or_ungiven(shelf: RegistryGroup, name: str, table: Mapping[str, Any]) -> type[Any]:
     if is_known(shelf, name) or was_loaded(shelf, name):
-        return find(shelf, name)
+        return settings_class(shelf, name)
     return ungiven(_BASES[shelf], name, table)
 
 
@@ -219,7 +222,7 @@ def _drop_own(section: str, table: dict[str, Any]) -> None:
 
 
 def _keys(shelf: RegistryGroup, name: str) -> set[str]:
-    return {key.name for key in fields(find(shelf, name))}
+    return {key.name for key in fields(settings_class(shelf, name))}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ...checkpoints import FedscopeError, nearest
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, preset
-from ..user_code.typed import given_keywords, handed_tables
+from ..user_code.typed import given_keywords, handed_tables, typed_method
 from .config import SECTIONS, Config, merge
 from .sections import DataConfig, RecordConfig, RunConfig
 
@@ -87,36 +87,50 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
 
     Args:
         config: as :func:`config_from` takes it; None for none.
-        keywords: those of :data:`KEYWORDS` and of :data:`~fedscope.training.settings.code_kinds.KINDS`, and ``method``.
+        keywords: see :func:`tables_of_keywords`; and ``method``.
 
     Raises:
-        FedscopeError: what :func:`config_from` and
-            :func:`~fedscope.training.user_code.typed.given_keywords` refuse; a keyword that there is not.
+        FedscopeError: what :func:`config_from` and :func:`tables_of_keywords` refuse.
 
     >>> config_with(None, {"server": "fedadam", "rounds": 5, "method": "fedprox"}).title()
     'fedprox-fedadam'
     """
     given = {name: value for name, value in keywords.items() if value is not None}
-    for name in given:
-        if name not in (METHOD, *KEYWORDS, *KINDS):
-            raise FedscopeError(
-                f"{name}= is no setting{nearest(name, (METHOD, *KEYWORDS, *KINDS))}; it takes "
-                + ", ".join((METHOD, *KINDS, *KEYWORDS))
-            )
     if not given and isinstance(config, Config):
         return config
     tables = config.tables() if isinstance(config, Config) else nested_tables(config or {})
     method = {METHOD: given.pop(METHOD)} if METHOD in given else {}
+    if isinstance(method.get(METHOD), str):
+        method[METHOD] = typed_method(method[METHOD], "--method")
+    clients = tables.get("data", {}).get("clients")
+    return Config.read(merge(nested_tables(method), tables, tables_of_keywords(given, clients)))
+
+
+def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) -> dict[str, dict[str, Any]]:
+    """Return the tables of single settings: of those of :data:`KEYWORDS`, and of what has a kind of code
+    (``server=FedX(beta=0.9)``).
+
+    Args:
+        clients: their number, where something else says it; else a list of index arrays does.
+
+    Raises:
+        FedscopeError: a keyword that there is not; what
+            :func:`~fedscope.training.user_code.typed.given_keywords` refuses.
+    """
+    given = {name: value for name, value in keywords.items() if value is not None}
+    for name in given:
+        if name not in (*KEYWORDS, *KINDS):
+            known = (METHOD, *KINDS, *KEYWORDS)
+            raise FedscopeError(f"{name}= is no setting{nearest(name, known)}; it takes {', '.join(known)}")
     own = given_keywords({name: given.pop(name) for name in tuple(given) if name in KINDS})
-    partition = own.get("data", {}).get("partition")
-    listed = getattr(getattr(partition, "thing", None), "parts", None)
-    if listed is not None and "clients" not in given and "clients" not in tables.get("data", {}):
-        given["clients"] = len(listed)
+    listed = getattr(getattr(own.get("data", {}).get("partition"), "thing", None), "parts", None)
+    if listed is not None and clients is None:
+        given.setdefault("clients", len(listed))
     single: dict[str, dict[str, Any]] = {}
     for name, value in given.items():
         section, _, key = KEYWORDS[name].partition(".")
         single.setdefault(section, {})[key] = value
-    return Config.read(merge(nested_tables(method), tables, own, single))
+    return merge(own, single)
 
 
 def _unknown(name: str, value: Any) -> str:

@@ -18,11 +18,11 @@ from ...checkpoints.io.untrusted import RESULT, read_json
 from ...old_paths import names_of
 from ...results import plain
 from ...results.base import versions
-from ..config.config import Config, merge, methods_in, read_assignments
+from ..config.config import Config, merge, methods_in, read_assignments, settings_class
 from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
 from ..config.sources import Setup
 from ..settings.own_code import OwnCode, short_name
-from ..settings.registry import METHOD_SECTIONS, canonical_method, find
+from ..settings.registry import METHOD_SECTIONS, canonical_method
 from ..settings.values import format_value
 from ..user_code.typed import typed_tables
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
@@ -307,7 +307,7 @@ def _settings_that_fit(given: Tables, setup: Setup, method: str | None, cell: Ta
     an average, and is given together with ``average.method=none,ima``."""
     names = setup.methods(method, methods_in(given), cell)
     known = {
-        section: {selector, *(key.name for key in fields(find(shelf, names[section])))}
+        section: {selector, *(key.name for key in fields(settings_class(shelf, names[section])))}
         for section, (shelf, selector, _) in METHOD_SECTIONS.items()
     }
     return {

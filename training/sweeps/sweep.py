@@ -12,6 +12,8 @@ from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.untrusted import lost_link
+from ..config.config import merge
+from ..config.given import tables_of_keywords
 from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
@@ -19,6 +21,7 @@ from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
 from ..settings.code_kinds import named_in
 from ..settings.own_code import OwnCode
+from ..user_code.typed import handed_tables
 from .axes import checked_seeds, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code
@@ -90,6 +93,7 @@ def sweep(
     watcher: Progress | None = None,
     launcher: str = LOCAL,
     job: Mapping[str, Any] | None = None,
+    **single: Any,
 ) -> Sweep:
     """Train a run for every combination of settings, or go on with what is there of them.
 
@@ -109,6 +113,8 @@ def sweep(
         launcher: ``local``, one run after the other; ``slurm``, jobs of a cluster; ``processes``, jobs as processes of
             this machine. Jobs go on when this call is interrupted, and the same call finds them.
         job: what each job is given, see :class:`~fedscope.training.jobs.job_settings.JobSettings`.
+        single: settings of all runs by keyword, as of :func:`fedscope.train`: ``rounds=30``, ``server=FedX``,
+            ``model=Net``. Code of one's own is of a module that other processes can import, here and in ``axes``.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.sweeps.plan.plan_sweep` refuses; an ``out`` that holds something
@@ -133,7 +139,8 @@ def sweep(
         for key, values in axes.items():
             refuse_strange_values(key, values)
         axes = [[{key: value} for value in values] for key, values in axes.items()]
-    plan = plan_sweep(Setup(recipe, stored, scale), axes, checked_seeds(seeds), settings, share=share)
+    laid = merge(handed_tables(settings or {}), tables_of_keywords(single))
+    plan = plan_sweep(Setup(recipe, stored, scale), axes, checked_seeds(seeds), laid, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 
 

@@ -108,6 +108,16 @@ def test_sweeps_take_classes_of_modules(mine: Any) -> None:
     assert [run.name for run in plan.runs] == ["fma", "heavy"]
     assert plan.runs[1].arguments[-1] == "server.method=mine:Heavy"
 
+    slow = {"rounds": 1, "epochs": 1, "clients": 4, "model": mine.net, "data": "mine:load"}
+    with pytest.raises(FedscopeError, match=r"rnds= is no setting; did you mean \"rounds\"\?"):
+        fedscope.sweep(axes, out="s", rnds=1)
+    laid = fedscope.training.config.given.tables_of_keywords(slow)  # type: ignore[attr-defined]
+    plan = fedscope.training.sweeps.plan.plan_sweep(  # type: ignore[attr-defined]
+        fedscope.training.Setup(), [[{"server.method": mine.Heavy}]], settings=laid
+    )
+    (only,) = plan.runs
+    assert {"model.name=mine:net", "data.name=mine:load", "run.rounds=1"} <= set(only.arguments)
+
     class Here(mine.Heavy):  # type: ignore[misc,name-defined]
         pass
 
