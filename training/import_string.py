@@ -59,6 +59,15 @@ class CodeFile(str):
         return CodeFile(text)
 
 
+def names_a_file(text: str) -> bool:
+    """Check whether a text names code in a file, by its form: what a command line would run.
+
+    >>> names_a_file("./nets.py:net(16)"), names_a_file("nets.py"), names_a_file("npz:nets.py")
+    (True, True, False)
+    """
+    return _in_file(text) is not None
+
+
 def _in_file(text: str) -> tuple[Path, str] | None:
     """Return the file and the rest, of ``arch.py:Net(16)`` or ``arch.py``; None of a text that names no file."""
     found = re.match(r"([^:()]*\.py)(?::(.*))?$", text, re.DOTALL)

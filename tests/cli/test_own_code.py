@@ -302,14 +302,32 @@ def test_a_sweep_goes_on_with_the_source_that_it_began_with(here: Path, capsys: 
     assert "server mine:Heavy has another source than the sweep began with" in capsys.readouterr().err
 
 
-def test_a_plan_whose_words_were_changed_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words_of",
+    [
+        "server.method=mine:Heavy",
+        "server.method=mine:Heavy(beta=0.1)",
+        "server.method=./mine.py:Heavy",
+        "model.name=mine:net",
+        "model.name=mine.py:net",
+        "data.name=mine:load",
+        "data.name=./mine.py:load",
+        "data.partition=mine:split",
+        "data.partition=./mine.py:split",
+        "client.method=mine:Pull",
+        "average.method=mine:Fading",
+    ],
+)
+def test_a_plan_whose_words_were_changed_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], words_of: str
+) -> None:
     Path("s").mkdir()
     plan_sweep(Setup(), [[{"server.method": "fma"}, {"server.method": "fedavgm"}]]).write(Path("s"))
     Path("armed").touch()
     path = Path("s/sweep.json")
-    path.write_text(path.read_text().replace("server.method=fedavgm", "server.method=mine:Heavy"))
+    path.write_text(path.read_text().replace("server.method=fedavgm", words_of))
     assert run(words("sweep --resume s")) == 2
-    assert "mine:Heavy, your own code, which is never loaded from a file" in capsys.readouterr().err
+    assert "your own code, which is never loaded from a file; if you know it, give --code " in capsys.readouterr().err
     assert not Path("mark").exists()
 
 

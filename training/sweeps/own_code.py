@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
+from ..import_string import names_a_file
 from ..settings.code_kinds import KINDS, named_in
 from ..settings.own_code import OwnCode
 from ..user_code.given import Given, names_code, with_code
@@ -63,7 +64,7 @@ def code_sums(tables: Mapping[str, Any]) -> dict[str, str]:
 def own_names(run: PlannedRun) -> Iterator[str]:
     """Yield the code of one's own that a planned run names, in its tables and in its command: ``server=mine:FedX``."""
     for kind, value in named_in(run.tables):
-        if names_code(kind, value) and ":" in value:
+        if names_code(kind, value) and (":" in value or names_a_file(value)):
             yield f"{kind.name}={value}"
 
 
@@ -74,10 +75,10 @@ def _typed_names(run: PlannedRun) -> Iterator[str]:
     words = list(run.arguments)
     sets = [text for flag, text in pairwise(words) if flag == "--set"]
     for kind, value in named_in(read_assignments(sets)):
-        if isinstance(value, str) and names_code(kind, value) and ":" in value:
+        if isinstance(value, str) and names_code(kind, value) and (":" in value or names_a_file(value)):
             yield f"{kind.name}={value}"
     for flag, text in pairwise(words):
-        if flag == "--method" and ":" in text:
+        if flag == "--method" and (":" in text or names_a_file(text)):
             yield next((name for name in own_names(run) if name.partition("=")[2] == text), f"method={text}")
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ..import_string import is_call
+from ..import_string import is_call, names_a_file
 from ..settings.code_kinds import KINDS, Kind, kind_named, named_in
 from ..settings.entry_points import installed
 from ..settings.own_code import OwnCode
@@ -133,6 +133,8 @@ def names_code(kind: Kind, value: Any) -> bool:
         return True
     if not isinstance(value, str):
         return False
+    if names_a_file(value):
+        return True
     if kind.name == "optimiser":
         return is_call(value)
     from ..settings.registry import is_known, names
