@@ -43,6 +43,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "runs",
         "--rounds",
         EXPLAINED,
+        "--label",
+        f"IMA, {1 + len(SEEDS)} seeds",
         "--out",
         "{out}/explain",
     ),

@@ -9,17 +9,18 @@ import pytest
 
 from fedscope.cli.commands.demo import EXPLAINED, SEEDS, STEPS
 from fedscope.cli.main import run
-from fedscope.training import Config
 
 
 def test_its_explained_rounds_are_the_early_ones_and_the_later_ones_evenly() -> None:
     """No round is picked for its verdict."""
     from fedscope.analysis.runs import parse_rounds
     from fedscope.decomposition.explanation.phases import last_early
+    from fedscope.training import Config, preset
 
-    length = Config().run.rounds
+    length = Config.read(preset("ima")).run.rounds
     early = last_early(length)
-    assert parse_rounds(EXPLAINED, range(1, length + 1), "") == [*range(1, early + 1), *range(early + 3, length + 1, 3)]
+    later = range(early + 3, length + 1, 3)
+    assert parse_rounds(EXPLAINED, tuple(range(1, length + 1)), "") == [*range(1, early + 1), *later]
 
 
 @pytest.mark.slow
