@@ -35,7 +35,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS
 .PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
-## demo: train two federations on real data and draw every figure, into demo/
+## demo: train federations on real data and draw every figure, into demo/
 demo: $(VENV)/.installed
 	$(VENV)/bin/fedscope demo
 

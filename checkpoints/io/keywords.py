@@ -43,11 +43,20 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 _TRUTHS = frozenset({"accept_data", "standardise"})
 
 
-def speak_keywords(function: Callable[P, R], more: Collection[str] = ()) -> Callable[P, R]:
+class Called(str):
+    """The keyword of a flag that has another name: of ``--out`` it may be ``path``."""
+
+    __slots__ = ()
+
+
+def speak_keywords(
+    function: Callable[P, R], more: Collection[str] = (), called: Mapping[str, str] | None = None
+) -> Callable[P, R]:
     """Return the function, whose errors and warnings name its keywords and not the command's flags.
 
     Args:
         more: keywords that its signature does not name.
+        called: by flag the keyword, where it has another name.
     """
     known: dict[str, Any] = {}
 
@@ -56,6 +65,7 @@ def speak_keywords(function: Callable[P, R], more: Collection[str] = ()) -> Call
         if answering.get():
             return function(*args, **settings)
         if not known:
+            known.update({flag: Called(keyword) for flag, keyword in (called or {}).items()})
             known.update(_keywords_of(function, more))
         with speaking(known):
             return function(*args, **settings)
@@ -68,7 +78,8 @@ def speaking(known: Mapping[str, Any]) -> Iterator[None]:
     """Translate the sentences of errors that leave, and of warnings.
 
     Args:
-        known: keywords, with their defaults: one of True or False takes no value on the command line.
+        known: keywords, with their defaults: one of True or False takes no value on the command line. Or flags, each
+            with the keyword that it is :class:`Called`.
     """
     if answering.get():
         yield
@@ -134,6 +145,8 @@ def _keyword(flag: str, known: Mapping[str, Any]) -> tuple[str, Any] | None:
     """Return the keyword of a flag, and the value that a flag without one sets; None where there is no keyword."""
     name = flag.replace("-", "_")
     for one in (name, f"{name}s", f"{name}_"):
+        if isinstance(given := known.get(one), Called):
+            return str(given), None
         if one in known:
             return one, True if isinstance(known[one], bool) or one in _TRUTHS else None
     positive = name.removeprefix("no_")

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ import numpy as np
 from ..io.atomic import WriterLock
 from ..io.background import Background
 from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, list_few
+from ..io.keywords import speak_keywords
 from ..io.visible_text import visible
 from ..models.adapters import about_adapters, refuse_other_scale, scale_of_module
 from ..models.expected import ExpectedModel
@@ -95,6 +97,7 @@ class Recorder:
     (1, 2)
     """
 
+    @partial(speak_keywords, called={"out": "path"})
     def __init__(
         self,
         path: Path | str,

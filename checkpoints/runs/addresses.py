@@ -7,10 +7,12 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest, spans
+from ..io.keywords import speak_keywords
 from ..io.untrusted import real_path
 from ..io.visible_text import visible
 from ..models.expected import ExpectedModel
@@ -172,6 +174,7 @@ def distinct_labels(labels: Sequence[str], files: Sequence[str]) -> list[str]:
     return list(labels)
 
 
+@partial(speak_keywords, called={"model": "layout"})
 def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Model:
     """Load the model that an address names.
 
@@ -187,7 +190,7 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
     if parsed.round is None:
         weights, note = read_model(address, layout)
         if note:
-            warnings.warn(f"{address}: {note}", FedscopeWarning, stacklevel=2)
+            warnings.warn(f"{address}: {note}", FedscopeWarning, stacklevel=3)
         return Model(file_label(address), address, weights, note=note)
     run = Run.open(parsed.path)
     round_ = run.round(parsed.round)

@@ -28,6 +28,13 @@ from ..printing import say, say_json
 @click.option("--out", type=ResultPath(), metavar="BASE", help="Write BASE.html (default: RUN/figures/report).")
 @click.option("--title", help="The page's heading (default: the runs' names).")
 @click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME",
+    help="What a run is called on the page, in their order, or OLD=NEW; repeatable.",
+)
+@click.option(
     "--results",
     multiple=True,
     type=click.Path(path_type=Path),
@@ -63,6 +70,7 @@ def command(
     runs: tuple[Path, ...],
     out: Path | None,
     title: str | None,
+    labels: tuple[str, ...],
     results: tuple[Path, ...],
     compute: bool,
     limit: int | None,
@@ -97,6 +105,7 @@ def command(
     with progress("report") as told:
         made = make(
             list(runs),
+            labels=labels or None,
             title=title,
             results=results,
             colour_scale=colour_scale,

@@ -124,7 +124,8 @@ class FigureLayout:
         if not long:
             return self.line(left, top, 0.0, look)
         self.line(left, top, long, {name: value for name, value in look.items() if name != "marker"})
-        marker = {"color": look["color"], "marker": look["marker"], "markersize": markersize}
+        own = {name: value for name, value in look.items() if name in ("markerfacecolor", "markersize")}
+        marker = {"color": look["color"], "marker": look["marker"], "markersize": markersize, **own}
         self.line(left + long / 2, top, 0.0, marker)
 
     def finished(self, remarks: Sequence[str], left: float = EDGE + 0.04) -> Figure:

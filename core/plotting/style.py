@@ -152,12 +152,16 @@ def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf
 def plotly_contents(traces: list[Any], layout: Mapping[str, Any]) -> dict[str, Any]:
     """Make the contents of a plotly figure of these traces, on white paper: plotly itself takes ten times as long, of
     which most goes into copies of its template. Nobody looks whether the words of ``layout`` are plotly's; a test does.
+
+    Of the user's style it has the font. Sizes and widths are those of print: a page fits a window.
     """
     from plotly.graph_objects import Figure
 
     # a template of nothing, or plotly takes its default one
     drawn: dict[str, Any] = Figure(traces, {"template": {"layout": {"font": {"size": 12}}}}).to_dict()
-    return {**drawn, "layout": {"template": _white_paper(), **layout}}
+    family = ", ".join(one.replace('"', "") for one in current().family)
+    font = {"font": {"family": f"{family}, sans-serif"}} if family else {}
+    return {**drawn, "layout": {"template": _white_paper(), **font, **layout}}
 
 
 @cache

@@ -88,6 +88,12 @@ class Style:
         """The colours of surfaces that ``image.cmap`` names; None where the package's own count."""
         return self.settings.get("image.cmap")
 
+    @property
+    def family(self) -> tuple[str, ...]:
+        """Names of fonts, the first that there is counts; none where the package's own does."""
+        named = _font_settings(self.font) or self.settings
+        return tuple(str(one) for one in named.get("font.family", ()))
+
     def laid_out(self) -> dict[str, Any]:
         """Matplotlib's settings while a figure is laid out: before it is enlarged."""
         made = {

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
+from ..analysis.analysis import take_labels
 from ..analysis.runs import open_run, refuse_one_name
 from ..analysis.settings import EvaluationSettings
 from ..checkpoints import FedscopeError, FedscopeWarning, Run, format_size, nearest, write_durably
@@ -17,6 +18,7 @@ from ..checkpoints.io.one_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
+from .called import labels_of_runs, name_report
 from .discover import find_results
 from .html import MARK, SORTING, page
 from .sections import (
@@ -100,8 +102,9 @@ def refuse_other_file(path: Path, force: bool) -> None:
 
 @partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
 def report(
-    runs: Sequence[Run | Path | str] | Run | Path | str,
+    runs: Sequence[Run | Path | str] | Mapping[str, Run | Path | str] | Run | Path | str,
     *,
+    labels: Sequence[str] | Mapping[str, str] | None = None,
     title: str | None = None,
     results: Sequence[Path | str] | Path | str = (),
     colour_scale: str = "log",
@@ -117,6 +120,8 @@ def report(
     ``fedscope.plane(...).save("runs/ima/figures/plane")``.
 
     Args:
+        runs: one or several, or a dict of them by what they are called on the page.
+        labels: what they are called, in their order or by their folders' names; by default these names.
         title: the page's heading; by default the runs' names.
         results: folders with further results, as a command's ``--out`` left them; those of other runs are passed over.
         colour_scale: of surfaces: ``log`` above the minimum, or ``linear``.
@@ -128,15 +133,17 @@ def report(
             question has its own ``split``.
 
     Raises:
-        FedscopeError: no run there; two runs of one name; a run without rounds; no such folder of results; another
-            scale.
+        FedscopeError: no run there; two runs of one name or label; a label of no run; a run without rounds; no such
+            folder of results; another scale.
     """
-    given = [runs] if isinstance(runs, Run | Path | str) else list(runs)
+    (about,), _, taken = take_labels("runs", [runs], {} if labels is None else {"labels": labels})
+    given: list[Any] = [about] if isinstance(about, Run | Path | str) else list(about)
     if not given:
         raise FedscopeError("a report is about runs, and none is given; give RUN, or several")
     colours = SurfaceColours(colour_scale=colour_scale)
     opened = [open_run(one, "") for one in given]
     refuse_one_name(opened)
+    called = labels_of_runs(taken, opened)
     for run in opened:
         run.round("last")  # says that there is none
     folders = [Path(results)] if isinstance(results, Path | str) else [Path(folder) for folder in results]
@@ -149,26 +156,26 @@ def report(
     found = [find_results(run, folders) for run in opened]
     live = Live(colours)
     parts = [
-        head_html(opened, title),
-        verdicts_html(opened, checks, found),
+        head_html(opened, title, called),
+        verdicts_html(opened, checks, found, called),
         "<h2 id=curves>Curves</h2>",
-        curves_html(opened),
-        *sections_html(opened, found, live, tell),
+        curves_html(opened, called),
+        *sections_html(opened, found, live, tell, called),
         "<h2 id=clients>Clients</h2>",
-        *(clients_html(run, several=len(opened) > 1) for run in opened),
+        *(clients_html(run, called, several=len(opened) > 1) for run in opened),
         "<h2 id=checks>Checks</h2>",
         *(
-            checked_html(run, sound, own, several=len(opened) > 1)
+            checked_html(run, sound, own, called, several=len(opened) > 1)
             for run, sound, own in zip(opened, checks, found, strict=True)
         ),
         "<h2 id=configuration>Configuration</h2>",
-        *(configuration_html(run, several=len(opened) > 1) for run in opened),
+        *(configuration_html(run, called, several=len(opened) > 1) for run in opened),
         "<h2 id=files>Files</h2>",
-        *(files_html(run, tell) for run in opened),
+        *(files_html(run, tell, called) for run in opened),
         live.figures(),
         foot_html(opened),
     ]
-    name = title or f"Report on {' and '.join(run.name for run in opened)}"
+    name = title or name_report(opened, called)
     return Report(
         page(name, "\n".join(part for part in parts if part), [*live.scripts(), SORTING]),
         len({one.base for own in found for one in own.results}),

@@ -20,6 +20,7 @@ from ..plotting.web_page import escape_html, keep_together
 from ..training.curves.result import Curves
 from ..training.curves.run_names import title_of
 from ..training.loop.verify_run import Soundness
+from .called import EMPTY, Labels, label, name_report, relabel
 from .clients import Client, clients_of
 from .discover import SECTIONS, Beside, Found
 from .html import LIVE, paragraphs, picture, table
@@ -87,9 +88,9 @@ def _single(value: Any) -> Any:
     return {**value, "dtype": "f4", "bdata": b64encode(numbers.tobytes()).decode()}
 
 
-def head_html(runs: Sequence[Run], title: str | None) -> str:
+def head_html(runs: Sequence[Run], title: str | None, labels: Labels = EMPTY) -> str:
     """Write the page's heading and its table of contents."""
-    about = "; ".join(f"{run.name}: {_about(run)}" if len(runs) > 1 else _about(run) for run in runs)
+    about = "; ".join(f"{label(run, labels)}: {_about(run)}" if len(runs) > 1 else _about(run) for run in runs)
     links = "".join(
         f'<a href="#{name.lower()}">{name}</a>'
         for name in (
@@ -101,7 +102,7 @@ def head_html(runs: Sequence[Run], title: str | None) -> str:
             "Files",
         )
     )
-    name = title or f"Report on {' and '.join(run.name for run in runs)}"
+    name = title or name_report(runs, labels)
     said = f"<h1>{escape_html(name)}</h1>\n<p class=soft>{escape_html(about)}</p>"
     return f"<header>{said}\n<nav aria-label=Contents>{links}</nav></header>"
 
@@ -120,7 +121,9 @@ def _about(run: Run) -> str:
     return ", ".join(part for part in [*parts, f"rounds 1 to {run.rounds[-1]}"] if part)
 
 
-def verdicts_html(runs: Sequence[Run], checks: Sequence[Soundness], results: Sequence[Beside]) -> str:
+def verdicts_html(
+    runs: Sequence[Run], checks: Sequence[Soundness], results: Sequence[Beside], labels: Labels = EMPTY
+) -> str:
     """A verdict a run, side by side."""
     columns = []
     for run, sound, own in zip(runs, checks, results, strict=True):
@@ -128,14 +131,14 @@ def verdicts_html(runs: Sequence[Run], checks: Sequence[Soundness], results: Seq
             f'<li class="{one.tone}"><b>{escape_html(one.question)}</b>{keep_together(one.answer)}</li>'
             for one in verdict(run, sound, own)
         )
-        name = f"<h3>{escape_html(run.name)}</h3>" if len(runs) > 1 else ""
+        name = f"<h3>{escape_html(label(run, labels))}</h3>" if len(runs) > 1 else ""
         columns.append(f'<section>{name}<ul class="verdict">\n{lines}\n</ul></section>')
     return f'<div class="runs">{"".join(columns)}</div>'
 
 
-def curves_html(runs: Sequence[Run]) -> str:
+def curves_html(runs: Sequence[Run], labels: Labels = EMPTY) -> str:
     """All runs' curves in one figure, and their sentence."""
-    curves = Curves.of(runs)
+    curves = relabel(Curves.of(runs), labels)
     try:
         drawn = curves.figure()
     except FedscopeError as error:
@@ -145,7 +148,11 @@ def curves_html(runs: Sequence[Run]) -> str:
 
 
 def sections_html(
-    runs: Sequence[Run], results: Sequence[Beside], live: Live, tell: Callable[[str, int, int], None]
+    runs: Sequence[Run],
+    results: Sequence[Beside],
+    live: Live,
+    tell: Callable[[str, int, int], None],
+    labels: Labels = EMPTY,
 ) -> Iterator[str]:
     """Every result under its heading, and what was not asked yet."""
     total, done = sum(len(own.results) for own in results), 0
@@ -164,7 +171,7 @@ def sections_html(
         for run, one in shown:
             tell("drawing", done, total)
             done += 1
-            yield _result(run, one, live, several=len(runs) > 1)
+            yield _result(run, one, live, labels, several=len(runs) > 1)
 
 
 #: what would fill a section
@@ -177,8 +184,8 @@ _ASKS = {
 }
 
 
-def _result(run: Run, found: Found, live: Live, *, several: bool) -> str:
-    result, whose = found.result, f"{run.name}: " if several else ""
+def _result(run: Run, found: Found, live: Live, labels: Labels, *, several: bool) -> str:
+    result, whose = relabel(found.result, labels), f"{label(run, labels)}: " if several else ""
     said = "" if isinstance(result, Explanation) else paragraphs(result.summary())
     parts = [f"<section><h3>{escape_html(whose + found.kind.asks)}</h3>", said]
     if isinstance(result, Explanation):
@@ -208,7 +215,7 @@ def _statements(page_: Explanation) -> str:
     return f'<ul class="verdict">{lines}</ul>\n{read}'
 
 
-def clients_html(run: Run, *, several: bool) -> str:
+def clients_html(run: Run, labels: Labels = EMPTY, *, several: bool) -> str:
     """A table of a run's clients that sorts."""
     found = clients_of(run)
 
@@ -227,14 +234,14 @@ def clients_html(run: Run, *, several: bool) -> str:
     said = f"{len(found):,} clients took part"
     if len(found) > MOST_CLIENTS:
         said += f"; the first {MOST_CLIENTS:,} of them"
-    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
+    name = f"<h3>{escape_html(label(run, labels))}</h3>" if several else ""
     columns = ("client", "rounds", "last round", "samples", "mean p", "training loss then", "most frequent classes")
     return name + table(
         columns, map(row, found[:MOST_CLIENTS]), caption=f"{said}. A heading sorts.", text=[6], sorts=True
     )
 
 
-def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> str:
+def checked_html(run: Run, sound: Soundness, own: Beside, labels: Labels = EMPTY, *, several: bool) -> str:
     """Write what was checked of a run, and what was found."""
     rows: list[tuple[str, str]] = [
         ("rounds", f"{sound.rounds} of {run.planned}" if sound.torn else f"{sound.rounds}"),
@@ -248,11 +255,11 @@ def checked_html(run: Run, sound: Soundness, own: Beside, *, several: bool) -> s
         (f"closure of {base}", f"the factors add up to the loss, but for {worst:.0e} of it at most")
         for base, worst in own.closures.items()
     ]
-    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
+    name = f"<h3>{escape_html(label(run, labels))}</h3>" if several else ""
     return name + table(("check", "found"), [*rows, *closures], text=[0, 1])
 
 
-def configuration_html(run: Run, *, several: bool) -> str:
+def configuration_html(run: Run, labels: Labels = EMPTY, *, several: bool) -> str:
     """A run's settings, and with what it was made."""
     path = run.path / "config.toml"
     text = regular(path).read_text(encoding="utf-8") if path.exists() else "none: another program trained this run\n"
@@ -261,11 +268,11 @@ def configuration_html(run: Run, *, several: bool) -> str:
         for key in ("created", "versions", "device", "engine", "precision", "capability", "cluster")
         if key in run.info
     }
-    name = f"<h3>{escape_html(run.name)}</h3>" if several else ""
+    name = f"<h3>{escape_html(label(run, labels))}</h3>" if several else ""
     return f"{name}<pre>{escape_html(text)}</pre>\n<pre>{escape_html(json.dumps(made, indent=1))}</pre>"
 
 
-def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
+def files_html(run: Run, tell: Callable[[str, int, int], None], labels: Labels = EMPTY) -> str:
     """A run's files with their sha256."""
     files = [
         path
@@ -287,7 +294,7 @@ def files_html(run: Run, tell: Callable[[str, int, int], None]) -> str:
     more = f", the first {MOST_FILES:,} of them" if len(files) > MOST_FILES else ""
     said = f"{len(files):,} files{more}, {format_size(size)}"
     inside = table(("file", "bytes", "sha256"), rows, text=[0, 2])
-    return f"<details><summary>{escape_html(run.name)}: {said}</summary>{inside}</details>"
+    return f"<details><summary>{escape_html(label(run, labels))}: {said}</summary>{inside}</details>"
 
 
 def foot_html(runs: Sequence[Run]) -> str:

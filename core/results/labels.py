@@ -46,7 +46,7 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
         FedscopeError: a name that the result does not have; a label that is empty or that two names share.
     """
     names = names_in(result)
-    runs = tuple(dict.fromkeys(map(_run_of, names)))
+    runs = tuple(dict.fromkeys(map(run_of, names)))
     for name, label in labels.items():
         if name not in names and name not in runs:
             known = ", ".join(names) or "none"
@@ -55,7 +55,7 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
             raise FedscopeError(f"the label of {name!r} is empty; give a word that figures can show")
     # a label may be one that another name gives up: a and b may change places
     left = [label for name, label in labels.items() if name in names]
-    left += [name for name in names if name not in labels and _run_of(name) not in labels]
+    left += [name for name in names if name not in labels and run_of(name) not in labels]
     for label in [*left, *labels.values()]:
         if left.count(label) > 1 or list(labels.values()).count(label) > 1:
             raise FedscopeError(f"two of the runs or models would be called {label!r}; give each a label of its own")
@@ -72,7 +72,7 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         FedscopeError: another number of them than there are names.
     """
     told = [label.partition("=") for label in given]
-    known = {*names, *map(_run_of, names)}
+    known = {*names, *map(run_of, names)}
     if given and all(sign and old in known for old, sign, _ in told):
         return {old: new for old, _, new in told}
     for old, sign, _ in told:
@@ -139,7 +139,7 @@ def _with_labels(text: str, labels: Mapping[str, str], field: str) -> str:
 
 
 def _of_run(whole: str, labels: Mapping[str, str]) -> str:
-    run = _run_of(whole)
+    run = run_of(whole)
     return f"{labels[run]}{whole[len(run) :]}" if run in labels else whole
 
 
@@ -147,7 +147,7 @@ def _parts(text: str, field: str) -> list[str]:
     return text.split(_BETWEEN) if field == "pairs" else [text]
 
 
-def _run_of(label: str) -> str:
+def run_of(label: str) -> str:
     """``ima`` of ``ima@40/client-3``; a label that is no address as it is."""
     run, at, rest = label.rpartition("@")
     return run if at and (rest[:1].isdigit() or rest.startswith("last")) else label

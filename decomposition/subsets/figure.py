@@ -67,7 +67,7 @@ def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -
     mean = scale * np.array([getattr(row, f"{one.measure}_mean") for row in one.sizes])
     # the only average of its size has none, and a band that narrows to it would be drawn as if measured
     std = scale * np.array([getattr(row, f"{one.measure}_std") for row in one.sizes], dtype=float)
-    axes.plot(m, mean, markersize=3, clip_on=False, zorder=3, **look)
+    axes.plot(m, mean, **{"markersize": 3, **look}, clip_on=False, zorder=3)
     if band:
         mean_band(axes, m, mean, std, look["color"])
 
@@ -91,9 +91,11 @@ def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str
     if len(set(runs)) == 1 or len(set(rounds)) == 1:
         return {labels[i]: looks[i] for i in (0, len(drawn) // 2, len(drawn) - 1)}
     colours = {
-        shorten_label(run, 24): {"color": look["color"], "marker": ""} for run, look in zip(runs, looks, strict=True)
+        shorten_label(run, 24): {key: look[key] for key in ("color", "marker", "markerfacecolor", "markersize")}
+        for run, look in zip(runs, looks, strict=True)
     }
-    return colours | {f"round {t}": {**look, "color": GREY} for t, look in zip(rounds, looks, strict=True)}
+    rows = {f"round {t}": {**look, "color": GREY, "marker": ""} for t, look in zip(rounds, looks, strict=True)}
+    return colours | rows
 
 
 def _labels(drawn: list[RoundSubsets]) -> list[str]:
@@ -112,7 +114,15 @@ def _looks(drawn: list[RoundSubsets]) -> list[dict[str, Any]]:
         own = dict(zip(runs, looks_of(runs), strict=True))
         if len(rounds) == 1:
             return [own[one.run] for one in drawn]
-        return [run_look(0, rounds.index(one.round), color=own[one.run]["color"]) for one in drawn]
+        # Runs of one history have the same line: hollow markers, larger for those that are drawn first, show all.
+        sizes = {run: min(3 + 1.5 * below, 7.5) for below, run in enumerate(reversed(runs))}
+        return [
+            {
+                **run_look(0, rounds.index(one.round), color=own[one.run]["color"]),
+                **{"marker": own[one.run]["marker"], "markerfacecolor": "none", "markersize": sizes[one.run]},
+            }
+            for one in drawn
+        ]
     if len(drawn) <= len(COLOURS):
         return [run_look(i) for i in range(len(drawn))]
     import matplotlib

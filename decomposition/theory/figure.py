@@ -145,7 +145,7 @@ def _draw_gaps(axes: Axes, result: Theory, colours: RoundColours, inches: tuple[
     ``inches`` of the axes decide on how many numbers they have.
     """
     rounds = [gap for gap in result.rounds if gap.counts]
-    axes.set_xlabel("Δ² (squared L2 distance), log", labelpad=1)
+    axes.set_xlabel("Δ² (squared $L_2$ distance), log", labelpad=1)
     axes.set_ylabel(f"gap ({word_of(result.attrs, 'outputs', 'outputs')}), log")
     shrunk = {number: [gap for gap in path if gap.counts] for number, path in result.shrunk.items()}
     if not rounds and not any(shrunk.values()):

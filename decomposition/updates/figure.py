@@ -45,7 +45,7 @@ def draw(result: ClientUpdates | Updates, width: float = 3.5, title: str | None 
 def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: str | None = None) -> Figure:
     """Mean cosine and cancellation over rounds, a line a run, and the first run's last round as a map of cosines.
 
-    Bands are one standard error; dotted lines are what updates of these lengths would give were they orthogonal. One
+    Bands are one standard error; thin dots are what updates of these lengths would give were they orthogonal. One
     round of one run is its map alone; of several runs at one round the points stand side by side. ``width`` in inches.
 
     Raises:
@@ -185,7 +185,7 @@ def _remark(results: Sequence[ClientUpdates], curves: bool) -> str:
         parts.append("length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖")
         if error := _drawn_as(results, "cosine_stderr", "band", "bar"):
             parts.append(f"{error}: ±1 standard error (jackknife over clients)")
-        if across := _drawn_as(results, "orthogonal", "dotted", "dash"):
+        if across := _drawn_as(results, "orthogonal", "thin dots", "dash"):
             parts.append(f"{across}: orthogonal updates of the same lengths")
     unmoved = sum(len(one.unmoved) for result in results for one in result.rounds)
     if unmoved:

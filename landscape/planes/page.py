@@ -57,24 +57,33 @@ _NARROW = (
     + r"""
 const place = document.getElementById("plane"), narrow = window.matchMedia("(max-width: 700px)");
 const wide = JSON.parse(JSON.stringify(place.layout)), names = place.data.map((trace) => trace.name);
+// what is seen of a scene is as high as the scene: in a high one the names of axes lie inside from farther away
+const seen = () => place.clientHeight / (place.clientWidth * wide.scene.domain.x[1] * 1.12);
+const from = (eye, away) => ({eye: {x: away * eye.x, y: away * eye.y, z: away * eye.z}});
 const lay = () => {
   const layout = JSON.parse(JSON.stringify(wide));
   if (narrow.matches) {
     // as wide as the window without the bar of tools, which stands upright at its right
     const letters = Math.max(20, Math.floor((window.innerWidth - 60) / 8.5));
-    const title = broken(layout.title.text.split("<br>")[0], letters);
+    const heights = layout.scene.zaxis, [height, kind] = heights.title.text.split(",<br>");
+    let title = broken(layout.title.text.split("<br>")[0], letters);
+    title += kind ? `<br><span style="font-size:11px">height: ${kind}</span>` : "";
+    // short, and fewer numbers, or they collide
+    layout.scene.zaxis = {...heights, title: {...heights.title, text: kind ? height : heights.title.text}};
+    layout.scene.zaxis.tickvals = heights.tickvals.filter((_, i) => i % 2 == 0);
+    layout.scene.zaxis.ticktext = heights.ticktext.filter((_, i) => i % 2 == 0);
     layout.title = {...layout.title, text: title, font: {size: 15}};
     layout.modebar = {orientation: "v"};
     layout.scene.domain = {x: [0, 1], y: [0.5, 1]};
     // so far that the names of the axes lie inside
-    const eye = layout.scene.camera.eye, away = window.innerWidth < 500 ? 1.5 : 1.07;
-    layout.scene.camera = {eye: {x: away * eye.x, y: away * eye.y, z: away * eye.z}};
+    layout.scene.camera = from(layout.scene.camera.eye, 1.07);
     layout.xaxis.domain = [0.12, 0.98];
     layout.yaxis.domain = [0.1, 0.46];
     layout.legend = {...layout.legend, y: 0.0, font: {size: 11}};
     layout.margin = {l: 10, r: 10, t: 30 + 20 * title.split("<br>").length, b: 10};
     layout.height = Math.max(860, window.innerHeight);
   } else {
+    layout.scene.camera = from(layout.scene.camera.eye, Math.max(1, seen()));
     layout.height = undefined;
   }
   place.parentElement.style.height = layout.height ? `${layout.height}px` : "92vh";
@@ -85,7 +94,7 @@ const lay = () => {
   Plotly.react(place, named, layout);
 };
 narrow.addEventListener("change", lay);
-if (narrow.matches) lay();
+if (narrow.matches || seen() > 1) lay();
 """
 )
 

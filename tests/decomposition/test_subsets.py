@@ -305,7 +305,11 @@ def test_lines_are_told_apart_by_run_round_or_both() -> None:
         assert name in words(both)
     lines = both.axes[0].lines
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
-    assert lines[0].get_marker() == lines[2].get_marker() != lines[1].get_marker()
+    assert lines[0].get_linestyle() == lines[2].get_linestyle() != lines[1].get_linestyle()
+    # runs of one history have the same line: the marker is the run's, and shows the one below
+    assert lines[0].get_marker() == lines[1].get_marker() != lines[2].get_marker()
+    assert {line.get_markerfacecolor() for line in lines} == {"none"}
+    assert lines[0].get_markersize() > lines[2].get_markersize()
     twelve = result(*(falling(run, t) for run in ("a", "b") for t in range(1, 7))).figure()
     said = [text.get_text() for text in twelve.texts]
     assert said[:8] == ["a", "b", *(f"round {t}" for t in range(1, 7))], "colours by run, dashes by round"

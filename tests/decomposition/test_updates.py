@@ -351,7 +351,7 @@ def test_words_name_who_diverged() -> None:
     figure = draw_updates([diverging([2, 4]), example()], 7)
     remark = " ".join(text.get_text() for text in figure.texts)
     assert "band or bar: ±1" in remark
-    assert "dotted or dash: orthogonal" in remark
+    assert "thin dots or dash: orthogonal" in remark
     assert "a: clients 11, 13 of round 2, clients 11, 13 of round 4 diverged: no mean exists there" in remark
 
 

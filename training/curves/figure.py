@@ -104,7 +104,9 @@ def _draw(
     x, y = _line(curve, measure, smoothing)
     if not len(x):
         return set()
-    axes.plot(x, y, zorder=3, marker="." if len(x) == 1 else None, **look)
+    # one history is one line: dashes above what is whole show both, in whatever order runs are given
+    above = 0.0 if look.get("linestyle", "-") == "-" else 0.1
+    axes.plot(x, y, zorder=3 + above, marker="." if len(x) == 1 else None, **look)
     marks: set[str] = set()
     if seeds is not None and seeds.seeds > 1:
         _band(axes, curve, seeds.deviation(measure), measure, x, y, look["color"], smoothing)

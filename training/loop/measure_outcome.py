@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints.io.errors import spans
+from ...checkpoints.io.one_screen import screen
 
 #: the columns of each model, of its loss and its error
 COLUMNS = {
@@ -17,7 +18,7 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MeasuredRun:
     """What was measured of a run.
 
@@ -40,6 +41,10 @@ class MeasuredRun:
     left_out: Mapping[str, tuple[int, ...]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     last: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        told = [line.strip() for line in self.summary().removeprefix(f"{self.run}: ").splitlines()]
+        return screen(f"MeasuredRun, what `fedscope measure` made of {self.run}", told, ["fedscope.curves(RUN)"])
 
     def summary(self) -> str:
         """Say which columns of which rounds are new, and what became of the others."""

@@ -290,6 +290,7 @@ def table(
             *_notes(gathered, cells),
             *(_short(gathered, chosen, of, last) if last is not None else ()),
             *_unlike(gathered, (*rows, *columns)),
+            *_measured_afterwards(gathered, chosen),
         ),
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
@@ -450,6 +451,17 @@ def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
         notes.append(f"rows differ in {key}, too: {list_few(values, 5)}; --columns {key} sets them apart")
     return notes + _silent(gathered)
+
+
+def _measured_afterwards(gathered: Gathered, measures: Sequence[CurveMeasure]) -> list[str]:
+    """Say which runs have numbers of the table's measures that ``fedscope measure`` has filled in, and on what."""
+    shown = {name for measure in measures for name in (measure.column, f"averaged_{measure.column}")}
+    names: dict[str, list[str]] = {}
+    for entry in gathered.entries:
+        for one in entry.run.measured.measurements if entry.run is not None else ():
+            if shown & set(one.columns):
+                names.setdefault(one.words, []).append(entry.name)
+    return [f"{list_few(own, 5)}: measured afterwards: {words}" for words, own in names.items()]
 
 
 def _silent(gathered: Gathered) -> list[str]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...io.errors import FedscopeError, FedscopeWarning
+from ...io.keywords import speak_keywords
 from ..recorder import Recorder
 from .replies import partition_mod as partition_mod
 from .strategies import MessageWatch, ResultWatch
@@ -21,6 +23,7 @@ Strategy = TypeVar("Strategy")
 _PRIVATE = ("DifferentialPrivacy", "DPFedAvg")
 
 
+@partial(speak_keywords, called={"out": "path"})
 def record(
     strategy: Strategy,
     path: Path | str,

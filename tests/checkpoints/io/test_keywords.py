@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.checkpoints.io.atomic import WriterLock
 from fedscope.checkpoints.io.keywords import speak_keywords, speaking, with_keywords
 from fedscope.cli.main import run
 from fedscope.command_line import speaking_flags
@@ -150,3 +151,16 @@ def test_functions_speak_in_keywords_and_commands_in_flags(
     assert in_python in str(refused.value)
     assert run(words) == 2
     assert in_a_command in capsys.readouterr().err
+
+
+def test_recorder_and_models_speak_keywords_and_commands_flags(tmp_path: Path) -> None:
+    """Of flags that have another name in Python, too: ``--out`` is ``path`` of a recorder."""
+    with fedscope.Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=[{"w": X[:1]}, {"w": X[1:2]}])
+    with WriterLock(tmp_path / "run"), pytest.raises(FedscopeError, match=r"or give another path=$"):
+        fedscope.Recorder(tmp_path / "run", resume=True)
+    np.savez(tmp_path / "bare.npz", X, X[0])
+    with pytest.raises(FedscopeError, match=r"so the architecture is needed; give layout=$"):
+        fedscope.load_model(str(tmp_path / "bare.npz"))
+    with speaking_flags(), pytest.raises(FedscopeError, match=r"so the architecture is needed; give --model$"):
+        fedscope.load_model(str(tmp_path / "bare.npz"))

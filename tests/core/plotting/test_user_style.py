@@ -106,6 +106,20 @@ def test_the_colours_of_surfaces_are_those_of_the_style_unless_asked_for() -> No
         assert (map_of(), map_of(cmap="magma")) == ("cividis", "magma")
 
 
+def test_a_web_page_takes_the_font_and_the_colours_of_the_style_and_keeps_its_sizes() -> None:
+    from fedscope.landscape.planes.page import page_figure
+
+    own = page_figure(surface())
+    with style(font="DejaVu Serif", size=12, rc={"image.cmap": "cividis"}):
+        styled = page_figure(surface())
+    assert "font" not in own["layout"]
+    assert styled["layout"].pop("font") == {"family": "DejaVu Serif, DejaVu Sans, sans-serif"}
+    assert own["data"][0]["colorscale"] != styled["data"][0]["colorscale"]
+    assert styled["layout"] == own["layout"]
+    with style(rc={"font.family": 'A "font"'}):
+        assert page_figure(surface())["layout"]["font"] == {"family": "A font, sans-serif"}
+
+
 def test_settings_of_matplotlib_count_where_they_are_asked_for() -> None:
     with matplotlib.rc_context({"lines.linewidth": 3.0, "axes.labelcolor": "red", "axes.labelsize": 30}):
         plain = two_pairs().figure().axes[0]

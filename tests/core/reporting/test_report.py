@@ -385,3 +385,40 @@ def test_fewer_samples_are_measured_and_the_time_is_said(runs: Path, capsys: pyt
     assert measured == {"explain": 50, "plane": 50, "subsets": 50, "cka": 50, "updates": None}
     whole, fewer = seconds(run, asked, None, 50)
     assert 0 < fewer < whole
+
+
+def test_runs_are_called_by_their_labels(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [runs / "one", runs / "two"]
+    page = report(given, labels=["ours", "theirs <b>"])
+    assert page.title == "Report on ours and theirs <b>"
+    words = Page(page.html).words
+    assert "ours: Where are the models on the loss surface?" in words
+    for part in ("clients", "checks", "configuration"):
+        inside = re.split("<h2[ >]", page.html.partition(f"<h2 id={part}>")[2])[0]
+        assert re.findall("<h3>(.*?)</h3>", inside) == ["ours", "theirs &lt;b&gt;"]
+    # curves and results say the labels too; folders and files keep their names
+    curves = re.split("<h2[ >]", page.html.partition("<h2 id=curves>")[2])[0]
+    said = re.sub("<[^>]*>", " ", curves)
+    assert "ours" in said
+    assert "theirs &lt;b&gt;" in said
+    assert re.search(r"\b(one|two)\b", said) is None
+    assert report({"ours": given[0], "theirs <b>": given[1]}).html == page.html
+    assert report(given, labels={"two": "theirs <b>", "one": "ours"}).html == page.html
+    monkeypatch.chdir(runs)
+    assert fedscope(["report", "one", "two", "--label", "ours", "--label", "theirs <b>", "--out", "page"]) == 0
+    assert Page(Path("page.html").read_text(encoding="utf-8")).words == words
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (["a", "b", "c"], "3 labels are given, but the result names 2, one, two; give one for each, or OLD=NEW"),
+        (["two"], "two runs of the report would be called 'two'; give each a label of its own"),
+        ({"three": "a"}, "'three' is no run of this report; it is about one, two"),
+        (["  "], "the label of 'one' is empty; give a word that a page can show"),
+        ([1], "labels hold 1, which is no text; give a word for each run or model"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(runs: Path, labels: Any, sentence: str) -> None:
+    with pytest.raises(FedscopeError, match=f"^{re.escape(sentence)}$"):
+        report([runs / "one", runs / "two"], labels=labels)

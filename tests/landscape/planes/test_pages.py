@@ -319,6 +319,22 @@ def test_a_browser_draws_the_page_from_a_disk_and_runs_nothing_else(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium here")
+@pytest.mark.parametrize("size", [(1300, 800), (1300, 1100), (500, 1000)])
+def test_the_names_of_a_surfaces_axes_are_not_cut_off(size: tuple[int, int], tmp_path: Path) -> None:
+    """A scene cuts off what lies outside: then there is ink at its left edge."""
+    page, shot = tmp_path / "here" / "plane.html", tmp_path / "shot.png"
+    page.parent.mkdir()
+    page.write_text(plane().page(), encoding="utf-8")
+    browse(page, f"--window-size={size[0]},{size[1]}", "--hide-scrollbars", f"--screenshot={shot}")
+    with Image.open(shot) as picture:
+        seen = np.asarray(picture.convert("L"))
+    left, low, high = (20, 110, 650) if size[0] > 700 else (10, 110, 430)
+    assert seen[low:high, left : left + 3].min() > 200
+    assert seen[low:high, left + 3 : left + 150].min() < 100, "the names are there"
+
+
+@pytest.mark.slow
 @pytest.mark.drawn
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium here")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

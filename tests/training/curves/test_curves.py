@@ -266,3 +266,12 @@ def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
     head.unlink()
     with pytest.raises(FedscopeError, match=r"c\.curves\.json does not exist"):
         Curves.load(tmp_path / "c")
+
+
+@pytest.mark.parametrize("order", [("fma", "ima"), ("ima", "fma")])
+def test_runs_of_one_history_show_both_in_whatever_order(order: tuple[str, str]) -> None:
+    """The dashes of one lie above the whole line of the other."""
+    same = tuple(replace(curve("fma", averaged=None), run=name) for name in order)
+    drawn = Curves(same, measures=("test_loss",)).figure().axes[0].lines
+    above = {line.get_linestyle(): line.get_zorder() for line in drawn[:1] + drawn[1:] if line.get_zorder() >= 3}
+    assert above["--"] > above["-"]

@@ -272,10 +272,10 @@ def test_tiny_imagenet_is_fetched_as_the_zip_that_is_published(place: Path, monk
     [
         (
             "pacs",
-            r"--download: pacs has no files with a published checksum; get it from https://.*be had for cifar10,",
+            r"pacs cannot be downloaded: it has no files with a .*; get it from https://.*be had for cifar10,",
         ),
-        ("digits", r"--download: digits has no files with a published checksum; its files are your own, or come with"),
-        ("npz:mine.npz", r"--download: npz has no files"),
+        ("digits", r"digits cannot be downloaded: it has no files .*; its files are your own, or come with"),
+        ("npz:mine.npz", r"npz cannot be downloaded: it has no files"),
         ("mnits", r"'mnits' is not a data set that fedscope knows; did you mean \"mnist\"\?"),
     ],
 )
@@ -304,7 +304,7 @@ def test_commands_fetch_first_and_say_what(
         assert "fetched" not in capsys.readouterr().err
     Path("c.toml").write_text('[data]\nname = "pacs"\n')
     assert run(["data", "c.toml", "--download"]) == 2
-    assert "pacs has no files with a published checksum" in capsys.readouterr().err
+    assert "pacs cannot be downloaded: it has no files with a published checksum" in capsys.readouterr().err
     assert run(["train", "--resume", "r", "--download"]) == 2
     assert "--resume r goes on with the settings that the run has" in capsys.readouterr().err
     assert run(["train", "--from", "r@1", "--download"]) == 2

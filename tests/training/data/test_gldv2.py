@@ -179,7 +179,7 @@ def test_it_is_looked_for_in_the_folder_of_data_sets(tmp_path: Path, monkeypatch
     ):
         load_data("gldv2")
     with pytest.raises(
-        FedscopeError, match=r"--download: gldv2 has no files with a published checksum; get it from http"
+        FedscopeError, match=r"gldv2 cannot be downloaded: it has no files with a published checksum; get it from http"
     ):
         fedscope.download("gldv2")
 

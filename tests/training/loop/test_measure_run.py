@@ -152,6 +152,14 @@ def test_a_recorded_loop_gets_a_curve_and_says_on_what(
     )
     assert command(["ls", "run"]) == 0
     assert "of rounds 1-4, on 30 test samples of arrays" in capsys.readouterr().out
+    words = "run: measured afterwards: test_loss, test_error, client_error_mean and client_error_std of rounds 1-4"
+    assert [note for note in fedscope.table(["run"]).notes if words in note]
+    assert not [note for note in fedscope.table(["run"], measures=["participants"]).notes if "afterwards" in note]
+    assert repr(done).splitlines()[:2] == [
+        "MeasuredRun, what `fedscope measure` made of run",
+        "  test_loss, test_error, client_error_mean and client_error_std of rounds 1-4 are new, measured on",
+    ]
+    assert max(map(len, repr(done).splitlines())) <= 100
 
 
 def test_a_second_time_nothing_is_measured(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from ....checkpoints import FedscopeError, expand_home, write_durably
+from ....checkpoints.io.keywords import speak_keywords
 from ...settings.registry import find, names
 from .data_folder import Remote, folders_of
 
@@ -30,6 +32,7 @@ _MEGA = 1_000_000
 Report = Callable[[int, int], None]
 
 
+@partial(speak_keywords, called={"data": "name"})
 def download(name: str, report: Report | None = None) -> tuple[Path, ...]:
     """Fetch the files of a published data set that are not there yet, into the folder in which it is looked for.
 
@@ -53,7 +56,7 @@ def download(name: str, report: Report | None = None) -> tuple[Path, ...]:
         source = getattr(module, "SOURCE", "")
         other = f"get it from {source}" if source else "its files are your own, or come with fedscope"
         raise FedscopeError(
-            f"--download: {shelf} has no files with a published checksum; {other} (it can be had for "
+            f"{shelf} cannot be downloaded: it has no files with a published checksum; {other} (it can be had for "
             f"{', '.join(_list_offers())})"
         )
     folders = folders_of(shelf, argument, getattr(module, "INSIDE", ()))

@@ -1,0 +1,54 @@
+"""What the runs of a report are called in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+from ..checkpoints import FedscopeError, Run
+from ..results import Result
+from ..results.labels import labels_of, names_in, run_of
+
+R = TypeVar("R", bound=Result)
+
+#: by a run's name what it is called
+Labels = Mapping[str, str]
+EMPTY: Labels = MappingProxyType({})
+
+
+def labels_of_runs(given: Sequence[str] | Labels | None, runs: Sequence[Run]) -> Labels:
+    """Take a report's labels: in the order of its runs, or by their names.
+
+    Raises:
+        FedscopeError: more of them than runs; a run that the report is not about; one that is empty or given twice.
+    """
+    names = [run.name for run in runs]
+    known = labels_of(given, names) if given is not None and not isinstance(given, Mapping) else dict(given or {})
+    for name, label in known.items():
+        if name not in names:
+            raise FedscopeError(f"{name!r} is no run of this report; it is about {', '.join(names)}")
+        if not label.strip():
+            raise FedscopeError(f"the label of {name!r} is empty; give a word that a page can show")
+    called = [known.get(name, name) for name in names]
+    for one in called:
+        if called.count(one) > 1:
+            raise FedscopeError(f"two runs of the report would be called {one!r}; give each a label of its own")
+    return known
+
+
+def label(run: Run, labels: Labels) -> str:
+    """Return what a run is called."""
+    return labels.get(run.name, run.name)
+
+
+def name_report(runs: Sequence[Run], labels: Labels) -> str:
+    """Return the heading of a report that got none."""
+    return f"Report on {' and '.join(label(run, labels) for run in runs)}"
+
+
+def relabel(result: R, labels: Labels) -> R:
+    """Return a result that calls the runs so, as far as it names them."""
+    there = {name for one in names_in(result) for name in (one, run_of(one))}
+    own = {name: given for name, given in labels.items() if name in there}
+    return result.renamed(own) if own else result
