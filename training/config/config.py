@@ -13,6 +13,7 @@ from typing import Any
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..methods.optimiser_choice import with_optimiser
 from ..models.base import Architecture
 from ..settings.registry import (
     METHOD_SECTIONS,
@@ -24,10 +25,10 @@ from ..settings.registry import (
     names,
     was_loaded,
 )
-from ..settings.settings import Settings
+from ..settings.settings import Settings, types_of
 from ..settings.values import parse_value
 from ..user_code.code import OwnCode, short_name
-from ..user_code.ungiven import ungiven
+from ..user_code.ungiven import needs_code, ungiven
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig
@@ -62,7 +63,11 @@ class Config:
         Raises:
             FedscopeError: an unknown section, key, method or model, a wrong type, a value out of range.
         """
-        return cls._read(raw, find)
+        config = cls._read(raw, find)
+        name = config.client.local_optimiser
+        if ":" in name and not isinstance(name, OwnCode):
+            raise FedscopeError(needs_code("client", name, "optimiser"))
+        return config
 
     @classmethod
     def _read(cls, raw: Mapping[str, Any], look: Callable[..., type[Any]]) -> Config:
@@ -120,7 +125,7 @@ class Config:
                 "data.pool = true leaves no test samples but the clients' own test parts, and data.client_test = 0 "
                 "sets none aside; give --set data.client_test=0.25"
             )
-        config = replace(self, client=self.client.resolve(self))
+        config = replace(self, client=with_optimiser(self.client.resolve(self)))
         config = replace(config, server=config.server.resolve(config))
         return replace(config, average=config.average.resolve(config))
 
@@ -208,8 +213,11 @@ def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]
 def _drop_own(section: str, table: dict[str, Any]) -> None:
     """Drop the settings that belong to the method or model that a table chooses; its choice stays."""
     shelf, selector, _ = METHOD_SECTIONS[section]
-    common = {key.name for key in fields(_BASES[shelf])}
-    defaults = {key.name: key.default for key in fields(_known_or_base(shelf, table[selector]))}
+    base: Any = _BASES[shelf]
+    replaced: Any = _known_or_base(shelf, table[selector])
+    own = types_of(replaced)  # of some a common name is another thing: the optimiser that MIME's clients mimic
+    common = {key for key, hint in types_of(base).items() if hint == own.get(key)}
+    defaults = {key.name: key.default for key in fields(replaced)}
     for key in [key for key in table if key != selector]:
         if key not in common or table[key] == defaults.get(key):
             del table[key]

@@ -37,6 +37,19 @@ class Mimicry(ClientMethod):
     tau: float = setting(1e-3, "τ: added to √v; adam only", above=0)
     momentum: float = setting(0.0, "must stay 0: the server has the momentum, see beta", least=0, below=1)
 
+    def __post_init__(self) -> None:
+        if self.optimiser not in ("momentum", "adam"):
+            raise FedscopeError(
+                f"client.optimiser = {self.optimiser!r} is not a choice of {self.about.name}, whose local steps are "
+                "those of the server's optimiser, which they mimic: it takes one of momentum, adam"
+            )
+        super().__post_init__()
+
+    @property
+    def local_optimiser(self) -> str:
+        """SGD: its steps go along U."""
+        return "sgd"
+
     def resolve(self, config: Config) -> Self:
         """Refuse a momentum of the local steps' own.
 
