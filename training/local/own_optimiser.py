@@ -98,7 +98,10 @@ def _keys(optimiser: Any, name: str) -> list[str]:
     sets = {tuple(state) for state in optimiser.state.values()}
     stepped = sum(len(group["params"]) for group in optimiser.param_groups)
     if len(sets) > 1 or len(optimiser.state) not in (0, stepped):
-        raise FedscopeError(_unwritable(name, "other things for some parameters than for others"))
+        raise FedscopeError(
+            f"client.optimiser = {str(name)!r} keeps other things for some parameters than for others, so that a run "
+            "cannot keep it; give --set client.optimiser_state=fresh"
+        )
     keys = [key for keys in sets for key in keys]
     for key in keys:
         if not isinstance(key, str) or not key.isidentifier():
@@ -171,7 +174,10 @@ def _tried(name: str, factory: Factory, values: Iterable[Tensor], method: Client
                 if not _is_number(value) and getattr(value, "shape", None) != parameter.shape:
                     raise FedscopeError(_unwritable(name, key))
         if before != [_settings(group) for group in optimiser.param_groups]:
-            raise FedscopeError(_unwritable(name, "something in its groups, not by parameter"))
+            raise FedscopeError(
+                f"client.optimiser = {str(name)!r} keeps something in its groups, not by parameter, so that a run cannot "
+                "keep it; give --set client.optimiser_state=fresh"
+            )
     return optimiser
 
 

@@ -90,8 +90,8 @@ class Federation:
         """Put a federation together, its data moved to the engine's device once; replays are not ``measured``.
 
         Raises:
-            FedscopeError: a method that needs to know the model's head, and a model in which none is known; an optimiser
-            that does not go with the model.
+            FedscopeError: a method that needs to know the model's head, and a model in which none is known; an
+                optimiser that does not go with the model.
         """
         facts = model_info(config, engine.module, data.classes, data.task)
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
