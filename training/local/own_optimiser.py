@@ -175,8 +175,8 @@ def _tried(name: str, factory: Factory, values: Iterable[Tensor], method: Client
                     raise FedscopeError(_unwritable(name, key))
         if before != [_settings(group) for group in optimiser.param_groups]:
             raise FedscopeError(
-                f"client.optimiser = {str(name)!r} keeps something in its groups, not by parameter, so that a run cannot "
-                "keep it; give --set client.optimiser_state=fresh"
+                f"client.optimiser = {str(name)!r} keeps something in its groups, not by parameter, so that a run "
+                "cannot keep it; give --set client.optimiser_state=fresh"
             )
     return optimiser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from functools import partial
@@ -41,6 +42,18 @@ def given(optimiser: str) -> Any:
 def code(optimiser: str) -> Any:
     """The code that a resume needs."""
     return {"optimiser": torch.optim.Adam} if optimiser == OWN else None
+
+
+def rewritten(run: Run, place: Path, pattern: str, by: str) -> Path:
+    """A copy of a run with another line in its configuration, unsealed as an earlier fedscope's."""
+    shutil.copytree(run.path, place)
+    text = (place / "config.toml").read_text()
+    (place / "config.toml").write_text(re.sub(pattern, by, text))
+    assert (place / "config.toml").read_text() != text
+    info = json.loads((place / "run.json").read_text())
+    del info["files"]
+    (place / "run.json").write_text(json.dumps(info))
+    return place
 
 
 def tables(rule: str = "kept", **sections: Any) -> dict[str, Any]:
@@ -161,10 +174,7 @@ def test_a_run_from_before_the_setting_is_plain_sgd(tmp_path: Path) -> None:
     run = train(SMALL, tmp_path / "run")
     assert run.config["client"]["optimiser"] == "sgd"
     assert "optimiser_state" not in run.config["client"], "what says nothing is not recorded"
-    old = tmp_path / "old"
-    shutil.copytree(run.path, old)
-    text = (old / "config.toml").read_text()
-    (old / "config.toml").write_text(re.sub(r"optimiser = .*\n", "", text))
+    old = rewritten(run, tmp_path / "old", r"optimiser = .*\n", "")
     assert config_of(Run.open(old)) == config_of(run)
     replayed = Replayer.of(Run.open(old)).replay(Run.open(old).round(2), 1)
     assert replayed.parameters.tobytes() == run.round(2).clients().parameters.tobytes()
@@ -175,12 +185,9 @@ def test_no_text_of_a_file_is_imported(whole: Any, tmp_path: Path, monkeypatch: 
     trap = tmp_path / "trap.py"
     trap.write_text("raise SystemExit('imported')\n")
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(whole(OWN).path, tmp_path / "run")
-    place = tmp_path / "run/config.toml"
-    place.write_text(re.sub(r'optimiser = ".*"', 'optimiser = "trap:Adam"', place.read_text()))
-    run = Run.open(tmp_path / "run")
+    run = Run.open(rewritten(whole(OWN), tmp_path / "run", r'optimiser = ".*"', 'optimiser = "trap:Adam"'))
     assert config_of(run).client.optimiser == "trap:Adam"
-    sentence = r"client\.optimiser = 'trap:Adam' is code of your own, .* give --code optimiser=trap:Adam"
+    sentence = r"client\.optimiser = 'trap:Adam' is code of your own, .* give (--code |code=')optimiser=trap:Adam"
     for doing in (
         lambda: resume(run.path),
         lambda: Replayer.of(run).replay(run.round(2), 1),
