@@ -13,7 +13,7 @@ from typing import Any
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
-from ..methods.optimiser_choice import with_optimiser
+from ..methods.optimiser_choice import refuse_optimiser
 from ..models.base import Architecture
 from ..settings.registry import (
     METHOD_SECTIONS,
@@ -125,7 +125,8 @@ class Config:
                 "data.pool = true leaves no test samples but the clients' own test parts, and data.client_test = 0 "
                 "sets none aside; give --set data.client_test=0.25"
             )
-        config = replace(self, client=with_optimiser(self.client.resolve(self)))
+        config = replace(self, client=self.client.resolve(self))
+        refuse_optimiser(config.client)
         config = replace(config, server=config.server.resolve(config))
         return replace(config, average=config.average.resolve(config))
 

@@ -116,8 +116,8 @@ class ClientMethod(Settings):
     optimiser: str = setting(
         "sgd", "local optimiser: sgd, adamw, muon, or module:Factory, code of your own", before="sgd"
     )
-    optimiser_state: Literal["fresh", "kept"] | None = setting(
-        None, "what adamw, muon or your own keep: fresh each round (the default), or kept by client"
+    optimiser_state: Literal["fresh", "kept"] = setting(
+        "fresh", "an optimiser's moments begin anew each round, or (not SGD's) are kept by client", before="fresh"
     )
 
     def __init_subclass__(cls) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import fields, replace
-from typing import TypeVar
+from dataclasses import fields
 
 from ...checkpoints import FedscopeError, FedscopeWarning, nearest
 from ..import_string import is_call
@@ -15,15 +14,16 @@ from .base import ClientMethod
 
 #: fedscope's own
 OPTIMISERS = ("sgd", "adamw", "muon")
-Client = TypeVar("Client", bound=ClientMethod)
 
 
-def with_optimiser(client: Client) -> Client:
-    """Return a client method with its optimiser's settings settled.
+def refuse_optimiser(client: ClientMethod) -> None:
+    """Refuse an optimiser that there is not, or that does not go with a client method or its other settings.
 
     Raises:
-        FedscopeError: an optimiser that there is not; one that does not go with the method, or with its other settings.
+        FedscopeError: see above.
     """
+    if not is_given(client):  # which can be read, and is refused where it is to train
+        return
     name, place = client.local_optimiser, f"client.optimiser = {str(client.optimiser)!r}"
     if name == "sgd":
         if client.optimiser_state == "kept":
@@ -31,13 +31,13 @@ def with_optimiser(client: Client) -> Client:
                 f"client.optimiser_state = 'kept' is for adamw, muon or code of your own, and {place}: SGD's momentum "
                 "is fresh each round; leave it out"
             )
-        return client if client.optimiser_state is None else replace(client, optimiser_state=None)
+        return
     if name not in OPTIMISERS and not isinstance(name, OwnCode) and not is_call(name):
         raise FedscopeError(
             f"{place} is not an optimiser{nearest(name, OPTIMISERS)}; it takes {', '.join(OPTIMISERS)}, or "
             "module:Factory, code of your own"
         )
-    if is_given(client) and not client.any_optimiser:
+    if not client.any_optimiser:
         why = client.why_sgd or (
             "does not say that it goes with others; if its formula does, and it steps with local_sgd, write "
             "any_optimiser: ClassVar[bool] = True in its class"
@@ -52,7 +52,6 @@ def with_optimiser(client: Client) -> Client:
             f"client.momentum = {client.momentum:g} is SGD's, and {place} has none of it; leave it out, or give --set "
             "client.momentum=0"
         )
-    return replace(client, optimiser_state=client.optimiser_state or "fresh")
 
 
 def vectors_kept(client: ClientMethod) -> int:

@@ -40,8 +40,8 @@ class Mimicry(ClientMethod):
     def __post_init__(self) -> None:
         if self.optimiser not in ("momentum", "adam"):
             raise FedscopeError(
-                f"client.optimiser = {self.optimiser!r} is not a choice of {self.about.name}, whose local steps are "
-                "those of the server's optimiser, which they mimic: it takes one of momentum, adam"
+                f"clients of {self.about.name} step as the server's optimiser, which they mimic; client.optimiser = "
+                f"{self.optimiser!r} is not a choice: it takes one of momentum, adam"
             )
         super().__post_init__()
 
