@@ -72,8 +72,8 @@ def train(
         settings: single ones, which count more: ``method``, ``clients``, ``participation``, ``rounds``, ``epochs``,
             ``batch``, ``lr``, ``seed`` and ``device``; and ``client``, ``server``, ``average``, ``model``, ``data``,
             ``partition`` and ``optimiser``, each a name or the thing itself: ``server=FedX(beta=0.9)``, a class or a
-            function that makes a ``torch.nn.Module``, ``torch.optim.Adam``, arrays ``(x, y)`` of which a fifth is set aside for tests, or
-            ``((x, y), (x_test, y_test))``, a list of index arrays, one a client.
+            function that makes a ``torch.nn.Module``, ``torch.optim.Adam``, arrays ``(x, y)`` of which a fifth is set
+            aside for tests, or ``((x, y), (x_test, y_test))``, a list of index arrays, one a client.
         force: replace an existing run, and train although the disk is too small for what will be recorded.
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
