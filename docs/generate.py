@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # what lies beside this file, under `python -P` too
 
@@ -447,7 +447,7 @@ def flag_words(place: str) -> str:
 
 def type_of(hint: Any) -> str:
     """A type in words."""
-    if get_origin(hint) is UnionType:
+    if get_origin(hint) in (UnionType, Union):
         return " or ".join(type_of(part) for part in get_args(hint) if part is not type(None))
     if get_origin(hint) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(hint))

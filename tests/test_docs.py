@@ -54,6 +54,7 @@ SLOW = {
     "howto/own-data.md",
     "howto/models.md",
     "howto/any-loss.md",
+    "howto/optimisers.md",
     "howto/subsets.md",
     "howto/forgetting.md",
     "howto/disk.md",

@@ -31,6 +31,9 @@ Purpose = Literal[
 ]
 
 _PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+#: Added to a task's draw. Mini-batch orders depend on the draw, and replays count it up from 1; dropout's other passes
+#: lie a million apart (see ``TrainableModel.begin``). A billion meets neither.
+BESIDE = 1_000_000_000
 
 
 def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, draw: int = 1) -> np.random.Generator:

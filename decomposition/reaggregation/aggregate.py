@@ -265,9 +265,10 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
 def _reach(steps: np.ndarray, lr: float, before: Config) -> np.ndarray:
     """Σ_k η (1 − β^k)/(1 − β) over each client's steps, [C], added up in the order in which local training does.
 
-    NaN where the rate changes inside a round, which the record does not tell; servers that need it refuse such clients.
+    NaN where the rate changes inside a round, which the record does not tell, or the optimiser is not SGD; servers that
+    need it refuse such clients.
     """
-    if before.client.changing_rate:
+    if before.client.changing_rate or before.client.local_optimiser != "sgd":
         return np.full(len(steps), np.nan)
     velocity, reach = 0.0, [0.0]
     for _ in range(int(steps.max(initial=0))):

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
+from ..local.optimiser_choice import refuse_optimiser
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.base import Architecture
 from ..models.custom import architecture_of
@@ -26,8 +27,8 @@ from ..settings.registry import (
     names,
     was_loaded,
 )
-from ..settings.settings import Settings
-from ..settings.ungiven import ungiven
+from ..settings.settings import Settings, types_of
+from ..settings.ungiven import needs_code, ungiven
 from ..settings.values import parse_value
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
@@ -63,7 +64,11 @@ class Config:
         Raises:
             FedscopeError: an unknown section, key, method or model, a wrong type, a value out of range.
         """
-        return cls._read(raw, lambda shelf, name, table: settings_class(shelf, name))
+        config = cls._read(raw, lambda shelf, name, table: settings_class(shelf, name))
+        name = config.client.local_optimiser
+        if ":" in name and not isinstance(name, OwnCode):
+            raise FedscopeError(needs_code("client", name, "optimiser"))
+        return config
 
     @classmethod
     def _read(cls, raw: Mapping[str, Any], look: Callable[..., type[Any]]) -> Config:
@@ -121,6 +126,7 @@ class Config:
                 "sets none aside; give --set data.client_test=0.25"
             )
         config = replace(self, client=self.client.resolve(self))
+        refuse_optimiser(config.client)
         config = replace(config, server=config.server.resolve(config))
         return replace(config, average=config.average.resolve(config))
 
@@ -214,8 +220,11 @@ def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]
 def _drop_own(section: str, table: dict[str, Any]) -> None:
     """Drop the settings that belong to the method or model that a table chooses; its choice stays."""
     shelf, selector, _ = METHOD_SECTIONS[section]
-    common = {key.name for key in fields(_BASES[shelf])}
-    defaults = {key.name: key.default for key in fields(_known_or_base(shelf, table[selector]))}
+    base: Any = _BASES[shelf]
+    replaced: Any = _known_or_base(shelf, table[selector])
+    own = types_of(replaced)  # of some a common name is another thing: the optimiser that MIME's clients mimic
+    common = {key for key, hint in types_of(base).items() if hint == own.get(key)}
+    defaults = {key.name: key.default for key in fields(replaced)}
     for key in [key for key in table if key != selector]:
         if key not in common or table[key] == defaults.get(key):
             del table[key]

@@ -128,12 +128,12 @@ class Engine:
         models, states, messages = _Rows(count, storage), _Rows(count, storage), _Average()
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
         samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
-        together = self.kind == "cohort" and method.vectorised and not self._narrowed.is_set()
+        together = self.kind == "cohort" and method.takes_several and not self._narrowed.is_set()
         updates = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
         waiting: dict[int, State] = {}
         for done, (k, update) in enumerate(updates, start=1):
             models.put(k, {"model": update.weights})
-            states.put(k, update.state)
+            states.put(k, {**update.state, **update.optimiser})
             samples[k], steps[k], loss[k], reach[k] = update.samples, update.steps, update.loss, update.reach
             waiting[k] = update.message
             # in the cohort's order, in which sums of floats are always the same

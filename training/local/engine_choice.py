@@ -30,10 +30,10 @@ def one_by_one(device: str) -> EngineName:
 def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
     """Return the engine of a run, ``auto`` resolved.
 
-    ``auto`` is ``cohort`` for cohorts of at least `FEWEST_CLIENTS` clients, client methods that take several clients at
-    once, and models of at most `MOST_PARAMETERS` parameters that have no convolutions and can be vectorised; else the
-    one that trains clients one by one on ``run.device``. Where ``cohort`` is asked for and the model cannot be
-    vectorised, it is that one, too, and a warning says so.
+    ``auto`` is ``cohort`` for cohorts of at least `FEWEST_CLIENTS` clients, client methods and optimisers that take
+    several clients at once, and models of at most `MOST_PARAMETERS` parameters that have no convolutions and can be
+    vectorised; else the one that trains clients one by one on ``run.device``. Where ``cohort`` is asked for and the
+    model cannot be vectorised, it is that one, too, and a warning says so.
 
     Args:
         config: its ``run.device`` resolved.
@@ -51,14 +51,17 @@ def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
                 "run.engine=auto"
             )
         return alone
-    if asked == "cohort" and not config.client.vectorised:
+    if asked == "cohort" and not config.client.takes_several:
+        which = f"method = {method_name(config.client)!r}"
+        if config.client.vectorised:
+            which = f"optimiser = {str(config.client.optimiser)!r}"
         raise FedscopeError(
-            "run.engine = 'cohort' trains several clients in one pass, which client.method = "
-            f"{method_name(config.client)!r} cannot; give --set run.engine=auto"
+            f"run.engine = 'cohort' trains several clients in one pass, which client.{which} cannot; give --set "
+            "run.engine=auto"
         )
     if asked == "auto":
         cohort = cohort_size(config.data.clients, config.run.participation)
-        if cohort < FEWEST_CLIENTS or not config.client.vectorised or not is_small(module):
+        if cohort < FEWEST_CLIENTS or not config.client.takes_several or not is_small(module):
             return alone
     if why := why_not_vectorised(module, data.samples("train")):
         if asked == "cohort":

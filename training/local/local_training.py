@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights
 from ...evaluation.uint8_images import Inputs
-from ..rng import generator, torch_generator
+from ..rng import BESIDE, generator, torch_generator
+from .optimisers import left_by, stepper
 from .worker_model import Objective, TrainableModel, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from ..methods.base import ClientMethod, ClientState, LocalSchedule, State
 
 Batch = tuple[Tensor, Tensor]
-
-#: Added to a task's draw. Mini-batch orders depend on the draw, and replays count it up from 1; dropout's other passes
-#: lie a million apart (see ``TrainableModel.begin``). A billion meets neither.
-BESIDE = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -121,14 +118,16 @@ class LocalTask:
                 raise Stopped
             bench.loss(self.objective, self.x[block], self.y[block])
             total.add_(bench.g, alpha=count(self.y[block]) / count(self.y[rows]))
-        return total.add_(bench.w, alpha=method.weight_decay)
+        return total.add_(bench.w, alpha=method.gradient_decay)
 
     def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
         """See :func:`local_sgd`."""
         bench = self.place
         bench.begin(self)
         w, g = bench.w, bench.g
-        velocity = torch.zeros_like(w) if method.momentum else None
+        optimiser = stepper(self, method)
+        decay, momentum = method.gradient_decay, method.momentum if optimiser is None else 0.0
+        velocity = torch.zeros_like(w) if momentum else None
         total, done = 0.0, 0
         unit_velocity, reach = 0.0, 0.0
         each = len(batches_an_epoch(self, method))
@@ -137,21 +136,32 @@ class LocalTask:
             if steps.gradient is not None:
                 total += steps.gradient(x, y)
             else:
-                total += bench.decayed(steps.objective or self.objective, x, y, method.weight_decay)
+                total += bench.decayed(steps.objective or self.objective, x, y, decay)
             with torch.no_grad():
                 if method.clip:
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
                     steps.correct(w, g)
-                direction = g if velocity is None else velocity.mul_(method.momentum).add_(g)
                 eta = self.pace.lr if steps.rate is None else steps.rate(done, planned)
-                w.add_(direction, alpha=-eta)
-            unit_velocity = method.momentum * unit_velocity + 1
+                if optimiser is None:
+                    direction = g if velocity is None else velocity.mul_(momentum).add_(g)
+                    w.add_(direction, alpha=-eta)
+                else:
+                    optimiser.step(w, g, eta)
+            unit_velocity = momentum * unit_velocity + 1
             reach += eta * unit_velocity
             done += 1
             if steps.after_epoch is not None and done % each == 0:
                 steps.after_epoch(done // each)
-        return LocalUpdate(self.client, bench.read(), len(self.indices), done, total / max(done, 1), reach)
+        return LocalUpdate(
+            self.client,
+            bench.read(),
+            len(self.indices),
+            done,
+            total / max(done, 1),
+            reach if optimiser is None else float("nan"),
+            optimiser=left_by(optimiser, self, method),
+        )
 
 
 @dataclass(frozen=True)
@@ -175,7 +185,7 @@ class LocalUpdate:
         weights: its model; samples: n_i; steps: K_i; loss: mean training loss over the steps.
         reach: how far a constant unit gradient would have carried it, see
         :class:`fedscope.training.methods.base.Cohort`. message: what it sends with the model: arrays by name.
-        state: what it keeps for its next participation.
+        state: what it keeps for its next participation; optimiser: what its optimiser adds to that.
     """
 
     client: int
@@ -186,6 +196,7 @@ class LocalUpdate:
     reach: Any
     message: State = field(default_factory=dict)
     state: ClientState = field(default_factory=dict)
+    optimiser: State = field(default_factory=dict)
 
 
 class Stopped(Exception):
@@ -294,10 +305,11 @@ def local_sgd(
     rate: Callable[[int, Any], Any] | None = None,
     after_epoch: Callable[[int], Any] | None = None,
 ) -> LocalUpdate:
-    """Mini-batch SGD from the model that was sent, as torch's ``SGD`` steps it.
+    """Mini-batch SGD from the model that was sent, as torch's ``SGD`` steps it, or the method's other optimiser.
 
     g = gradient of the objective + weight_decay w, clipped to norm ``clip``, then corrected; v = momentum v + g;
-    w <- w - eta v, with v = 0 at the start of the round.
+    w <- w - eta v, with v = 0 at the start of the round. Another optimiser steps along the same g; of AdamW and Muon it
+    is without weight_decay w, by which they shrink w themselves.
 
     Args:
         objective: what is minimised; the task's mean loss by default.

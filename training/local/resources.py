@@ -16,6 +16,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Layout, StateSize, We
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
+from .optimiser_choice import vectors_kept
 
 if TYPE_CHECKING:
     from ..build import ModelInfo
@@ -89,7 +90,7 @@ def disk_needed(config: Config, facts: ModelInfo, *, after: int = 0) -> int:
         *config.record.policies(),
         after=after,
         kept=StateSize(
-            client_vectors=config.client.vectors_kept,
+            client_vectors=vectors_kept(config.client),
             bytes=sum(np.asarray(array).nbytes for array in arrays),
             models=config.average.models_kept,
             window=config.average.reaches_back(),
@@ -106,7 +107,7 @@ def disk_aside(config: Config, facts: ModelInfo) -> int:
         facts.layout.size,
         facts.layout.dtype,
     )
-    matrices = 1 + config.client.vectors_kept
+    matrices = 1 + vectors_kept(config.client)
     return matrices * count * size * dtype.itemsize if put_aside(count, size, dtype) else 0
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from ...checkpoints import Weights, stack
 from ..rng import generator, torch_generator
 from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, crop_and_flip, length
+from .optimisers import cohort_stepper, left_by_cohort
 from .vectorized_model import VectorizedModel
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class VectorizedTask(LocalTask):
             own = [count(values[real > 0]) for values, real in zip(y, bench.real, strict=True)]
             shares = np.array([[part / whole] for part, whole in zip(own, sums, strict=True)])
             total.add_(bench.g * bench.tensor(shares).to(bench.w.dtype))
-        return total.add_(bench.w, alpha=method.weight_decay)
+        return total.add_(bench.w, alpha=method.gradient_decay)
 
     def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
         """Mini-batch SGD of all clients; an update with a row a client."""
@@ -103,7 +104,9 @@ class VectorizedTask(LocalTask):
         bench = self._cohort_bench
         bench.begin(self)
         w, g = bench.w, bench.g
-        velocity = torch.zeros_like(w) if method.momentum else None
+        optimiser = cohort_stepper(self.members, method, w)
+        decay, momentum = method.gradient_decay, method.momentum if optimiser is None else 0.0
+        velocity = torch.zeros_like(w) if momentum else None
         planned = np.array([[self.pace.epochs * len(batches_an_epoch(own, method))] for own in self.members])
         total = torch.zeros(len(w), dtype=torch.float64, device=w.device)
         reach, unit_velocity = np.zeros(planned.shape), 0.0
@@ -111,8 +114,8 @@ class VectorizedTask(LocalTask):
             if steps.gradient is not None:
                 loss = steps.gradient(x, y)
             else:
-                loss = bench.decayed(steps.objective or self.objective, x, y, method.weight_decay)
-            unit_velocity = method.momentum * unit_velocity + 1
+                loss = bench.decayed(steps.objective or self.objective, x, y, decay)
+            unit_velocity = momentum * unit_velocity + 1
             eta = self.pace.lr if steps.rate is None else steps.rate(np.minimum(k, planned - 1), planned)
             reach += np.where(active, eta * unit_velocity, 0.0)
             with torch.no_grad():
@@ -120,7 +123,11 @@ class VectorizedTask(LocalTask):
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
                     steps.correct(w, g)
-                direction = g if velocity is None else velocity.mul_(method.momentum).add_(g)
+                if optimiser is not None:
+                    optimiser.step(w, g, eta, active)
+                    total += loss if active.all() else torch.where(bench.tensor(active)[:, 0], loss, 0.0)
+                    continue
+                direction = g if velocity is None else velocity.mul_(momentum).add_(g)
                 if active.all():
                     total += loss
                 else:
@@ -132,7 +139,9 @@ class VectorizedTask(LocalTask):
                 else:
                     w.add_(direction, alpha=-eta)
         mean = total.cpu().numpy() / planned[:, 0]
-        return LocalUpdate(self.client, bench.read(), self.samples, planned, mean, reach)
+        left = left_by_cohort(optimiser, self, method)
+        reach = reach if optimiser is None else np.full(reach.shape, np.nan)
+        return LocalUpdate(self.client, bench.read(), self.samples, planned, mean, reach, optimiser=left)
 
     def _orders(self) -> tuple[list[list[np.ndarray]], list[torch.Generator | None]]:
         """Each client's samples in the orders of its epochs, and where its augmentation is drawn from."""
@@ -218,6 +227,7 @@ def updates_of(task: VectorizedTask, update: LocalUpdate) -> list[LocalUpdate]:
             float(np.asarray(update.reach)[k, 0]),
             {name: row(value, k) for name, value in update.message.items()},
             {name: row(value, k) for name, value in update.state.items()},
+            {name: row(value, k) for name, value in update.optimiser.items()},
         )
         for k, member in enumerate(task.members)
     ]

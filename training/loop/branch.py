@@ -145,7 +145,7 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
     if "device" in chosen and "engine" not in chosen:
         changes = merge(changes, {"run": {"engine": "auto"}})
     config = with_whole_path(Config.read(merge(before.tables(), changes)))
-    if "engine" not in chosen and config.run.engine == "cohort" and not config.client.vectorised:
+    if "engine" not in chosen and config.run.engine == "cohort" and not config.client.takes_several:
         config = replace(config, run=replace(config.run, engine="auto"))  # the engine is kept where it can be
     for section in ("data", "model"):
         old, new = before.tables()[section], config.tables()[section]

@@ -19,6 +19,8 @@ from ..data.dataset import Dataset
 from ..local.cohort_storage import MEMORY, CohortStorage
 from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
+from ..local.optimiser_choice import warn_of_rate
+from ..local.optimisers import refuse_useless
 from ..methods.base import Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..profile import time_span
 from ..rng import draw_cohort
@@ -88,9 +90,13 @@ class Federation:
         """Put a federation together, its data moved to the engine's device once; replays are not ``measured``.
 
         Raises:
-            FedscopeError: a method that needs to know the model's head, and a model in which none is known.
+            FedscopeError: a method that needs to know the model's head, and a model in which none is known; an
+                optimiser that does not go with the model.
         """
         facts = model_info(config, engine.module, data.classes, data.task)
+        refuse_useless(config.client, engine.module, facts.head, config.model.name)
+        if measured:
+            warn_of_rate(config.client)
         train = data.samples("train")
         x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
         meter = None

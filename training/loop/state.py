@@ -13,8 +13,10 @@ from ...checkpoints.io.errors import list_few
 from ..build import ModelInfo
 from ..config.config import Config
 from ..local.cohort_storage import put_aside
+from ..local.optimiser_choice import vectors_kept
+from ..local.optimisers import PREFIX
 from ..methods.base import Averaged, ClientState, History, State
-from .run_history import fresh_sections, method_start
+from .run_history import fresh_sections, method_start, segments
 
 
 @dataclass(frozen=True)
@@ -241,10 +243,10 @@ def last_participations(
     Args:
         known: who took part, by round, of the rounds that have been read before; it is added to.
     """
-    if not config.client.vectors_kept and not any(file.client_states for file in run.files_of(round)):
+    if not vectors_kept(config.client) and not _kept_by_methods(run, round):
         return {}
     known = {} if known is None else known
-    since = method_start(run, "client", round)
+    since = max(method_start(run, "client", round), _nothing_kept_until(run, round))
     last: dict[int, int] = {}
     for t in run.rounds:
         if since < t <= round:
@@ -252,6 +254,24 @@ def last_participations(
                 known[t] = run.round(t).client_ids.tolist()
             last |= dict.fromkeys(known[t], t)
     return last
+
+
+def _kept_by_methods(run: Run, round: int) -> set[str]:
+    """Return what the clients of a round kept, but for their optimisers' state."""
+    return {name for file in run.files_of(round) for name in file.client_states if not name.startswith(PREFIX)}
+
+
+def _nothing_kept_until(run: Run, round: int) -> int:
+    """Return the last round up to one whose clients kept nothing, because only later ones keep their optimiser's
+    state: 0 without."""
+    until = 0
+    for last, config in segments(run):
+        end = int(min(last, round))
+        if end > until and not vectors_kept(config.client) and not any(f.client_states for f in run.files_of(end)):
+            until = end
+        if last >= round:
+            break
+    return until
 
 
 def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) -> Averaged:

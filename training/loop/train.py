@@ -33,6 +33,7 @@ from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
+from ..local.optimisers import refuse_useless
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
@@ -69,10 +70,10 @@ def train(
         config: a :class:`fedscope.Config`, or plain settings: ``{"run": {"rounds": 2}}``, ``{"run.rounds": 2}``, with
             ``"method": "ima"`` as of ``--method``, and FMA without one; written into the run, resolved.
         settings: single ones, which count more: ``method``, ``clients``, ``participation``, ``rounds``, ``epochs``,
-            ``batch``, ``lr``, ``seed`` and ``device``; and ``client``, ``server``, ``average``, ``model``, ``data`` and
-            ``partition``, each a name or the thing itself: ``server=FedX(beta=0.9)``, a class or a function that makes
-            a ``torch.nn.Module``, arrays ``(x, y)`` of which a fifth is set aside for tests, or
-            ``((x, y), (x_test, y_test))``, a list of index arrays, one a client.
+            ``batch``, ``lr``, ``seed`` and ``device``; and ``client``, ``server``, ``average``, ``model``, ``data``,
+            ``partition`` and ``optimiser``, each a name or the thing itself: ``server=FedX(beta=0.9)``, a class or a
+            function that makes a ``torch.nn.Module``, ``torch.optim.Adam``, arrays ``(x, y)`` of which a fifth is set
+            aside for tests, or ``((x, y), (x_test, y_test))``, a list of index arrays, one a client.
         force: replace an existing run, and train although the disk is too small for what will be recorded.
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
@@ -128,6 +129,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
     facts = model_info(config, module, data.classes, learnt)
+    refuse_useless(config.client, module, facts.head, config.model.name)
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not options.force:

@@ -75,7 +75,7 @@ class LocalSchedule(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientMethod(Settings):
-    """The local training of a client: what it minimises and how it steps. These seven settings are common to all client
+    """The local training of a client: what it minimises and how it steps. These nine settings are common to all client
     methods.
 
     Momentum and weight decay are those of the authors' code of Zhou et al. (IEEE TMC 2024). Their batch is 50; here it
@@ -99,20 +99,34 @@ class ClientMethod(Settings):
     #: :mod:`fedscope.training.local.vectorized_training`. A class with functions of its own says so itself
     vectorised: ClassVar[bool] = False
     vectors_kept: ClassVar[int] = 0  #: how many vectors [P] a client keeps between participations, for a run's room
+    #: whether its formula holds whatever optimiser steps along the gradient, and whether its steps are those of
+    #: :func:`~fedscope.training.local.local_training.local_sgd`. A class with functions of its own says so itself
+    any_optimiser: ClassVar[bool] = False
+    why_sgd: ClassVar[str] = ""  #: why it needs SGD's steps, for the sentence that refuses another optimiser
 
     epochs: int = setting(5, "local epochs per round", least=1)
     batch: int = setting(20, "mini-batch size; a client with fewer samples has one batch of all", least=1)
     lr: float = setting(0.05, "learning rate of round 1 (eta_0)", above=0)
     lr_decay: float = setting(0.0, "decay per round: eta_t = eta_0 (1 - d)^(t-1)", least=0, below=1)
     momentum: float = setting(0.9, "momentum of the local steps, fresh each round", least=0, below=1)
-    weight_decay: float = setting(1e-3, "L2 penalty added to the gradient", least=0)
+    weight_decay: float = setting(
+        1e-3, "L2 penalty added to the gradient; with adamw and muon the weights shrink by it instead", least=0
+    )
     clip: float = setting(0.0, "largest norm of the mini-batch gradient; 0: no clipping", least=0)
+    optimiser: str = setting(
+        "sgd", "local optimiser: sgd, adamw, muon, or module:Factory, code of your own", before="sgd"
+    )
+    optimiser_state: Literal["fresh", "kept"] = setting(
+        "fresh", "an optimiser's moments begin anew each round, or (not SGD's) are kept by client", before="fresh"
+    )
 
     def __init_subclass__(cls) -> None:
         _describe(cls)
         own = {name: value for name, value in vars(cls).items() if not name.startswith("__")}
-        if "vectorised" not in own and any(callable(value) for value in own.values()):
-            cls.vectorised = False
+        if any(callable(value) for value in own.values()):
+            for flag in ("vectorised", "any_optimiser"):
+                if flag not in own:
+                    setattr(cls, flag, False)
 
     def resolve(self, config: Config) -> Self:
         """Fill in what depends on the rest of the configuration, once, and refuse what does not go with it.
@@ -121,6 +135,21 @@ class ClientMethod(Settings):
             FedscopeError: a combination that makes no sense, with the reason.
         """
         return self
+
+    @property
+    def local_optimiser(self) -> str:
+        """What steps along the gradient: ``sgd``, ``adamw``, ``muon``, or code of the user's own."""
+        return self.optimiser
+
+    @property
+    def gradient_decay(self) -> float:
+        """The weight decay that is part of the gradient: none where the optimiser shrinks weights itself."""
+        return 0.0 if self.local_optimiser in ("adamw", "muon") else self.weight_decay
+
+    @property
+    def takes_several(self) -> bool:
+        """True if :meth:`train` takes several clients at once, with the optimiser that was chosen."""
+        return self.vectorised and self.local_optimiser in ("sgd", "adamw")
 
     def pace(self, round: int) -> LocalSchedule:
         """eta_t = eta_0 (1 - d)^(t-1) and the number of epochs of round t."""
@@ -171,7 +200,8 @@ class Cohort:
         client_ids, samples, steps: [C]; p: [C], sums to 1.
         clients: N; lr: eta_t.
         reach: [C], how far a constant unit gradient would have carried a client: sum_k eta_k without momentum,
-            sum_k eta_k (1 - beta^k)/(1 - beta) with it, so that (w - theta_i)/reach_i is a mean of i's gradients.
+            sum_k eta_k (1 - beta^k)/(1 - beta) with it, so that (w - theta_i)/reach_i is a mean of i's gradients. NaN
+            with another local optimiser than SGD.
         label_counts: [C, classes], of each client's training samples.
         validator: losses and errors [M] of models [M, P] on the samples that the server names, see
             :attr:`ServerMethod.validates_on`; None where it names none.

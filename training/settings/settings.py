@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from ...checkpoints import FedscopeError, nearest
 
@@ -42,7 +42,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        hints = _hints(kind)
+        hints = types_of(kind)
         for key in fields(self):
             place = f"{self.section}.{key.name}"
             value = _of_type(getattr(self, key.name), hints[key.name], place)
@@ -80,7 +80,8 @@ class Settings:
 
 
 @cache  # half of what it takes to read a configuration, and the same for every one of a class
-def _hints(kind: Any) -> dict[str, Any]:
+def types_of(kind: Any) -> dict[str, Any]:
+    """Return the types of a class's settings, by name."""
     return get_type_hints(kind)
 
 
@@ -92,7 +93,7 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
     for part in value if isinstance(value, list | tuple) else (value,):
         if isinstance(part, int) and not -LARGEST <= part <= LARGEST:
             raise FedscopeError(f"{place} is a number of more than 18 digits; no setting takes one")
-    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    options = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
     for option in options:
         matched, converted = _match(value, option)
         if matched:

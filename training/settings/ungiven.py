@@ -48,13 +48,18 @@ def _placeholder(base: Any, name: str, others: tuple[str, ...]) -> type[Any]:
     return made
 
 
-def needs_code(section: str, name: str) -> str:
-    """Say how code is given that a run or a file names."""
-    key = "name" if section == "model" else "method"
+def needs_code(section: str, name: str, kind: str = "") -> str:
+    """Say how code is given that a run or a file names.
+
+    Args:
+        kind: of code; that of the section by default.
+    """
+    key = kind or ("name" if section == "model" else "method")
     if ":" in name:
+        given = f"{kind or section}={name.partition('(')[0]}" if kind else f"{section}={name}"
         return (
             f"{section}.{key} = {name!r} is code of your own, which is never loaded from a file; if you know it, give "
-            f"--code {section}={name}"
+            f"--code {given}"
         )
     return (
         f"{section}.{key} = {name!r} is neither fedscope's nor of an installed package; install the package that it "

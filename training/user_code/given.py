@@ -11,7 +11,7 @@ from ..import_string import is_call, names_a_file
 from ..settings.code_kinds import KINDS, Kind, kind_named, named_in
 from ..settings.entry_points import installed
 from ..settings.own_code import OwnCode
-from .resolve import handed_code, typed_code
+from .resolve import handed_code, typed_code, with_arguments
 
 #: code by the kind that it is given for, and by kind and name: ``server=mypkg.fedx:FedX``
 Given = Mapping[str, OwnCode]
@@ -104,11 +104,17 @@ def _refuse_settings(kind: Kind, settings: Mapping[str, Any], place: str) -> Non
 def with_code(tables: Mapping[str, Any], given: Given) -> dict[str, Any]:
     """Return a configuration's tables, in which names of code of one's own come with the code that was given for them.
 
-    Names that nobody gave code for stay plain texts, of which nothing is imported.
+    Names that nobody gave code for stay plain texts, of which nothing is imported. An optimiser's arguments are the
+    file's.
+
+    Raises:
+        FedscopeError: other arguments of an optimiser than the file's.
     """
     made = dict(tables)
     for kind, value in named_in(tables):
         named = with_given(given, kind.name, value)
+        if named is not value and kind.name == "optimiser":
+            named = with_arguments(named, value)
         if named is not value:
             made[kind.section] = {**made[kind.section], kind.key: named}
     return made

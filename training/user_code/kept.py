@@ -118,7 +118,8 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
             if found is None:
                 if not all_ or kind.name in ("data", "partition"):  # said where samples are read; that is recorded
                     continue
-                raise FedscopeError(f"{run.path}: {needs_code(kind.section, str(value))}")
+                other = kind.name if kind.name == "optimiser" else ""
+                raise FedscopeError(f"{run.path}: {needs_code(kind.section, str(value), other)}")
             code[f"{kind.name}={value}"] = found
             entry = known.get((kind.name, str(value)), {})
             recorded, now = entry.get("sha256", ""), found.source.sha256

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...checkpoints import FedscopeError
@@ -30,6 +32,8 @@ def typed_code(kind: Kind, text: str, option: str) -> Resolved:
     call = ImportString.parse(option, text)
     place = f"{option} {text}"
     found = call.found()
+    if kind.name == "optimiser" and not callable(found):
+        raise FedscopeError(f"{place} is {describe_type(found)}; {_MAKES_OPTIMISERS}")
     if kind.name in ("data", "optimiser") or (kind.name == "model" and not is_of(kind, found)):
         return OwnCode.of(_spelled(call), call, source_of(found)), {}
     if kind.name == "partition" and not inspect.isclass(found):
@@ -61,13 +65,67 @@ def handed_code(kind: Kind, given: Any, place: str) -> Resolved:
     if kind.name == "data" and not callable(given):  # what it holds counts, and not the code of its class
         name = "arrays" if isinstance(given, tuple | list | Mapping) else type(given).__name__
         return OwnCode.of(f"python:{name}", given, CodeSource()), {}
-    if kind.name in ("data", "optimiser"):
+    if kind.name == "optimiser":
+        return _handed_optimiser(given, place)
+    if kind.name == "data":
         return OwnCode.of(name_of(given), given), {}
     if inspect.isclass(given):
         refuse_other_class(kind, given, place)
         return OwnCode.of(name_of(given), given), {}
     _refuse_other_object(kind, given, place)
     return OwnCode.of(name_of(given), type(given)), given.table()
+
+
+_MAKES_OPTIMISERS = (
+    "name a class or a function that makes a torch.optim.Optimizer of a list of parameters, as torch.optim.Adam does"
+)
+
+
+def _handed_optimiser(given: Any, place: str) -> Resolved:
+    """Take what makes an optimiser; of ``functools.partial(Adam, betas=(0.9, 0.95))`` the arguments are in its name."""
+    if not callable(given):
+        raise FedscopeError(f"{place} is {describe_type(given)}; {_MAKES_OPTIMISERS}")
+    if not isinstance(given, partial):
+        return OwnCode.of(name_of(given), given), {}
+    words = [f"{name}={value!r}" for name, value in given.keywords.items()]
+    spelled = f"{name_of(given)}({', '.join(words)})"
+    if given.args:
+        raise FedscopeError(f"{place} is a functools.partial with arguments that have no name; give them by name")
+    call = ImportString.parse(place, spelled)  # which refuses what is no literal, and could not be kept
+    return OwnCode.of(spelled, Called(given.func, (), call.keywords), source_of(given)), {}
+
+
+@dataclass(frozen=True)
+class Called:
+    """What makes an optimiser, with the arguments that come after the parameters."""
+
+    found: Any
+    args: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+
+    def __call__(self, parameters: Any) -> Any:
+        """Make it."""
+        return self.found(parameters, *self.args, **dict(self.keywords))
+
+
+def with_arguments(code: OwnCode, recorded: str) -> OwnCode:
+    """Return code of an optimiser with the arguments that a file has for it: those count, and they are literals.
+
+    Raises:
+        FedscopeError: other arguments were given; what stands in the file is no call.
+    """
+    own, theirs = str(code).partition("(")[1:], recorded.partition("(")[1:]
+    if own == theirs:
+        return code
+    if own[0]:
+        raise FedscopeError(
+            f"--code optimiser={code} has other arguments than client.optimiser = {str(recorded)!r}, and those of a "
+            f"file count; give --code optimiser={code.partition('(')[0]}"
+        )
+    spelled = str(code) + "".join(theirs)
+    call = ImportString.parse("client.optimiser =", spelled)
+    found = code.thing.found() if isinstance(code.thing, ImportString) else code.thing
+    return OwnCode.of(spelled, Called(found, call.args, call.keywords), code.source)
 
 
 def _refuse_other_object(kind: Kind, given: Any, place: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pytest
 import tomli_w
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, canonical_method, merge, preset, presets, read_assignments, read_toml
 from fedscope.training.settings.registry import names
+from fedscope.training.settings.settings import Settings, setting
 
 
 def test_defaults_are_those_of_the_command_line_reference() -> None:
@@ -205,3 +207,16 @@ def test_files_that_are_no_configuration_are_refused(tmp_path: Path) -> None:
     bad.write_text("[run\nrounds = 3")
     with pytest.raises(FedscopeError, match=r"bad\.toml is not TOML: .*line 1"):
         read_toml(bad)
+
+
+def test_a_choice_may_be_left_out() -> None:
+    """``Literal[...] | None``, which Python holds as another kind of union than ``int | None``."""
+
+    @dataclass(frozen=True)
+    class Own(Settings):
+        section: ClassVar[str] = "server"
+        rule: Literal["one", "two"] | None = setting(None, "a rule")
+
+    assert (Own().rule, Own(rule="two").rule) == (None, "two")
+    with pytest.raises(FedscopeError, match=r"server\.rule = 'three' is not a choice: it takes one of one, two or"):
+        Own(rule="three")  # type: ignore[arg-type]

@@ -45,6 +45,7 @@ class AdaBest(ClientMethod):
         up="samples a step (1 number)",
     )
     vectorised: ClassVar[bool] = True
+    why_sgd: ClassVar[str] = "takes a client's way for its drift, in gradients at SGD's rate"
     vectors_kept: ClassVar[int] = 1
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
 

@@ -30,6 +30,7 @@ class Ditto(ClientMethod):
         "Ditto", "Li et al., Ditto, ICML 2021", "v ← v − η(g(v) + λ(v − w)) in addition to SGD's θ", keeps="v by client"
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     own_model: ClassVar[str] = "personal"
     vectors_kept: ClassVar[int] = 1

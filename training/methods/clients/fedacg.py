@@ -29,6 +29,7 @@ class FedACG(ClientMethod):
         "FedACG", "Kim et al., FedACG, CVPR 2024", "loss + β‖θ − start‖², so g ← g + 2β(θ − start)"
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     proximal: ClassVar[bool] = True
 
     beta: float = setting(0.01, "β: strength of the pull towards the model that was sent", above=0, off="--client sgd")

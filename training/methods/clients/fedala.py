@@ -55,6 +55,7 @@ class FedALA(ClientMethod):
         keeps="θ_old and A by client",
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     own_model: ClassVar[str] = "local"
     own_start: ClassVar[bool] = True

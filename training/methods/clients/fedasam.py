@@ -34,6 +34,7 @@ class FedASAM(SharpnessAware):
         "g ← ∇L(θ + ε) + wd·θ, ε = ρ T² ∇L/‖T ∇L‖, T = abs θ + η on weights, 1 on biases",
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
 
     sam_rho: float = setting(0.7, "ρ: distance uphill at which the gradient is taken", above=0, off="--client sgd")
     sam_eta: float = setting(0.2, "η: added to the size of every weight, so that weights near 0 move too", least=0)

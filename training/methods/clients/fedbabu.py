@@ -40,6 +40,7 @@ class FedBABU(ClientMethod):
         "FedBABU", "Oh et al., FedBABU, ICLR 2022", "g = 0 on the head, which clients fine-tune"
     )
     vectorised: ClassVar[bool] = True
+    why_sgd: ClassVar[str] = "keeps its head at rest by a gradient of 0, and other optimisers move it all the same"
     needs_head: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     freezes_head: ClassVar[bool] = True

@@ -41,6 +41,7 @@ class FedCM(ClientMethod):
         down="P",
     )
     vectorised: ClassVar[bool] = True
+    why_sgd: ClassVar[str] = "takes (w − θ_i)/Σ_k η_k for a mean of gradients"
 
     alpha: float = setting(0.1, "a: share of the client's own gradient; 1 would be plain SGD", above=0, below=1)
 

@@ -36,6 +36,7 @@ class FedDyn(ClientMethod):
         keeps="h_i by client",
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     proximal: ClassVar[bool] = True
 

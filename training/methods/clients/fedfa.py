@@ -57,6 +57,7 @@ class FedFA(ClientMethod):
         down="anchors (classes × features)",
         up="anchors (classes × features)",
     )
+    any_optimiser: ClassVar[bool] = True
     needs_head: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
 

@@ -66,6 +66,7 @@ class FedGen(ClientMethod):
         keeps="generator G, server",
         down="G (the generator)",
     )
+    any_optimiser: ClassVar[bool] = True
     needs_head: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
 

@@ -49,6 +49,7 @@ class FedMoSWA(FedSWA):
         up="P",
     )
     vectorised: ClassVar[bool] = True
+    why_sgd: ClassVar[str] = "takes (w − θ_i)/Σ_k η_k for a mean of gradients"
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
     vectors_kept: ClassVar[int] = 1
 

@@ -32,6 +32,7 @@ class FedNTD(ClientMethod):
         "FedNTD", "Lee et al., not-true distillation, NeurIPS 2022", "loss + β τ² KL(softmax(g̃/τ) ‖ softmax(l̃/τ))"
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
 
     beta: float = setting(1.0, "β: weight of the distillation", above=0, off="--client sgd")

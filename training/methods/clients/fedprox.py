@@ -29,6 +29,7 @@ class FedProx(ClientMethod):
         "FedProx", "Li et al., Heterogeneous networks, MLSys 2020", "loss + (μ/2)‖θ − w‖², so g ← g + μ(θ − w)"
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     proximal: ClassVar[bool] = True
 
     mu: float = setting(0.01, "μ: strength of the pull towards the model that was sent", above=0, off="--client sgd")

@@ -36,6 +36,7 @@ class FedSAM(SharpnessAware):
         "g ← ∇L(θ + ε) + wd·θ, ε = ρ ∇L/‖∇L‖",
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
 
     sam_rho: float = setting(0.05, "ρ: distance uphill at which the gradient is taken", above=0, off="--client sgd")
 

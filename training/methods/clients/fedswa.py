@@ -26,6 +26,7 @@ class FedSWA(ClientMethod):
 
     about: ClassVar[MethodInfo] = MethodInfo("FedSWA", "Liu et al., FedSWA, ICML 2025", "η_k = η(1 − k/K) + ρη k/K")
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     changing_rate: ClassVar[bool] = True
 
     lr_floor: float = setting(0.1, "ρ: the rate falls towards this share of itself within a round", above=0, most=1)

@@ -37,6 +37,19 @@ class Mimicry(ClientMethod):
     tau: float = setting(1e-3, "τ: added to √v; adam only", above=0)
     momentum: float = setting(0.0, "must stay 0: the server has the momentum, see beta", least=0, below=1)
 
+    def __post_init__(self) -> None:
+        if self.optimiser not in ("momentum", "adam"):
+            raise FedscopeError(
+                f"clients of {self.about.name} step as the server's optimiser, which they mimic; client.optimiser = "
+                f"{self.optimiser!r} is not a choice: it takes one of momentum, adam"
+            )
+        super().__post_init__()
+
+    @property
+    def local_optimiser(self) -> str:
+        """SGD: its steps go along U."""
+        return "sgd"
+
     def resolve(self, config: Config) -> Self:
         """Refuse a momentum of the local steps' own.
 

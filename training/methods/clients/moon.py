@@ -39,6 +39,7 @@ class MOON(ClientMethod):
         keeps="θ_i of its last round, by client",
     )
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     needs_head: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True

@@ -38,6 +38,7 @@ class SCAFFOLD(ClientMethod):
         up="P",
     )
     vectorised: ClassVar[bool] = True
+    why_sgd: ClassVar[str] = "takes (w − θ_i)/Σ_k η_k for a mean of gradients"
     vectors_kept: ClassVar[int] = 1
     # The formula's Σ_S is unweighted.
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"

@@ -15,6 +15,7 @@ class SGD(ClientMethod):
 
     about: ClassVar[MethodInfo] = MethodInfo("SGD", "McMahan et al., FedAvg, AISTATS 2017", "θ ← θ − η g")
     vectorised: ClassVar[bool] = True
+    any_optimiser: ClassVar[bool] = True
 
     def train(self, task: LocalTask) -> LocalUpdate:
         return local_sgd(task, self)

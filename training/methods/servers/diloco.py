@@ -24,8 +24,8 @@ class DiLoCo(FedAvgM):
         m⁺ = β m + Δ̄
         w⁺ = w + η_s (Δ̄ + β m⁺)
 
-    m_0 = 0, so the first step is η_s (1 + β) times FMA's. FedAvgM steps along m⁺ alone. The workers' half, AdamW over
-    hundreds of steps, is not here: any client method goes with it.
+    m_0 = 0, so the first step is η_s (1 + β) times FMA's. FedAvgM steps along m⁺ alone. The workers' half is
+    AdamW over hundreds of steps: ``--set client.optimiser=adamw --lr 0.001``. Any client method goes with it.
 
     Source: Douillard et al., DiLoCo: η_s = 0.7, β = 0.9. β = 0 is refused: with η_s = 1 that is FMA.
     """

@@ -29,7 +29,7 @@ class FedNova(ServerMethod):
 
     Source: Wang et al., NeurIPS 2020. The formula of a_i assumes a constant η in the round and plain or momentum SGD; a
     FedscopeError refuses client methods with a proximal term, a rate that changes inside a round, or a start of their
-    own.
+    own, and other local optimisers than SGD.
     """
 
     about: ClassVar[MethodInfo] = MethodInfo(
@@ -48,6 +48,11 @@ class FedNova(ServerMethod):
             reason = "changes the learning rate inside a round"
         elif config.client.own_start:
             reason = "starts clients from other models than the one sent"
+        if config.client.local_optimiser != "sgd":
+            raise FedscopeError(
+                "--server fednova counts steps of plain or momentum SGD, but client.optimiser = "
+                f"{config.client.optimiser!r}; take --set client.optimiser=sgd or --server fma"
+            )
         if reason:
             raise FedscopeError(
                 f"--server fednova counts steps of plain or momentum SGD at a constant rate, but --client "

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ....checkpoints import Layout
+from ....checkpoints import FedscopeError, Layout
 from ...local.local_training import LocalTask, LocalUpdate, length, local_sgd
 from ...local.worker_model import Objective, TrainableModel
 from ...settings.settings import setting
 from ..base import ClientMethod
+
+if TYPE_CHECKING:
+    from ...config.config import Config
 
 #: ε [P] from (θ, g), both [P]
 Ascent = Callable[[Tensor, Tensor], Tensor]
@@ -108,7 +111,11 @@ class SharpnessAware(ClientMethod):
 
     All [P]; L is the batch's loss alone, λ the weight decay, clip bounds the norm where ``clip`` is not 0. ``apart`` is
     what the authors' code does. ``within`` is SAM on L + (λ/2)‖θ‖², which is what runs did that were recorded before
-    the setting existed: they are read, resumed and replayed with it.
+    the setting existed: they are read, resumed and replayed with it. Where the optimiser shrinks the weights itself
+    (AdamW, Muon), λ is in no gradient and there is no ``within``.
+
+    Raises:
+        FedscopeError: ``within`` with such an optimiser, when settled with the configuration.
     """
 
     sam_decay: Literal["apart", "within"] = setting(
@@ -118,6 +125,14 @@ class SharpnessAware(ClientMethod):
         before="within",
     )
 
+    def resolve(self, config: Config) -> Self:
+        if self.sam_decay == "within" and self.gradient_decay != self.weight_decay:
+            raise FedscopeError(
+                f"client.sam_decay = 'within' perturbs the weight decay with the loss, but client.optimiser = "
+                f"{self.optimiser!r} keeps it out of the gradient; give --set client.sam_decay=apart"
+            )
+        return super().resolve(config)
+
     def sharp_sgd(
         self, task: LocalTask, epsilon: Ascent, then: Callable[[Tensor, Tensor], Any] | None = None
     ) -> LocalUpdate:
@@ -126,8 +141,8 @@ class SharpnessAware(ClientMethod):
         Args:
             then: changes what a step follows, in place, given (θ, it).
         """
-        within = self.weight_decay if self.sam_decay == "within" else 0.0
-        apart = self.weight_decay - within
+        within = self.gradient_decay if self.sam_decay == "within" else 0.0
+        apart = self.gradient_decay - within
 
         def correct(w: Tensor, g: Tensor) -> None:
             if apart:

@@ -1,0 +1,81 @@
+"""Which local optimisers a client method takes, and what their state takes of a run's room."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from ...checkpoints import FedscopeError, FedscopeWarning, nearest
+from ..import_string import is_call
+from ..settings.own_code import OwnCode
+from ..settings.registry import method_name
+from ..settings.ungiven import is_given
+
+if TYPE_CHECKING:
+    from ..methods.base import ClientMethod
+
+#: fedscope's own
+OPTIMISERS = ("sgd", "adamw", "muon")
+
+
+def refuse_optimiser(client: ClientMethod) -> None:
+    """Refuse an optimiser that there is not, or that does not go with a client method or its other settings.
+
+    Raises:
+        FedscopeError: see above.
+    """
+    if not is_given(client):  # which can be read, and is refused where it is to train
+        return
+    name, place = client.local_optimiser, f"client.optimiser = {str(client.optimiser)!r}"
+    if name == "sgd":
+        if client.optimiser_state == "kept":
+            raise FedscopeError(
+                f"client.optimiser_state = 'kept' is for adamw, muon or code of your own, and {place}: SGD's momentum "
+                "is fresh each round; leave it out"
+            )
+        return
+    if name not in OPTIMISERS and not isinstance(name, OwnCode) and not is_call(name):
+        raise FedscopeError(
+            f"{place} is not an optimiser{nearest(name, OPTIMISERS)}; it takes {', '.join(OPTIMISERS)}, or "
+            "module:Factory, code of your own"
+        )
+    if not client.any_optimiser:
+        why = client.why_sgd or (
+            "does not say that it goes with others; if its formula does, and it steps with local_sgd, write "
+            "any_optimiser: ClassVar[bool] = True in its class"
+        )
+        raise FedscopeError(
+            f"{place} does not go with client.method = {method_name(client)!r}, which {why}; give --set "
+            "client.optimiser=sgd, or --client sgd"
+        )
+    default = next(key.default for key in fields(client) if key.name == "momentum")
+    if client.momentum not in (0, default):
+        raise FedscopeError(
+            f"client.momentum = {client.momentum:g} is SGD's, and {place} has none of it; leave it out, or give --set "
+            "client.momentum=0"
+        )
+
+
+def vectors_kept(client: ClientMethod) -> int:
+    """Count the vectors [P] that a client keeps between participations, of its method and of its optimiser."""
+    if client.optimiser_state != "kept" or client.local_optimiser == "sgd":
+        return client.vectors_kept
+    if client.local_optimiser in OPTIMISERS:
+        return client.vectors_kept + 2  # m and v
+    from .own_optimiser import vectors_of  # loads torch
+
+    return client.vectors_kept + vectors_of(client.local_optimiser)
+
+
+def warn_of_rate(client: ClientMethod) -> None:
+    """Warn where AdamW or Muon is left at the rate that is SGD's default: nearly every parameter would move as far at
+    each step."""
+    default = next(key.default for key in fields(client) if key.name == "lr")
+    if client.local_optimiser in ("adamw", "muon") and client.lr == default:
+        warnings.warn(
+            f"client.lr = {client.lr:g} is the default rate of SGD, and {client.local_optimiser} moves every parameter "
+            "by about the rate at each step; give --lr 0.001 or so",
+            FedscopeWarning,
+            stacklevel=2,
+        )
