@@ -3,8 +3,9 @@ Drift in Federated Learning via Adaptive Bias Estimation", ECCV 2022."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class AdaBest(ClientMethod):
     vectorised: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sgd": {"mu": 1e-12}}
 
     mu: float = setting(0.02, "μ: strength of the drift correction", above=0, off="--client sgd")
 
