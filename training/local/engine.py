@@ -130,8 +130,8 @@ class Engine:
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
         samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
         together = self.kind == "cohort" and method.vectorised and not self._narrowed.is_set()
-        updates = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
-        updates = refused_updates(method, tasks, updates)
+        trained = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
+        updates = refused_updates(method, tasks, trained)
         waiting: dict[int, State] = {}
         for done, (k, update) in enumerate(updates, start=1):
             models.put(k, {"model": update.weights})

@@ -6,6 +6,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -38,21 +39,16 @@ def chosen_checks(only: Sequence[str] | str | None) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if not wanted or check.name in wanted)
 
 
-def ask_all(
-    subject: Subject, checks: Sequence[Check], tell: Callable[[Line], None] = lambda line: None
-) -> list[Line]:
+def ask_all(subject: Subject, checks: Sequence[Check], tell: Callable[[Line], None] = lambda line: None) -> list[Line]:
     """Ask every check that concerns the kind of method; ``tell`` is given each line as it ends."""
     asked = [check for check in checks if subject.kind in check.kinds]
     lines: list[Line] = []
     untrained = _train(subject, asked)
-    others: frozenset[str] = frozenset()
     for check in asked:
         began = perf_counter()
-        line = _line(subject, check, untrained, others)
-        lines.append(Line(line.kind, line.check, line.outcome, line.words, perf_counter() - began))
+        line = _line(subject, check, untrained, {line.check for line in lines if line.outcome == "failed"})
+        lines.append(replace(line, seconds=perf_counter() - began))
         tell(lines[-1])
-        if line.check == "same-seed" and line.outcome == "failed":
-            others = frozenset({"same-seed"})
     return lines
 
 
@@ -72,12 +68,12 @@ def _train(subject: Subject, asked: Sequence[Check]) -> tuple[str, str] | None:
     return None
 
 
-def _line(subject: Subject, check: Check, untrained: tuple[str, str] | None, others: frozenset[str]) -> Line:
+def _line(subject: Subject, check: Check, untrained: tuple[str, str] | None, failed: set[str]) -> Line:
     if untrained is not None and check.trained:
         if check.name == untrained[0]:
             return Line(subject.kind, check.name, "failed", untrained[1])
         return Line(subject.kind, check.name, "not asked", "it could not be trained")
-    if check.repeatable and others:
+    if check.repeatable and "same-seed" in failed:
         return Line(subject.kind, check.name, "not asked", "it gives other numbers each time, see same-seed")
     try:
         with _quiet():
@@ -87,6 +83,8 @@ def _line(subject: Subject, check: Check, untrained: tuple[str, str] | None, oth
     except CheckFailed as failure:
         return Line(subject.kind, check.name, "failed", str(failure))
     except Exception as error:
+        if isinstance(error, ReturnedError) and error.check in failed:
+            return Line(subject.kind, check.name, "not asked", f"it meets what failed already, see {error.check}")
         return Line(subject.kind, check.name, "failed", _words(error))
 
 

@@ -1,9 +1,10 @@
-"""Checks of an average over rounds: that it says the truth about its members, its beginning and how far it looks back."""
+"""Checks of an average over rounds: that what it says of its members, its beginning and its looks back is true."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Played:
 
     Attributes:
         averaged: None where there was none; states: what it kept.
-        farthest: how many rounds it looked back at most, and in which round.
+        farthest: how many rounds it looked back at most, and the first round in which it did.
     """
 
     globals_: Mapping[int, Weights]
@@ -68,7 +69,7 @@ def played(subject: Subject, rounds: int, *, spoilt: int = 0) -> Played:
         state, averaged[now] = found.state, found.weights
         states[now] = state
     now = rounds + 1
-    return Played(globals_, averaged, states, max(looked), history)
+    return Played(globals_, averaged, states, max(looked, key=itemgetter(0)), history)
 
 
 def members(subject: Subject) -> str:
@@ -101,14 +102,15 @@ def begins(subject: Subject) -> str:
     """``begins()``: nothing that is recorded differs before."""
     method: AverageMethod = subject.method
     first = method.begins()
-    without = subject.train(average={"method": "none"})
+    without = subject.train({"average": {"method": "none"}})
     rounds = subject.run.rounds
     one, other = (dict(arrays_of(run.path)) for run in (subject.run, without))
     checked = [t for t in rounds if first is None or t < first]
     for t in checked:
         mine, theirs = ({name: v for name, v in of.items() if f"{t:05d}.h5" in name} for of in (one, other))
-        if different := sorted(n for n in {*mine, *theirs} if n not in mine or n not in theirs
-                               or mine[n].tobytes() != theirs[n].tobytes()):
+        if different := sorted(
+            n for n in {*mine, *theirs} if n not in mine or n not in theirs or mine[n].tobytes() != theirs[n].tobytes()
+        ):
             raise CheckFailed(
                 f"begins() = {first}, but round {t} differs from one without an average: {different[0]}; say the first "
                 "round that does"

@@ -68,7 +68,9 @@ def vectorised(subject: Subject) -> str:
     found = {"models": _off(alone.clients.parameters, together.clients.parameters)}
     if alone.states.keys() != together.states.keys() or alone.message.keys() != together.message.keys():
         raise CheckFailed("trained in one pass, clients keep or send something else than one by one")
-    found |= {f"state {name}": _off(_values(rows), _values(together.states[name])) for name, rows in alone.states.items()}
+    found |= {
+        f"state {name}": _off(_values(rows), _values(together.states[name])) for name, rows in alone.states.items()
+    }
     found |= {f"message {name}": _off(value, together.message[name]) for name, value in alone.message.items()}
     numbers = ("steps", "samples", "reach", "loss")
     found |= {name: _off(getattr(alone, name), getattr(together, name)) for name in numbers}
@@ -91,5 +93,3 @@ def _off(one: Any, other: Any) -> float:
     if np.shape(one) != np.shape(other):
         return float("inf")
     return share(apart(one, other), length(one))
-
-

@@ -52,10 +52,6 @@ def _config(subject: Subject, partners: dict[str, str]) -> Config:
         section: {"method": name, **check_settings(find(METHOD_SECTIONS[section][0], name))}
         for section, name in partners.items()
     }
-    given = subject.tables()
-    for section in partners:  # settings that were given for another partner are not this one's
-        common = {"epochs"} & given.get(section, {}).keys()
-        changes[section] |= {key: given[section][key] for key in common}
     return subject.config(**changes, run={"rounds": ROUNDS})
 
 

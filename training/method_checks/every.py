@@ -12,7 +12,9 @@ def plays(subject: Subject) -> str:
     run = subject.run
     first, last = run.round(1).read("start"), run.round(run.rounds[-1]).read("global")
     moved = float(abs(last.parameters - first.parameters).max())
-    return f"{len(run.rounds)} rounds of {subject.config().data.clients} clients; a parameter moves by {moved:.2g} at most"
+    return (
+        f"{len(run.rounds)} rounds of {subject.config().data.clients} clients; a parameter moves by {moved:.2g} at most"
+    )
 
 
 def order(subject: Subject) -> str:

@@ -63,8 +63,7 @@ def assembled(config: Config, data: Dataset) -> Federation:
     config = replace(config, data=config.data.resolved())
     data, split = split_dataset(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
-    kind = "cohort" if config.run.engine == "cohort" else "auto"
-    engine = Engine(module, Compute(workers=1), kind=kind)
+    engine = Engine(module, Compute(workers=1), kind="cohort" if config.run.engine == "cohort" else "auto")
     federation = Federation.assemble(config, data, split, engine, measured=False)
     validator = validator_of(config.server, data, module, split, config.run.seed, engine.compute)
     return replace(federation, validator=validator)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from ...checkpoints import FedscopeError
 from ..settings.registry import METHOD_SECTIONS, find
+from ..settings.values import format_value
 from .outcome import CheckFailed, NotAsked, apart, length, share
 from .subject import Subject
 
@@ -22,9 +25,9 @@ def hold(subject: Subject) -> str:
     for other, settings in limits.items():
         try:
             kind = find(METHOD_SECTIONS[subject.kind][0], other)
-            one = subject.train(**{subject.kind: dict(settings)})
+            one = subject.train({subject.kind: settings})
             shared = {name: settings[name] for name in settings if name in {key.name for key in fields(kind)}}
-            two = subject.train(**{subject.kind: {"method": other, **_alike(subject, kind), **shared}})
+            two = subject.train({subject.kind: {"method": other, **shared}})
         except FedscopeError as error:
             raise CheckFailed(f"limits names {other} with {_shown(settings)}, which is refused: {error}") from error
         off = 0.0
@@ -40,17 +43,5 @@ def hold(subject: Subject) -> str:
     return "; ".join(said)
 
 
-def _alike(subject: Subject, kind: type) -> dict[str, object]:
-    """The settings that are common to all methods of a kind, such as rates, as this method has them."""
-    if subject.kind != "client":
-        return {}
-    known = {key.name for key in fields(kind)}
-    common = {key.name for key in fields(subject.type.__mro__[-3])} if len(subject.type.__mro__) > 2 else set()
-    table = subject.method.table()
-    return {name: table[name] for name in table if name in known & common}
-
-
-def _shown(settings: object) -> str:
-    assert isinstance(settings, dict)
-    return ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
-                     for name, value in settings.items()) or "its defaults"
+def _shown(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {format_value(value)}" for name, value in settings.items()) or "its own settings"

@@ -61,7 +61,9 @@ def _of_client(subject: Subject) -> str:
             "it; return the loss as it is"
         )
     if not np.isfinite(trained.clients.parameters[1]).all():
-        raise CheckFailed(f"client {tasks[1].client} is not finite after client {tasks[0].client} had samples that are NaN")
+        raise CheckFailed(
+            f"client {tasks[1].client} is not finite after client {tasks[0].client} had samples that are NaN"
+        )
     return f"a client whose samples are NaN returns the loss {loss:g}, and the next one is finite"
 
 

@@ -39,7 +39,9 @@ class MethodReport:
 
     def summary(self) -> str:
         """Say in a sentence how the checks ended."""
-        count = {which: sum(line.outcome == which for line in self.lines) for which in ("passed", "failed", "not asked")}
+        count = {
+            which: sum(line.outcome == which for line in self.lines) for which in ("passed", "failed", "not asked")
+        }
         rest = f"; {count['not asked']} do not concern it" if count["not asked"] else ""
         if self.failed:
             return f"{self.method}: {count['passed']} checks passed and {count['failed']} failed ({', '.join(self.failed)})"
@@ -52,7 +54,9 @@ class MethodReport:
             AssertionError: names the checks that failed, with what was measured.
         """
         if self.failed:
-            raise AssertionError("\n".join([self.summary(), *(str(line) for line in self.lines if line.outcome == "failed")]))
+            raise AssertionError(
+                "\n".join([self.summary(), *(str(line) for line in self.lines if line.outcome == "failed")])
+            )
 
     def refusal(self) -> str:
         """Say in a sentence which checks failed, and where to look."""

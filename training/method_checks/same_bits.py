@@ -14,14 +14,30 @@ from ..loop.federation import Unwatched
 from ..loop.train import resume
 from .outcome import CheckFailed, apart, length, share
 from .subject import Subject
+from .synthetic import made_up
 
 #: of a round's file, what depends on how long it took
 _TIMED = ("checksums",)
 
 
 def same_seed(subject: Subject) -> str:
-    """Train twice with one seed."""
+    """Train twice with one seed; take one step of a server twice."""
+    if subject.kind == "server":
+        _step_twice(subject)
     return compare_runs(subject.run, subject.train(), "trained twice with one seed")
+
+
+def _step_twice(subject: Subject) -> None:
+    """Compare two outcomes of a server's step, which depends on what it is given alone."""
+    server = subject.method
+    step = made_up(server, subject.federation.facts.layout)
+    one, other = step.served(server), step.served(server)
+    if one.parameters.tobytes() != other.parameters.tobytes():
+        off = share(apart(one.parameters, other.parameters), length(one.parameters))
+        raise CheckFailed(
+            f"one step, taken twice, gives another model the second time, off by {off:.1e} of its norm; draw from "
+            "np.random.default_rng([cohort.round, ...]), and keep what lasts in the state that step returns"
+        )
 
 
 def workers(subject: Subject) -> str:
@@ -45,14 +61,15 @@ def resumed(subject: Subject) -> str:
     """Interrupt a training in the middle of a round, and resume it."""
     config = subject.config()
     at = max(1, (config.run.rounds + 1) // 2)
-    place = subject.place()
     before = set(subject.folder.iterdir())
     try:
         subject.train(watcher=Interrupted(at))
     except KeyboardInterrupt:
         pass
     else:
-        raise CheckFailed(f"the training went on although Ctrl-C was pressed in round {at}: it swallows KeyboardInterrupt")
+        raise CheckFailed(
+            f"the training went on although Ctrl-C was pressed in round {at}: it swallows KeyboardInterrupt"
+        )
     (place,) = set(subject.folder.iterdir()) - before
     resume(place, workers=1, code=subject.code(config) or None)
     return compare_runs(subject.run, Run.open(place), f"interrupted in round {at} and resumed")

@@ -78,9 +78,9 @@ class Subject:
         own = {self.kind: {"method": self.name, **check_settings(self.type)}}
         return merge(TINY, own, nested_tables(self.given))
 
-    @cached_property
+    @property
     def method(self) -> Any:
-        """The method, with what it takes from the configuration filled in."""
+        """The method, made anew, with what it takes from the configuration filled in."""
         return getattr(self.config(), self.kind)
 
     @cached_property
@@ -107,9 +107,15 @@ class Subject:
         """
         return self.train()
 
-    def train(self, *, workers: int = 1, watcher: Watcher | None = None, **changes: Mapping[str, Any]) -> Run:
+    def train(
+        self,
+        changes: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        workers: int = 1,
+        watcher: Watcher | None = None,
+    ) -> Run:
         """Train the method in a run of its own."""
-        return train(self.config(**changes), self.place(), workers=workers, watcher=watcher)
+        return train(self.config(**(changes or {})), self.place(), workers=workers, watcher=watcher)
 
     def place(self) -> Path:
         """Return a folder for a run."""

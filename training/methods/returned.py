@@ -252,9 +252,7 @@ def _refuse_unwritable(place: str, state: Any, what: str = "state", where: str =
             )
 
 
-def _refuse_changed(
-    place: str, before: State, after: State, round: int, begun: State, cohort: int
-) -> None:
+def _refuse_changed(place: str, before: State, after: State, round: int, begun: State, cohort: int) -> None:
     """Refuse a state of another form than before, unless the one before was the first, or only sizes that are the
     cohort's differ: a branch may have another."""
     if _forms(before) == _forms(begun):
@@ -280,14 +278,15 @@ def _changed(place: str, what: str, before: Mapping[str, Any], after: Mapping[st
 
 def _forms(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes; of a model its parameters'."""
-    return {
-        name: np.shape(value.parameters if isinstance(value, Weights) else value) for name, value in state.items()
-    }
+    return {name: np.shape(value.parameters if isinstance(value, Weights) else value) for name, value in state.items()}
 
 
 def _difference(before: Mapping[str, Sequence[int]], after: Mapping[str, Sequence[int]]) -> str:
-    clauses = [f"{name} had shape {list(before[name])} and has {list(after[name])}" for name in before
-               if name in after and before[name] != after[name]]
+    clauses = [
+        f"{name} had shape {list(before[name])} and has {list(after[name])}"
+        for name in before
+        if name in after and before[name] != after[name]
+    ]
     new, gone = [name for name in after if name not in before], [name for name in before if name not in after]
     clauses += [f"{list_few(new, 4)} is new"] if new else []
     clauses += [f"{list_few(gone, 4)} is gone"] if gone else []
