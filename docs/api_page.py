@@ -23,7 +23,7 @@ HOW_TOS = Path(__file__).resolve().parent / "howto"
 GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Train": (
         "Federations, sweeps of them, and the tables of their results.",
-        ("train", "sweep", "table", "recipe", "recipe_names", "download", "Config", "Sweep", "Recipe"),
+        ("train", "resume", "sweep", "table", "recipe", "recipe_names", "download", "Config", "Sweep", "Recipe"),
     ),
     "Bring models of your own": (
         "Runs of other programs are recorded or imported; every question that needs models alone can be asked of them.",

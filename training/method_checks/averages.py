@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
 from ..methods.base import AverageMethod, History
 from ..methods.returned import is_own, refuse_averaged
-from .outcome import CheckFailed, NotAsked, apart, length, share
+from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .same_bits import arrays_of
 from .subject import Subject
 
@@ -90,12 +90,12 @@ def members(subject: Subject) -> str:
         worst, counted = max(worst, off), counted + 1
         if not off <= MEAN:
             raise CheckFailed(
-                f"members({round}) = {named}, but the average is off by {off:.1e} of its norm from the mean of these; "
-                "return () where it is no plain mean"
+                f"members({round}) = {named}, but the average is off by {digits(off)} of its norm from the mean of "
+                "these; return () where it is no plain mean"
             )
     if not counted:
         raise NotAsked(f"members() is empty: it is no plain mean in {rounds} rounds")
-    return f"the average is the mean of members() in {counted} rounds, off by {worst:.1e} of its norm"
+    return f"the average is the mean of members() in {counted} rounds, off by {digits(worst)} of its norm"
 
 
 def begins(subject: Subject) -> str:
@@ -131,7 +131,8 @@ def looks_back(subject: Subject) -> str:
     held, back = method.window_size(), method.reaches_back()
     if far > max(held, back):
         raise CheckFailed(
-            f"in round {when} it looks {far} rounds back, but reaches_back() = {back}; a resumed run would not find them"
+            f"in round {when} it looks {far} rounds back, but reaches_back() = {back}; a resumed run would not find "
+            "them"
         )
     said = f"it looks {far} rounds back at most; reaches_back() = {back}, window_size() = {held}"
     return said + _recovered(method, outcome, rounds)
@@ -153,5 +154,5 @@ def _recovered(method: AverageMethod, outcome: Played, rounds: int) -> str:
         return ""
     off = share(apart(weights.parameters, again.parameters), length(weights.parameters))
     if not off <= MEAN:
-        raise CheckFailed(f"recover({rounds - 1}) gives a state whose next average is off by {off:.1e} of its norm")
-    return f"; recover() gives the same average, off by {off:.1e}"
+        raise CheckFailed(f"recover({rounds - 1}) gives a state whose next average is off by {digits(off)} of its norm")
+    return f"; recover() gives the same average, off by {digits(off)}"

@@ -13,7 +13,7 @@ from ..local.engine import FEWEST, Engine, Trained
 from ..local.local_training import LocalTask
 from ..local.vectorized_model import why_not_vectorised
 from .in_memory import RoundsInMemory
-from .outcome import CheckFailed, NotAsked, apart, length, share
+from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .subject import Subject
 
 #: of the norm: float32 products are added up in another order
@@ -43,14 +43,14 @@ def order(subject: Subject) -> str:
         off = share(apart(one.clients.parameters, other.clients.parameters[back]), length(one.clients.parameters))
         raise CheckFailed(
             f"trained in another order, {len(different)} of {len(tasks)} clients come back with another model, by "
-            f"{off:.1e} of their norm; train(task) must depend on the task alone"
+            f"{digits(off)} of their norm; train(task) must depend on the task alone"
         )
     for name, rows in one.states.items():
         if _values(rows).tobytes() != np.ascontiguousarray(_values(other.states[name])[back]).tobytes():
             raise CheckFailed(f"trained in another order, clients keep another {name}")
     sums = [share(apart(value, other.message[name]), length(value)) for name, value in one.message.items()]
     if sums and max(sums) > TOGETHER:
-        raise CheckFailed(f"trained in another order, the mean message is off by {max(sums):.1e} of its norm")
+        raise CheckFailed(f"trained in another order, the mean message is off by {digits(max(sums))} of its norm")
     return f"{len(tasks)} clients trained in the reverse order come back the same, bit for bit"
 
 
@@ -75,9 +75,9 @@ def vectorised(subject: Subject) -> str:
     numbers = ("steps", "samples", "reach", "loss")
     found |= {name: _off(getattr(alone, name), getattr(together, name)) for name in numbers}
     worst = max(found, key=lambda name: found[name])
-    said = f"{len(tasks)} clients in one pass: {worst} off by {found[worst]:.1e} of the norm from one by one"
+    said = f"{len(tasks)} clients in one pass: {worst} off by {digits(found[worst])} of the norm from one by one"
     if not found[worst] <= TOGETHER:
-        raise CheckFailed(f"{said}, more than {TOGETHER:.0e}; write train(task) for rows, or leave vectorised out")
+        raise CheckFailed(f"{said}, more than {digits(TOGETHER)}; write train(task) for rows, or leave vectorised out")
     return said
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...checkpoints import Layout, TemporaryMatrix, TensorEntry, Weights, as_array
 from ..loop.server import step_server
 from ..methods.base import Cohort, ServerMethod, State
-from .outcome import CheckFailed, NotAsked, apart, length, share
+from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .subject import Subject
 from .synthetic import CLIENTS, made_up
 
@@ -41,8 +41,8 @@ def same_bits(subject: Subject) -> str:
         if np.asarray(one).tobytes() != np.asarray(other).tobytes():
             off = share(apart(one, other), length(one)) if np.shape(one) == np.shape(other) else float("inf")
             raise CheckFailed(
-                f"3 blocks of columns give {what} off by {off:.1e} of its norm; say reads = 'layers' or 'rows' where a "
-                "parameter depends on others"
+                f"3 blocks of columns give {what} off by {digits(off)} of its norm; say reads = 'layers' or 'rows' "
+                "where a parameter depends on others"
             )
     return f"3 blocks of columns give the same as {size:,} columns at once, bit for bit"
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...checkpoints import FedscopeError
 from ..settings.registry import METHOD_SECTIONS, find
 from ..settings.values import format_value
-from .outcome import CheckFailed, NotAsked, apart, length, share
+from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .subject import Subject
 
 #: of the model's norm, after all rounds
@@ -36,10 +36,10 @@ def hold(subject: Subject) -> str:
             off = max(off, share(apart(mine, theirs), length(theirs)))
         if not off <= BOUND:
             raise CheckFailed(
-                f"with {_shown(settings)} it is not {other}: after {len(one.rounds)} rounds it is off by {off:.1e} of "
-                f"the model's norm, more than {BOUND:.0e}"
+                f"with {_shown(settings)} it is not {other}: after {len(one.rounds)} rounds it is off by {digits(off)} "
+                f"of the model's norm, more than {digits(BOUND)}"
             )
-        said.append(f"with {_shown(settings)} it is {other}, off by {off:.1e} of the model's norm")
+        said.append(f"with {_shown(settings)} it is {other}, off by {digits(off)} of the model's norm")
     return "; ".join(said)
 
 

@@ -79,3 +79,12 @@ def share(part: float, whole: float) -> float:
     if whole:
         return part / whole
     return float("inf") if part else 0.0
+
+
+def digits(value: float) -> str:
+    """A small number as words have it.
+
+    >>> digits(0.0), digits(2.345e-7)
+    ('0', '2.3e-07')
+    """
+    return f"{value:.1e}" if value else "0"

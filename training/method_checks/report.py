@@ -39,13 +39,12 @@ class MethodReport:
 
     def summary(self) -> str:
         """Say in a sentence how the checks ended."""
-        count = {
-            which: sum(line.outcome == which for line in self.lines) for which in ("passed", "failed", "not asked")
-        }
-        rest = f"; {count['not asked']} do not concern it" if count["not asked"] else ""
-        if self.failed:
-            return f"{self.method}: {count['passed']} checks passed and {count['failed']} failed ({', '.join(self.failed)})"
-        return f"{self.method}: all {count['passed']} checks passed{rest}"
+        passed, failed, rest = (
+            sum(line.outcome == which for line in self.lines) for which in ("passed", "failed", "not asked")
+        )
+        if failed:
+            return f"{self.method}: {passed} checks passed and {failed} failed ({', '.join(self.failed)})"
+        return f"{self.method}: all {passed} checks passed" + (f"; {rest} do not concern it" if rest else "")
 
     def raise_for_failures(self) -> None:
         """For a test of one's own.

@@ -12,7 +12,7 @@ import numpy as np
 from ...checkpoints import Run
 from ..loop.federation import Unwatched
 from ..loop.train import resume
-from .outcome import CheckFailed, apart, length, share
+from .outcome import CheckFailed, apart, digits, length, share
 from .subject import Subject
 from .synthetic import made_up
 
@@ -35,7 +35,7 @@ def _step_twice(subject: Subject) -> None:
     if one.parameters.tobytes() != other.parameters.tobytes():
         off = share(apart(one.parameters, other.parameters), length(one.parameters))
         raise CheckFailed(
-            f"one step, taken twice, gives another model the second time, off by {off:.1e} of its norm; draw from "
+            f"one step, taken twice, gives another model the second time, off by {digits(off)} of its norm; draw from "
             "np.random.default_rng([cohort.round, ...]), and keep what lasts in the state that step returns"
         )
 
@@ -93,7 +93,7 @@ def replayed(subject: Subject) -> str:
             off = share(apart(recorded.parameters, again.parameters), length(recorded.parameters))
             raise CheckFailed(
                 f"round {number} replayed gives another model of {len(different)} of {len(recorded)} clients, by "
-                f"{off:.1e} of their norm; training must depend on the task alone"
+                f"{digits(off)} of their norm; training must depend on the task alone"
             )
     return f"{len(run.rounds)} rounds replayed give the recorded clients, bit for bit"
 
@@ -134,4 +134,4 @@ def _how_far(one: np.ndarray, other: np.ndarray) -> str:
         return f", of shape {list(one.shape)} and {list(other.shape)}"
     if one.dtype.kind not in "fiu":
         return ""
-    return f" by {share(apart(one, other), length(one)):.1e} of its norm"
+    return f" by {digits(share(apart(one, other), length(one)))} of its norm"

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...checkpoints import Weights
 from ..methods.base import Served
-from .outcome import CheckFailed, apart, length, share
+from .outcome import CheckFailed, apart, digits, length, share
 from .subject import Subject
 from .synthetic import CLIENTS, Step, made_up
 
@@ -32,8 +32,10 @@ def identical_clients(subject: Subject) -> str:
         )
     moved, whole = apart(ahead, first.start.parameters), length(first.start.parameters)
     if moved <= ROUNDING * whole:
-        return f"clients who all equal the model leave it where it is (off by {share(moved, whole):.0e} of its norm)"
-    return f"clients who all equal the model move it by {share(moved, whole):.1e} of its norm"
+        return (
+            f"clients who all equal the model leave it where it is (off by {digits(share(moved, whole))} of its norm)"
+        )
+    return f"clients who all equal the model move it by {digits(share(moved, whole))} of its norm"
 
 
 def order(subject: Subject) -> str:
@@ -43,14 +45,18 @@ def order(subject: Subject) -> str:
     one, other = step.served(server), step.ordered(_mixed()).served(server)
     off = _away(step, one, other)
     name, kept = _worst_state(one, other)
-    said = f"another order of the clients changes {off:.1e} of the update"
+    said = f"another order of the clients changes {digits(off)} of the update"
     if server.ties_by_order:
         return f"{said}; equal candidates go by their order (ties_by_order)"
     if off > _bound(step, one):
-        raise CheckFailed(f"{said}, more than rounding ({_bound(step, one):.0e}); the order says nothing but the ids'")
+        raise CheckFailed(
+            f"{said}, more than rounding ({digits(_bound(step, one))}); the order says nothing but the ids'"
+        )
     if kept > BOUND:
-        raise CheckFailed(f"another order of the clients changes {kept:.1e} of the state {name}, more than rounding")
-    return said + (f" and {kept:.1e} of the state" if name else "")
+        raise CheckFailed(
+            f"another order of the clients changes {digits(kept)} of the state {name}, more than rounding"
+        )
+    return said + (f" and {digits(kept)} of the state" if name else "")
 
 
 def weight_0(subject: Subject) -> str:
@@ -68,15 +74,15 @@ def weight_0(subject: Subject) -> str:
     one = step.served(server)
     other = step.ordered(np.flatnonzero(np.arange(CLIENTS) != place)).served(server)
     off = _away(step, one, other)
-    said = f"a client of weight 0, far away, changes {off:.1e} of the update"
+    said = f"a client of weight 0, far away, changes {digits(off)} of the update"
     if server.unweighted:
         if off <= _bound(step, one):
             raise CheckFailed(f"{said}, but the class says that clients count alike; leave unweighted out")
         return f"{said}: clients count alike, as the class says (unweighted)"
     if off > _bound(step, one):
         raise CheckFailed(
-            f"{said}, more than rounding ({_bound(step, one):.0e}); weigh clients with cohort.p, or say unweighted = "
-            "True where the formula counts them alike"
+            f"{said}, more than rounding ({digits(_bound(step, one))}); weigh clients with cohort.p, or say unweighted "
+            "= True where the formula counts them alike"
         )
     return said
 

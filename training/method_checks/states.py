@@ -26,8 +26,8 @@ def constant(subject: Subject) -> str:
             if forms.setdefault(name, form) != form:
                 before = forms[name]
                 raise CheckFailed(
-                    f"{name} is {form[1]} {list(form[0])} in round {number} and was {before[1]} {list(before[0])}; keep "
-                    "shape and type in every round"
+                    f"{name} is {form[1]} {list(form[0])} in round {number} and was {before[1]} {list(before[0])}; "
+                    "keep shape and type in every round"
                 )
         if gone := sorted(name for name in forms if name not in own):
             raise CheckFailed(f"{gone[0]} is gone in round {number}; keep the same names in every round")

@@ -296,7 +296,7 @@ WRONG: list[tuple[type[Any], str, str]] = [
     (Plain, "resume", r"interrupted in round 3 and resumed, rounds/00003.h5: .*global.* differs by"),
     (Empty, "identical-clients", "clients who all equal the model that was sent give NaN"),
     (Brave, "nan", "a client whose samples are NaN returns a finite model and the loss 0, so that nobody learns of it"),
-    (OneForAll, "vectorised", r"8 clients in one pass: .* off by \S+ of the norm from one by one, more than 1e-05"),
+    (OneForAll, "vectorised", r"8 clients in one pass: .* off by \S+ of the norm from one by one, more than 1.0e-05"),
     (Unseeded, "same-seed", "trained twice with one seed, rounds/00001.h5"),
     (WrongMembers, "members", r"members\(2\) = \(1, 2\), but the average is off by \S+ of its norm from the mean"),
     (BeginsLate, "begins", r"begins\(\) = 3, but round 1 differs from one without an average: .*averaged"),
