@@ -20,8 +20,9 @@ from ..local.cohort_storage import MEMORY, CohortStorage
 from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
-from ..methods.returned import is_own, refuse_averaged, refuse_begun, refuse_shared
+from ..methods.returned import refuse_averaged, refuse_begun, refuse_shared
 from ..profile import time_span
+from ..returned import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, summarize_all

@@ -17,7 +17,8 @@ from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
-from ..methods.returned import is_own, refuse_served
+from ..methods.returned import refuse_served
+from ..returned import is_own
 from ..settings.registry import method_name
 
 

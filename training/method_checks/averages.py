@@ -12,7 +12,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
 from ..methods.base import AverageMethod, History
-from ..methods.returned import is_own, refuse_averaged
+from ..methods.returned import refuse_averaged
+from ..returned import is_own
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .same_bits import arrays_of
 from .subject import Subject

@@ -28,7 +28,7 @@ from fedscope.methods import (
 )
 from fedscope.training import branch, train
 from fedscope.training.loop.server import step_server
-from fedscope.training.methods.returned import ReturnedError, is_own
+from fedscope.training.returned import ReturnedError, is_own
 from fedscope.training.settings.registry import find, names
 
 SMALL: dict[str, Any] = {
@@ -302,9 +302,16 @@ def test_blocks_of_columns_are_looked_at_as_the_whole_is(tmp_path: Path, small: 
 
 
 def test_methods_of_fedscope_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fedscope.training.methods import returned
+    from fedscope.training.local import own_updates
+    from fedscope.training.loop import federation, server
 
     assert not any(is_own(find(shelf, name)()) for shelf in ("clients", "servers", "averages") for name in names(shelf))  # type: ignore[arg-type]
-    for name in ("refuse_served", "refuse_update", "refuse_averaged", "refuse_begun", "refuse_shared", "refuse_unlike"):
-        monkeypatch.setattr(returned, name, None)
+    places = {
+        server: ["refuse_served"],
+        federation: ["refuse_averaged", "refuse_begun", "refuse_shared"],
+        own_updates: ["refuse_update", "refuse_unlike", "refuse_no_update"],
+    }
+    for module, refusals in places.items():
+        for name in refusals:
+            monkeypatch.setattr(module, name, None)
     assert train(SMALL, tmp_path / "run", method="scaffold", server="fedadam", average="wima").rounds == (1, 2)
