@@ -23,7 +23,7 @@ from ..settings.registry import method_name
 
 
 def step_server(
-    server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort, numbers: int = NUMBERS
+    server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort, numbers: int | None = None
 ) -> Served:
     """``server.step(state, start, clients, cohort)``, to the last bit, whatever the clients' rows take.
 
@@ -33,7 +33,7 @@ def step_server(
     the rows as they are, and reads what it needs.
 
     Args:
-        numbers: of all clients in a block of columns, at most.
+        numbers: of all clients in a block of columns, at most; by default 16 MiB of float32.
 
     Raises:
         FedscopeError: as the server; a file that cannot be read; what a server of the user's own returns and the loop
@@ -44,7 +44,7 @@ def step_server(
         return _step(server, state, start, clients, cohort)
     parameters = np.empty(size, start.layout.dtype)
     kept: dict[str, np.ndarray] = {}
-    for where, values in rows.blocks(numbers):
+    for where, values in rows.blocks(numbers or NUMBERS):
         width = where.stop - where.start
         layout = Layout((TensorEntry("columns", (width,), start.layout.dtype.name, "parameter"),))
         own = {name: value[where] if np.shape(value) == (size,) else value for name, value in state.items()}
