@@ -31,6 +31,7 @@ OWN = {
     "new": ("Bring your own", 10, "Start a method, model, data set or partition of your own."),
     "report": ("Train and look around", 50, "One page on runs for a co-author: verdict, figures, checks."),
     "bench": ("Train and look around", 60, "How fast this machine trains, evaluates and writes."),
+    "check-method": ("Bring your own", 20, "Check that a method, your own or built in, is well-behaved."),
     "demo": ("Train and look around", 70, "Try everything on the embedded digits, in a minute."),
     "recipes": ("Repeat an experiment", 10, "The papers' set-ups, with the published numbers."),
     "sweep": ("Repeat an experiment", 20, "Train a run for every combination of settings and seeds."),
@@ -102,10 +103,11 @@ class Tour(click.Group):
                 formatter.write_dl([(name.ljust(widest), words) for name, words in lines.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a name; its file is ``NAME.py``, or ``NAME_.py`` where NAME is a keyword."""
+        """Return the command of a name; its file is ``NAME.py``, with _ for -, or ``NAME_.py`` where NAME is a
+        keyword."""
         if cmd_name not in commands():
             return None
-        file = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        file = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command: click.Command = import_module(f"{__package__}.commands.{file}").command
         if command.epilog and not command.epilog.startswith("\b"):
             # a line an example, as it stands, so that it can be copied

@@ -21,6 +21,7 @@ from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
+from .own_updates import refuse_group, refused_updates
 from .vectorized_model import VectorizedModel
 from .vectorized_training import VectorizedTask, updates_of
 from .worker_model import TrainableModel
@@ -129,7 +130,8 @@ class Engine:
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
         samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
         together = self.kind == "cohort" and method.takes_several and not self._narrowed.is_set()
-        updates = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
+        trained = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
+        updates = refused_updates(method, tasks, trained)
         waiting: dict[int, State] = {}
         for done, (k, update) in enumerate(updates, start=1):
             models.put(k, {"model": update.weights})
@@ -156,7 +158,7 @@ class Engine:
                 benches[len(group)] = VectorizedModel(self.module, len(group), self.compute)
             task = replace(VectorizedTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
             with time_span(self.profile, "train", task.round, task.client):
-                return updates_of(task, method.train(task))
+                return updates_of(task, refuse_group(method, task, method.train(task)))
 
         def on_bench(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
             if len(group) >= FEWEST and not self._narrowed.is_set():
@@ -291,7 +293,7 @@ class OfGroup:
         if len(tasks) < FEWEST:
             return [self.method.train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
         task = replace(VectorizedTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)
-        return updates_of(task, self.method.train(task))
+        return updates_of(task, refuse_group(self.method, task, self.method.train(task)))
 
 
 def _describe_task(item: LocalTask | list[LocalTask]) -> str:

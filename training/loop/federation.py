@@ -21,8 +21,10 @@ from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
 from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
-from ..methods.base import Cohort, Exchange, History, LocalSchedule, Served, State, Validator
+from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
+from ..methods.returned import refuse_averaged, refuse_begun, refuse_shared
 from ..profile import time_span
+from ..returned import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, summarize_all
@@ -175,7 +177,7 @@ class Federation:
         """Play the round after ``position``: its full record, and where the federation stands then."""
         config, t, began = self.config, position.round + 1, time.perf_counter()
         ids = self.cohort(t)
-        sent = config.client.begin(position.start, self.facts) if position.sent is None else position.sent
+        sent = self._begin(position) if position.sent is None else position.sent
         p, profile = self.weights(ids), self.engine.profile
         with time_span(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
@@ -193,6 +195,8 @@ class Federation:
                 surveyed=tasks[0].surveyed,
             )
             shared = config.client.share(sent, exchange)
+            if is_own(config.client):
+                refuse_shared(config.client, sent, shared, t)
             start = next_start(config, t, global_, averaged, served.state)
         made = _Aggregated(tasks, sent, trained, cohort, global_, averaged, served)
         metrics, everybody = self._measure(made, position, memory)
@@ -225,6 +229,13 @@ class Federation:
             average=average,
             last={**position.last, **dict.fromkeys(ids.tolist() if trained.states else (), t)},
         )
+
+    def _begin(self, position: Position) -> State:
+        """Make what is sent with the model in the client method's first round."""
+        sent = self.config.client.begin(position.start, self.facts)
+        if is_own(self.config.client):
+            refuse_begun(self.config.client, sent)
+        return sent
 
     def _cohort(self, round: int, ids: np.ndarray, p: np.ndarray, trained: Trained) -> Cohort:
         """A round's clients as the server sees them."""
@@ -287,22 +298,34 @@ class Federation:
 
         history = History(row, self.facts)
         kept = position.average
-        server = config.server.init(position.start.parameters) if position.server is None else position.server
+        if position.server is None:
+            server = config.server.init(position.start.parameters)
+            if is_own(config.server):
+                refuse_begun(config.server, server)
+        else:
+            server = position.server
         if first:
             mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
-            found = config.average.average(kept, t, mean, history)
+            found = self._average(kept, t, mean, history)
             if found.weights is None:  # as without the average, to the last bit
                 served = step_server(config.server, server, position.start, clients, cohort)
                 target = mean
             else:
                 target = found.weights
-                served = config.server.step(server, position.start, stack([target]), _one(cohort))
+                served = step_server(config.server, server, position.start, stack([target]), _one(cohort))
             global_ = Weights(clients.layout, served.parameters, target.buffers)
             return global_, None, served, {**found.state, "clients_mean": mean}, mean
         served = step_server(config.server, server, position.start, clients, cohort)
         global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
-        found = config.average.average(kept, t, global_, history)
+        found = self._average(kept, t, global_, history)
         return global_, found.weights, served, found.state, global_
+
+    def _average(self, state: Mapping[str, Any], round: int, row: Weights, history: History) -> Averaged:
+        """The average over rounds, and its state."""
+        found = self.config.average.average(state, round, row, history)
+        if is_own(self.config.average):
+            refuse_averaged(self.config.average, found, state, row.layout, round)
+        return found
 
 
 def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:

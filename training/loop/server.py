@@ -17,10 +17,14 @@ from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
+from ..methods.returned import refuse_served
+from ..returned import is_own
 from ..settings.registry import method_name
 
 
-def step_server(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+def step_server(
+    server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort, numbers: int | None = None
+) -> Served:
     """``server.step(state, start, clients, cohort)``, to the last bit, whatever the clients' rows take.
 
     Clients in memory are given to the server as they are. Of rows on the disk a server that ``reads`` columns is given
@@ -28,19 +32,24 @@ def step_server(server: ServerMethod, state: State, start: Weights, clients: Wei
     were a model of one layer: 16 MiB of clients and their float64 in memory, whatever C and P. Another server is given
     the rows as they are, and reads what it needs.
 
+    Args:
+        numbers: of all clients in a block of columns, at most; by default 16 MiB of float32.
+
     Raises:
-        FedscopeError: as the server; a file that cannot be read.
+        FedscopeError: as the server; a file that cannot be read; what a server of the user's own returns and the loop
+            cannot go on with (:func:`~fedscope.training.methods.returned.refuse_served`).
     """
     rows, size = as_disk_matrix(clients.parameters), start.layout.size
     if rows is None or server.reads != "columns":
-        return server.step(state, start, clients, cohort)
+        return _step(server, state, start, clients, cohort)
     parameters = np.empty(size, start.layout.dtype)
     kept: dict[str, np.ndarray] = {}
-    for where, values in rows.blocks(NUMBERS):
+    for where, values in rows.blocks(numbers or NUMBERS):
         width = where.stop - where.start
         layout = Layout((TensorEntry("columns", (width,), start.layout.dtype.name, "parameter"),))
         own = {name: value[where] if np.shape(value) == (size,) else value for name, value in state.items()}
-        served = server.step(own, Weights(layout, start.parameters[where], {}), Weights(layout, values, {}), cohort)
+        block = Weights(layout, start.parameters[where], {}), Weights(layout, values, {})
+        served = _step(server, own, *block, cohort)
         parameters[where] = served.parameters
         for name, value in served.state.items():
             if np.shape(value) != (width,):
@@ -50,6 +59,13 @@ def step_server(server: ServerMethod, state: State, start: Weights, clients: Wei
                 kept[name] = np.empty(size, value.dtype)
             kept[name][where] = value
     return Served(parameters, kept)
+
+
+def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+    served = server.step(state, start, clients, cohort)
+    if is_own(server):
+        refuse_served(server, served, (state, start, clients), cohort.round)
+    return served
 
 
 def warn_of_test_data(server: ServerMethod) -> None:

@@ -103,6 +103,11 @@ class ClientMethod(Settings):
     #: :func:`~fedscope.training.local.local_training.local_sgd`. A class with functions of its own says so itself
     any_optimiser: ClassVar[bool] = False
     why_sgd: ClassVar[str] = ""  #: why it needs SGD's steps, for the sentence that refuses another optimiser
+    #: what it equals with which settings, by the other method's name: ``{"fma": {"beta": 0.0}}``; both are trained by
+    #: ``check-method``, which gives settings that the other one has to that one, too
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: settings with which it does something in the five rounds of ``check-method``, where its defaults do not
+    check_with: ClassVar[Mapping[str, Any]] = {}
 
     epochs: int = setting(5, "local epochs per round", least=1)
     batch: int = setting(20, "mini-batch size; a client with fewer samples has one batch of all", least=1)
@@ -270,6 +275,15 @@ class ServerMethod(Settings):
     #: parameter of the clients, of ``start`` and of the state alone, so that blocks of columns do; ``layers`` where it
     #: holds a layer of all clients; ``rows`` where it goes through whole models, one at a time, perhaps many times
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "columns"
+    #: whether its formula counts clients alike, whatever their weights p, so that one of weight 0 has a part, too
+    unweighted: ClassVar[bool] = False
+    #: whether equal candidates are told apart by their place in the cohort, whose order is that of the ids
+    ties_by_order: ClassVar[bool] = False
+    #: what it equals with which settings, by the other method's name: ``{"fma": {"beta": 0.0}}``; both are trained by
+    #: ``check-method``, which gives settings that the other one has to that one, too
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: settings with which it does something in the five rounds of ``check-method``, where its defaults do not
+    check_with: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         _describe(cls)
@@ -326,6 +340,11 @@ class AverageMethod(Settings):
 
     section: ClassVar[str] = "average"
     about: ClassVar[MethodInfo]  #: its row of the feature table
+    #: what it equals with which settings, by the other method's name: ``{"fma": {"beta": 0.0}}``; both are trained by
+    #: ``check-method``, which gives settings that the other one has to that one, too
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: settings with which it does something in the five rounds of ``check-method``, where its defaults do not
+    check_with: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         _describe(cls)

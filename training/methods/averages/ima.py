@@ -3,9 +3,10 @@ Heterogeneous Data", IEEE TMC 2024, Section 6."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ....checkpoints import FedscopeError, Weights, mean, stack
 from ...settings.registry import method_name
@@ -54,6 +55,8 @@ class IMA(AverageMethod):
         "from t_s on: averaged = mean of the last P globals, rounds start from it, η falls mildly",
         keeps="the last P globals",
     )
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"none": {"window": 1, "start": 2, "explore": "none"}}
+    check_with: ClassVar[Mapping[str, Any]] = {"window": 2, "start": 2}
 
     window: int = setting(5, "P: number of last globals that are averaged", least=1)
     start: int | None = setting(None, "t_s: the first round that is averaged; default ceil(0.75 R)", least=1)

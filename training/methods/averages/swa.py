@@ -4,9 +4,10 @@ Minima", ECCV 2022."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class SWA(AverageMethod):
         "evaluation only",
         keeps="the mean",
     )
+    check_with: ClassVar[Mapping[str, Any]] = {"start": 2, "cycle": 2}
 
     start: int | None = setting(None, "s: the first round of the first cycle; default ceil(0.75 R)", least=1)
     cycle: int = setting(10, "c: rounds of a cycle; 10 or 20 in the papers", least=2)

@@ -3,9 +3,9 @@ Heterogeneous Federated Learning", ICCV Workshops 2023."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class WIMA(AverageMethod):
         "averaged = mean of the last W globals, for evaluation only",
         keeps="the sum of the last W globals",
     )
+    check_with: ClassVar[Mapping[str, Any]] = {"window": 2}
 
     window: int = setting(100, "W: number of last globals that are averaged", least=2)
     parts: Literal["all", "features", "classifier"] = setting("all", "which parameters are averaged")

@@ -3,8 +3,9 @@ Drift in Federated Learning via Adaptive Bias Estimation", ECCV 2022."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class AdaBest(ClientMethod):
     why_sgd: ClassVar[str] = "takes a client's way for its drift, in gradients at SGD's rate"
     vectors_kept: ClassVar[int] = 1
     message_weighting: ClassVar[Literal["p", "uniform"]] = "uniform"
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sgd": {"mu": 1e-12}}
 
     mu: float = setting(0.02, "μ: strength of the drift correction", above=0, off="--client sgd")
 

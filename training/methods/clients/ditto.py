@@ -3,8 +3,9 @@ Personalization", ICML 2021."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
@@ -34,6 +35,7 @@ class Ditto(ClientMethod):
     personal: ClassVar[bool] = True
     own_model: ClassVar[str] = "personal"
     vectors_kept: ClassVar[int] = 1
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sgd": {}}
 
     pull: float = setting(
         0.001, "λ: pull of the client's own model towards the model sent", above=0, off="--client sgd"

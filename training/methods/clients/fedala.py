@@ -3,9 +3,10 @@ Aggregation for Personalized Federated Learning", AAAI 2023."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +61,7 @@ class FedALA(ClientMethod):
     own_model: ClassVar[str] = "local"
     own_start: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
+    check_with: ClassVar[Mapping[str, Any]] = {"most_epochs": 5}
 
     layers: int = setting(1, "number of layers, from the top, that are mixed", least=1)
     portion: float = setting(0.8, "s: share of the client's samples used to learn A", above=0, most=1)

@@ -3,6 +3,7 @@ Classification", ICLR 2022."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -44,6 +45,7 @@ class FedBABU(ClientMethod):
     needs_head: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     freezes_head: ClassVar[bool] = True
+    check_with: ClassVar[Mapping[str, Any]] = {"fine_tune_epochs": 1}
 
     fine_tune_epochs: int = setting(10, "epochs of fine-tuning of a client's own model", least=1)
     fine_tune: Literal["all", "head", "body"] = setting("head", "part that a client fine-tunes for its own model")

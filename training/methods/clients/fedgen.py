@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -69,6 +69,7 @@ class FedGen(ClientMethod):
     any_optimiser: ClassVar[bool] = True
     needs_head: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
+    check_with: ClassVar[Mapping[str, Any]] = {"generator_steps": 2, "hidden": 4, "noise": 3}
 
     clip: float = setting(10.0, "largest norm of the mini-batch gradient; 0: no clipping", least=0)
     alpha: float = setting(10.0, "α: weight of the generated samples in the head's loss", least=0)

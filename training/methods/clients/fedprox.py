@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
@@ -31,6 +32,7 @@ class FedProx(ClientMethod):
     vectorised: ClassVar[bool] = True
     any_optimiser: ClassVar[bool] = True
     proximal: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sgd": {"mu": 1e-12}}
 
     mu: float = setting(0.01, "μ: strength of the pull towards the model that was sent", above=0, off="--client sgd")
 

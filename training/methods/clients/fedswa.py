@@ -4,9 +4,9 @@ Averaging", ICML 2025."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
@@ -28,6 +28,7 @@ class FedSWA(ClientMethod):
     vectorised: ClassVar[bool] = True
     any_optimiser: ClassVar[bool] = True
     changing_rate: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sgd": {"lr_floor": 1.0}}
 
     lr_floor: float = setting(0.1, "ρ: the rate falls towards this share of itself within a round", above=0, most=1)
 

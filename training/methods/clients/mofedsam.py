@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate
 from ...settings.settings import setting
@@ -33,6 +34,7 @@ class MoFedSAM(FedCM, SharpnessAware):
         down="P",
     )
     vectorised: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fedcm": {"sam_rho": 1e-9}}
 
     sam_rho: float = setting(0.1, "ρ: distance uphill at which the gradient is taken", above=0, off="--client fedcm")
 

@@ -3,8 +3,9 @@ Drift in Federated Learning via Adaptive Bias Estimation", ECCV 2022."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class AdaBest(ServerMethod):
         "w⁺ = θ̄_t − β (θ̄_{t−1} − θ̄_t), θ̄ = mean θ_i",
         keeps="θ̄",
     )
+    unweighted: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fma": {"beta": 1e-12, "weighting": "uniform"}}
 
     beta: float = setting(0.9, "β: share of the mean's last move that is added", above=0, most=1, off="--server fma")
 

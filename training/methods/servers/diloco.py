@@ -3,8 +3,9 @@ arXiv:2311.08105."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class DiLoCo(FedAvgM):
         "w⁺ = w + η_s (Δ̄ + βm⁺), m⁺ = βm + Δ̄",
         keeps="m",
     )
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fma": {"lr": 1.0, "momentum": 1e-12}}
 
     lr: float = setting(0.7, "η_s: the outer step", above=0)
 

@@ -3,8 +3,9 @@ Gradient", CVPR 2024."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class FedACG(ServerMethod):
         "start = w + λm; m⁺ = λm + Δ̄; w⁺ = Σ p_i θ_i",
         keeps="m",
     )
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fma": {"momentum": 1e-12}}
 
     momentum: float = setting(
         0.85, "λ: share of the last move that is added ahead", above=0, below=1, off="--server fma"

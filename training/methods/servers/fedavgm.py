@@ -3,8 +3,9 @@ Classification", arXiv:1909.06335, 2019."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class FedAvgM(ServerMethod):
         keeps="m",
     )
     optimiser: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fma": {"lr": 1.0, "momentum": 1e-12}}
 
     lr: float = setting(1.0, "η_s: the server's step", above=0)
     momentum: float = setting(0.9, "β: share of the last m that is kept", above=0, below=1, off="--server fma")

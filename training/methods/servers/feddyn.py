@@ -42,6 +42,7 @@ class FedDyn(ServerMethod):
         keeps="h",
     )
     counts_clients: ClassVar[bool] = True
+    unweighted: ClassVar[bool] = True
 
     alpha: float | None = setting(
         None, "α of the regulariser; default: that of the client method feddyn, else 0.01", above=0, off="--server fma"

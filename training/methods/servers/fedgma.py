@@ -3,8 +3,9 @@ Learning", TMLR 2023."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class FedGMA(ServerMethod):
         "Tenison et al., Gradient Masked Averaging, TMLR 2023",
         "w⁺ = w + η_s mask Δ̄, mask = 1 where agree ≥ τ, else agree (hard: 0); agree = abs Σ p_i sign Δ_i",
     )
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fma": {"lr": 1.0, "tau": 1e-12}}
 
     lr: float = setting(1.0, "η_s: the server's step", above=0)
     tau: float = setting(

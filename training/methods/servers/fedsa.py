@@ -57,6 +57,8 @@ class FedSA(ServerMethod):
     )
     forgets_start: ClassVar[bool] = True
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "layers"
+    unweighted: ClassVar[bool] = True
+    ties_by_order: ClassVar[bool] = True
 
     classes: int = setting(4, "C: micro-classes of a parameter's squared deviation", least=1, most=255)
     clusters: int = setting(4, "S: largest number of clusters of clients", least=1)

@@ -3,8 +3,9 @@ Learning with Highly Heterogeneous Data via Momentum-Based Stochastic Controlled
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ....checkpoints import Weights
 from ...settings.settings import setting
@@ -25,6 +26,7 @@ class FedSWA(ServerMethod):
 
     about: ClassVar[MethodInfo] = MethodInfo("FedSWA", "Liu et al., FedSWA, ICML 2025", "w⁺ = w + α (Σ p_i θ_i − w)")
     optimiser: ClassVar[bool] = True
+    limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fma": {"alpha": 1.0}}
 
     alpha: float = setting(1.5, "α: how far to go towards the clients' mean; above 1, beyond it", above=0)
 

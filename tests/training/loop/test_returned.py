@@ -1,0 +1,317 @@
+"""What methods of one's own return, and the loop of rounds cannot go on with: a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from fedscope.checkpoints import FedscopeError, Layout, Run, TemporaryMatrix, TensorEntry, Weights, as_array
+from fedscope.methods import (
+    Averaged,
+    AverageMethod,
+    ClientMethod,
+    Cohort,
+    Exchange,
+    History,
+    LocalTask,
+    LocalUpdate,
+    Served,
+    ServerMethod,
+    State,
+    local_sgd,
+    mean_update,
+)
+from fedscope.training import branch, train
+from fedscope.training.loop.server import step_server
+from fedscope.training.returned import ReturnedError, is_own
+from fedscope.training.settings.registry import find, names
+
+SMALL: dict[str, Any] = {
+    "data": {"clients": 4, "share": 0.1},
+    "model": {"hidden": [4]},
+    "client": {"epochs": 1},
+    "run": {"rounds": 2, "participation": 0.5, "evaluate_clients": 0, "evaluate_every": 2, "engine": "threads"},
+}
+PARAMETERS = 64 * 4 + 4 + 4 * 10 + 10
+
+
+def served(made: Callable[[np.ndarray, int], Any]) -> type[ServerMethod]:
+    """A server that returns what ``made(the next model, round)`` gives."""
+
+    @dataclass(frozen=True)
+    class FedX(ServerMethod):
+        def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+            moved = start.parameters + mean_update(start, clients)
+            found: Served = made(moved.astype(start.layout.dtype), cohort.round)
+            return found
+
+    return FedX
+
+
+def trained(change: Callable[[LocalUpdate, LocalTask], Any], **flags: Any) -> type[ClientMethod]:
+    """A client method that returns what ``change(update, task)`` gives."""
+
+    @dataclass(frozen=True)
+    class FedX(ClientMethod):
+        def train(self, task: LocalTask) -> LocalUpdate:
+            found: LocalUpdate = change(local_sgd(task, self), task)
+            return found
+
+    for name, value in flags.items():
+        setattr(FedX, name, value)
+    return FedX
+
+
+def averaged(made: Callable[[Weights, int], Any]) -> type[AverageMethod]:
+    """An average over rounds that returns what ``made(global, round)`` gives."""
+
+    @dataclass(frozen=True)
+    class FedX(AverageMethod):
+        def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
+            found: Averaged = made(global_, round)
+            return found
+
+    return FedX
+
+
+def other_layout(model: Weights) -> Weights:
+    layout = Layout((TensorEntry("w", (2,), "float32", "parameter"),))
+    return Weights(layout, np.zeros(2, np.float32), {})
+
+
+SERVERS: list[tuple[Callable[[np.ndarray, int], Any], str]] = [
+    (lambda w, t: w, r":FedX.step returned a ndarray in round 1; return Served\(parameters, state\)"),
+    (lambda w, t: None, r":FedX.step returned nothing in round 1"),
+    (
+        lambda w, t: Served(w[:-1]),
+        rf"step returned parameters of shape \[{PARAMETERS - 1}\] in round 1, but the model has {PARAMETERS} "
+        r"parameters; return one vector",
+    ),
+    (lambda w, t: Served(w[None]), rf"parameters of shape \[1, {PARAMETERS}\] in round 1"),
+    (
+        lambda w, t: Served(w.astype(np.float64)),
+        r"step returned parameters as float64 in round 1, but the model is float32; .* end with \.astype\(start",
+    ),
+    (lambda w, t: Served(w.tolist()), r"step returned parameters as a list in round 1; return a NumPy array"),
+    (
+        lambda w, t: Served(np.where(np.arange(w.size) < 3, np.nan, w).astype(w.dtype)),
+        rf"step made 3 of {PARAMETERS} parameters NaN or infinite in round 1, though .* all clients are finite",
+    ),
+    (
+        lambda w, t: Served(w, p=np.ones(5)),
+        r"returned p of shape \[5\] in round 1; return one finite weight for each of",
+    ),
+    (lambda w, t: Served(w, [w]), r"step returned a list as its state; return a dictionary of arrays by name"),
+    (
+        lambda w, t: Served(w, {"past": [w]}),
+        r"step returned state 'past' as a list, which a round's file cannot hold; keep NumPy arrays of numbers",
+    ),
+    (lambda w, t: Served(w, {"x": np.array([{}])}), r"returned state 'x' as an array of object, which a round's file"),
+    (lambda w, t: Served(w, {"a/b": w}), r"names a part of its state 'a/b'; give it a word without /"),
+    (lambda w, t: Served(w, {"sent": w}), r"keeps a state named 'sent', which is taken in a round's file"),
+    (
+        lambda w, t: Served(w, {"m": np.ones(4 + t)}),
+        r"step changes the form of the state in round 2 \(m had shape \[5\] and has \[6\]\); keep the same names and "
+        r"shapes in every round",
+    ),
+    (lambda w, t: Served(w, {f"m{t}": w}), r"changes the form of the state in round 2 \(m2 is new, m1 is gone\)"),
+    (lambda w, t: Served(w, {"m": w} if t == 1 else {}), r"changes the form of the state in round 2 \(m is gone\)"),
+]
+
+
+@pytest.mark.parametrize(("made", "words"), SERVERS)
+def test_what_a_server_must_not_return(tmp_path: Path, made: Any, words: str) -> None:
+    with pytest.raises(FedscopeError, match=words):
+        train(SMALL, tmp_path / "run", server=served(made))
+
+
+CLIENTS: list[tuple[Callable[[LocalUpdate, LocalTask], Any], str]] = [
+    (
+        lambda u, task: u.weights,
+        r":FedX.train returned a Weights \(round 1, client \d\); return a LocalUpdate, as local_",
+    ),
+    (lambda u, task: None, r":FedX.train returned nothing \(round 1, client \d\)"),
+    (
+        lambda u, task: replace(u, weights=u.weights.parameters),
+        r"train returned the weights as a ndarray \(round 1, cl",
+    ),
+    (
+        lambda u, task: replace(u, weights=other_layout(u.weights)),
+        rf"train returned a model of another layout than the one that was sent \(round 1, client \d: 2 parameters, not "
+        rf"{PARAMETERS}",
+    ),
+    (
+        lambda u, task: replace(u, weights=Weights(u.weights.layout, u.weights.parameters[:-1], {})),
+        rf"train returned weights of shape \[{PARAMETERS - 1}\] in round 1, client \d, but the model has {PARAMETERS}",
+    ),
+    (
+        lambda u, task: replace(u, weights=Weights(u.weights.layout, u.weights.parameters.astype(float), {})),
+        r"train returned weights as float64 in round 1, client \d, but the model is float32",
+    ),
+    (
+        lambda u, task: replace(u, loss=np.ones(3)),
+        r"train returned loss of shape \[3\] \(round 1, client \d\); return a",
+    ),
+    (
+        lambda u, task: replace(u, message=[1]),
+        r"train returned a list as its message \(round 1, client \d\); return a di",
+    ),
+    (
+        lambda u, task: replace(u, state={"x": object()}),
+        r"returned state 'x' as a object \(round 1, client \d\), which a",
+    ),
+    (
+        lambda u, task: replace(u, state={f"own{task.client}": u.weights.parameters}),
+        r"train returned another state for client \d than for client \d in round 1 \(own\d is new, own\d is gone\)",
+    ),
+    (
+        lambda u, task: replace(u, message={"c": np.ones(1 + task.client)}),
+        r"train returned another message for client \d than for client \d in round 1 \(c had shape \[\d\] and has",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), CLIENTS)
+def test_what_a_client_must_not_return(tmp_path: Path, change: Any, words: str) -> None:
+    with pytest.raises(FedscopeError, match=words):
+        train(SMALL, tmp_path / "run", client=trained(change))
+
+
+def test_what_several_clients_at_once_must_not_return(tmp_path: Path) -> None:
+    own = trained(lambda u, task: u.weights, vectorised=True)
+    together = {**SMALL, "run": {**SMALL["run"], "engine": "cohort", "participation": 1.0}}
+    with pytest.raises(
+        FedscopeError, match=r":FedX.train returned a Weights \(round 1, client \d\); return a LocalUpd"
+    ):
+        train(together, tmp_path / "run", client=own)
+
+
+def test_what_is_sent_keeps_its_form(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class FedX(ClientMethod):
+        begun: ClassVar[Any] = {"c": np.zeros(1)}
+
+        def begin(self, w: Weights, facts: Any) -> State:
+            found: State = self.begun
+            return found
+
+        def train(self, task: LocalTask) -> LocalUpdate:
+            return local_sgd(task, self)
+
+        def share(self, sent: State, exchange: Exchange) -> State:
+            return {"c": np.zeros(1 + exchange.cohort.round)}
+
+    with pytest.raises(
+        FedscopeError, match=r"FedX.share changes the form of what is sent in round 1 \(c had shape \[1\]"
+    ):
+        train(SMALL, tmp_path / "run", client=FedX)
+    FedX.begun = {"c": object()}
+    with pytest.raises(FedscopeError, match=r"FedX.begin returned state 'c' as a object, which a round's file cannot"):
+        train(SMALL, tmp_path / "other", client=FedX)
+
+
+def test_what_a_server_must_not_begin_with(tmp_path: Path) -> None:
+    kind = served(lambda w, t: Served(w, {"m": w}))
+    kind.init = lambda self, w: {"m": [w]}  # type: ignore[method-assign, assignment, dict-item, misc]
+    with pytest.raises(
+        FedscopeError, match=r"FedX.init returned state 'm' as a list, which a round's file cannot hold"
+    ):
+        train(SMALL, tmp_path / "run", server=kind)
+
+
+AVERAGES: list[tuple[Callable[[Weights, int], Any], str]] = [
+    (lambda w, t: w, r":FedX.average returned a Weights in round 1; return Averaged\(weights, state\), or"),
+    (lambda w, t: Averaged(w.parameters), r"average returned the weights as a ndarray in round 1; return Weights\("),
+    (lambda w, t: Averaged(other_layout(w)), rf"a model of another layout in round 1 \(2 parameters, not {PARAMETERS}"),
+    (
+        lambda w, t: Averaged(Weights(w.layout, w.parameters.astype(float), w.buffers)),
+        r"average returned weights as float64 in round 1, but the model is float32",
+    ),
+    (lambda w, t: Averaged(w, {"past": [w]}), r"average returned state 'past' as a list, which a round's file cannot"),
+    (lambda w, t: Averaged(w, {"clients_mean": w}), r"keeps a state named 'clients_mean', which is taken"),
+    (
+        lambda w, t: Averaged(w, {"n": np.ones(t)}),
+        r"average changes the form of the state in round 2 \(n had shape \[1\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "words"), AVERAGES)
+def test_what_an_average_must_not_return(tmp_path: Path, made: Any, words: str) -> None:
+    with pytest.raises(FedscopeError, match=words):
+        train(SMALL, tmp_path / "run", average=averaged(made))
+
+
+def test_what_may_be_returned_is_recorded_and_the_error_names_its_check(tmp_path: Path) -> None:
+    """A first state with more names than ``init`` gives, a count, a diagnosis with an axis of clients, a model."""
+    run = train(
+        SMALL,
+        tmp_path / "run",
+        server=served(lambda w, t: Served(w, {"steps": np.int64(t), "seen": np.zeros(2), "plain": 3})),
+        client=trained(
+            lambda u, task: replace(u, state={"own": u.weights, "n": np.array(1)}, message={"s": np.ones(2)})
+        ),
+        average=averaged(lambda w, t: Averaged(w, {"last": w}) if t > 1 else Averaged(None)),
+    )
+    assert run.rounds == (1, 2)
+    assert sorted(Run.open(run.path).round(2).state()) == ["average", "plain", "seen", "steps"]
+    with pytest.raises(ReturnedError) as caught:
+        train(SMALL, tmp_path / "other", server=served(lambda w, t: Served(w, {"m": np.ones(4 + t)})))
+    assert caught.value.check == "state"
+
+
+def test_a_branch_may_have_another_cohort(tmp_path: Path) -> None:
+    """A state with an axis of clients, such as a diagnosis, has another size then, and that alone."""
+
+    @dataclass(frozen=True)
+    class FedX(ServerMethod):
+        def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+            moved = start.parameters + mean_update(start, clients)
+            return Served(moved.astype(start.layout.dtype), {"far": np.ones((len(clients), 3))})
+
+    run = train(SMALL, tmp_path / "run", server=FedX)
+    changes = {"run": {"participation": 0.75, "rounds": 3}}
+    assert branch(run, 2, changes, tmp_path / "branch", code={"server": FedX}).round(3).state()["far"].shape == (3, 3)
+
+
+def test_clients_that_diverged_are_no_fault_of_the_server(tmp_path: Path) -> None:
+    wild = {**SMALL, "client": {"epochs": 3, "lr": 1e25}}
+    with pytest.raises(FedscopeError, match=r"the training loss of clients? \d.* is not finite at learning"):
+        train(wild, tmp_path / "run", server=served(lambda w, t: Served(w)))
+
+
+def test_blocks_of_columns_are_looked_at_as_the_whole_is(tmp_path: Path, small: Any) -> None:
+    layout = small.facts.layout
+    rows = TemporaryMatrix(tmp_path, (3, layout.size), layout.dtype)
+    for k, row in enumerate(small.clients().parameters):
+        rows[k] = row
+    clients = Weights(layout, as_array(rows), {})
+    good, bad = served(lambda w, t: Served(w, {"m": w}))(), served(lambda w, t: Served(w[:1], {"m": w}))()
+    whole = good.step({}, small.start, small.clients(), small.cohort())
+    blocks = step_server(good, {}, small.start, clients, small.cohort(), numbers=30)
+    assert whole.parameters.tobytes() == blocks.parameters.tobytes()
+    with pytest.raises(
+        FedscopeError, match=r"step returned parameters of shape \[1\] in round 3, but the model has 10"
+    ):
+        step_server(bad, {}, small.start, clients, small.cohort(), numbers=30)
+
+
+def test_methods_of_fedscope_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fedscope.training.local import own_updates
+    from fedscope.training.loop import federation, server
+
+    assert not any(is_own(find(shelf, name)()) for shelf in ("clients", "servers", "averages") for name in names(shelf))  # type: ignore[arg-type]
+    places = {
+        server: ["refuse_served"],
+        federation: ["refuse_averaged", "refuse_begun", "refuse_shared"],
+        own_updates: ["refuse_update", "refuse_unlike", "refuse_no_update"],
+    }
+    for module, refusals in places.items():
+        for name in refusals:
+            monkeypatch.setattr(module, name, None)
+    assert train(SMALL, tmp_path / "run", method="scaffold", server="fedadam", average="wima").rounds == (1, 2)

@@ -1,0 +1,106 @@
+"""What client methods of one's own return, looked at before a round takes it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...checkpoints import Layout, Weights
+from ..import_string import describe_type
+from ..returned import ReturnedError, difference, forms, is_own, refuse_unwritable, refuse_vector
+from ..settings.registry import method_name
+from .local_training import LocalTask, LocalUpdate
+
+if TYPE_CHECKING:
+    from ..methods.base import ClientMethod
+
+
+def refused_updates(
+    method: ClientMethod, tasks: Sequence[LocalTask], updates: Iterable[tuple[int, LocalUpdate]]
+) -> Iterable[tuple[int, LocalUpdate]]:
+    """Return updates with the places of their tasks; those of somebody's own method are looked at as they come.
+
+    Raises:
+        FedscopeError: on going through them, what :func:`refuse_update` and :func:`refuse_unlike` refuse.
+    """
+    return _looked_at(method, tasks, updates) if is_own(method) else updates
+
+
+def _looked_at(
+    method: ClientMethod, tasks: Sequence[LocalTask], updates: Iterable[tuple[int, LocalUpdate]]
+) -> Iterable[tuple[int, LocalUpdate]]:
+    first = None
+    for k, update in updates:
+        task = tasks[k]
+        refuse_update(method, update, task.start.layout, task.round, task.client)
+        first = first or update
+        refuse_unlike(method, first, update, task.round)
+        yield k, update
+
+
+def refuse_group(method: ClientMethod, task: LocalTask, update: LocalUpdate) -> LocalUpdate:
+    """Return the update of a group of clients.
+
+    Raises:
+        FedscopeError: it is none.
+    """
+    if is_own(method):
+        refuse_no_update(method, update, task.round, task.client)
+    return update
+
+
+def refuse_update(method: ClientMethod, update: Any, layout: Layout, round: int, client: int) -> None:
+    """Refuse what a client's training returned.
+
+    Raises:
+        ReturnedError: no ``LocalUpdate``; a model of another layout; messages or states that cannot be written.
+    """
+    refuse_no_update(method, update, round, client)
+    place = f"{method_name(method)}.train"
+    weights, where = update.weights, f"round {round}, client {client}"
+    if not isinstance(weights, Weights):
+        raise ReturnedError(
+            f"{place} returned the weights as {describe_type(weights)} ({where}); return those of local_sgd, or "
+            "Weights(task.start.layout, parameters, task.start.buffers)"
+        )
+    if weights.layout != layout or weights.buffers.keys() != {entry.name for entry in layout.buffers}:
+        raise ReturnedError(
+            f"{place} returned a model of another layout than the one that was sent ({where}: "
+            f"{weights.layout.size:,} parameters, not {layout.size:,}, or other names); return task.start's"
+        )
+    refuse_vector(f"{place} returned weights", weights.parameters, layout, round, f", client {client}")
+    for what in ("samples", "steps", "loss", "reach"):
+        if np.ndim(getattr(update, what)) != 0:
+            raise ReturnedError(
+                f"{place} returned {what} of shape {list(np.shape(getattr(update, what)))} ({where}); return a number"
+            )
+    refuse_unwritable(place, update.message, "message", where)
+    refuse_unwritable(place, update.state, "state", where, models=True)
+
+
+def refuse_no_update(method: ClientMethod, update: Any, round: int, client: int) -> None:
+    """Refuse what is no ``LocalUpdate``. Raises as :func:`refuse_update`."""
+    if not isinstance(update, LocalUpdate):
+        raise ReturnedError(
+            f"{method_name(method)}.train returned {describe_type(update)} (round {round}, client {client}); return a "
+            "LocalUpdate, as local_sgd(task, self) does"
+        )
+
+
+def refuse_unlike(method: ClientMethod, one: LocalUpdate, other: LocalUpdate, round: int) -> None:
+    """Refuse two clients of a round whose messages or states have other names or shapes: they are stored as one array.
+
+    Raises:
+        ReturnedError: names the first difference.
+    """
+    for what in ("message", "state"):
+        first, second = (forms(getattr(update, what)) for update in (one, other))
+        if first != second:
+            raise ReturnedError(
+                f"{method_name(method)}.train returned another {what} for client {other.client} than for client "
+                f"{one.client} in round {round} ({difference(first, second)}); names and shapes must be the same for "
+                "all clients",
+                "state",
+            )

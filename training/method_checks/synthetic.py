@@ -1,0 +1,88 @@
+"""A cohort made up for a server: the model's own layout, and clients about the model that was sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...checkpoints import Layout, Weights
+from ..methods.base import Cohort, Served, ServerMethod, State
+
+#: clients of a cohort: no number of tensors of the model, so that an axis of clients is told from others
+CLIENTS = 6
+
+
+@dataclass(frozen=True)
+class Step:
+    """All that a server's step is given."""
+
+    state: State
+    start: Weights
+    clients: Weights
+    cohort: Cohort
+
+    def served(self, server: ServerMethod) -> Served:
+        """Take the step."""
+        return server.step(dict(self.state), self.start, self.clients, self.cohort)
+
+    def ordered(self, order: np.ndarray) -> Step:
+        """Return the same with clients in another order, or with some of them; p as it is."""
+        known = self.cohort
+        cohort = replace(
+            known,
+            client_ids=known.client_ids[order],
+            samples=known.samples[order],
+            steps=known.steps[order],
+            p=known.p[order],
+            reach=known.reach[order],
+            label_counts=known.label_counts[order],
+        )
+        return replace(self, clients=_rows(self.start.layout, self.clients.parameters[order]), cohort=cohort)
+
+
+def made_up(server: ServerMethod, layout: Layout, *, seed: int = 0, rounds: int = 2, clients: int = CLIENTS) -> Step:
+    """Return the step after some others, so that the server has a state."""
+    draw = np.random.default_rng(seed)
+    start = _rows(layout, draw.normal(scale=0.3, size=layout.size))
+    state = server.init(start.parameters)
+    for round in range(1, rounds + 2):
+        step = Step(state, start, _about(start, draw, clients), _cohort(server, round, clients))
+        if round > rounds:
+            break
+        served = step.served(server)
+        state, start = served.state, _rows(layout, server.look_ahead(served.state, served.parameters))
+    return step
+
+
+def _about(start: Weights, draw: np.random.Generator, count: int) -> Weights:
+    moved = draw.normal(scale=0.05, size=(count, start.layout.size)).astype(start.layout.dtype)
+    moved += start.parameters
+    return _rows(start.layout, moved)
+
+
+def _cohort(server: ServerMethod, round: int, count: int) -> Cohort:
+    places = np.arange(count)
+    samples, steps = 10 + 7 * places, 2 + places
+    return Cohort(
+        round=round,
+        client_ids=3 + 2 * places,
+        samples=samples,
+        steps=steps,
+        p=server.weights(samples),
+        clients=2 * count + 5,
+        lr=0.05,
+        reach=0.05 * steps,
+        label_counts=(1 + (places[:, None] + np.arange(10)) % 4).astype(np.int64),
+        validator=_judged,
+    )
+
+
+def _judged(models: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """Losses and errors: the further from 0.1, the worse."""
+    losses = np.array([float(np.linalg.norm(np.asarray(row, np.float64) - 0.1)) for row in models.parameters])
+    return losses, losses / (1 + losses)
+
+
+def _rows(layout: Layout, values: np.ndarray) -> Weights:
+    return Weights(layout, values.astype(layout.dtype, copy=False), {})

@@ -1,0 +1,138 @@
+"""Refusals of what servers and averages of one's own return, and of what clients are sent: another thing than the loop
+of rounds goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...checkpoints import Layout, Weights
+from ..import_string import describe_type
+from ..returned import ReturnedError, changed, forms, refuse_unwritable, refuse_vector
+from ..settings.registry import method_name
+from .base import Averaged, AverageMethod, ClientMethod, Served, ServerMethod, State
+
+#: names in a round's file that are not the server's
+_TAKEN = ("sent", "average")
+
+
+def refuse_begun(method: ServerMethod | ClientMethod, state: Any) -> None:
+    """Refuse a first state that a round's file cannot hold.
+
+    Raises:
+        ReturnedError: names the method and what it returned.
+    """
+    refuse_unwritable(f"{method_name(method)}.{'init' if isinstance(method, ServerMethod) else 'begin'}", state)
+
+
+def refuse_served(server: ServerMethod, served: Any, before: tuple[State, Weights, Weights], round: int) -> None:
+    """Refuse what a server's step returned.
+
+    Args:
+        before: the state, the model that was sent, and the clients' models.
+
+    Raises:
+        ReturnedError: no :class:`Served`; parameters of another length or type, or NaN of finite clients; a state that
+            cannot be written, or that changes its form.
+    """
+    state, start, clients = before
+    place, size = f"{method_name(server)}.step", start.layout.size
+    if not isinstance(served, Served):
+        raise ReturnedError(
+            f"{place} returned {describe_type(served)} in round {round}; return Served(parameters, state)"
+        )
+    refuse_vector(f"{place} returned parameters", served.parameters, start.layout, round)
+    if not np.isfinite(served.parameters).all() and _all_finite([start.parameters, *clients.parameters], state):
+        bad = int(np.count_nonzero(~np.isfinite(served.parameters)))
+        raise ReturnedError(
+            f"{place} made {bad:,} of {size:,} parameters NaN or infinite in round {round}, though the model that was "
+            "sent and all clients are finite; look for a division by 0 or a step that is too long"
+        )
+    if served.p is not None and (np.shape(served.p) != (len(clients),) or not np.isfinite(served.p).all()):
+        raise ReturnedError(
+            f"{place} returned p of shape {list(np.shape(served.p))} in round {round}; return one finite weight for "
+            f"each of the {len(clients)} clients, or leave p out"
+        )
+    refuse_unwritable(place, served.state)
+    if named := [name for name in served.state if name in _TAKEN]:
+        raise ReturnedError(
+            f"{place} keeps a state named {named[0]!r}, which is taken in a round's file; give it another name", "state"
+        )
+    if forms(served.state) != forms(state):
+        _refuse_changed(place, state, served.state, round, server.init(start.parameters), len(clients))
+
+
+def refuse_shared(method: ClientMethod, sent: State, shared: Any, round: int) -> None:
+    """Refuse what is to be sent with the model in the next round.
+
+    Raises:
+        ReturnedError: what cannot be written; other names or shapes than before.
+    """
+    place = f"{method_name(method)}.share"
+    refuse_unwritable(place, shared)
+    if sent and forms(sent) != forms(shared):
+        raise ReturnedError(changed(place, "what is sent", sent, shared, round), "state")
+
+
+def refuse_averaged(method: AverageMethod, found: Any, state: Mapping[str, Any], layout: Layout, round: int) -> None:
+    """Refuse what an average over rounds returned.
+
+    Args:
+        state: that it was given.
+
+    Raises:
+        ReturnedError: no :class:`Averaged`; a model of another layout; a state that cannot be written, or that changes
+            its form.
+    """
+    place = f"{method_name(method)}.average"
+    if not isinstance(found, Averaged):
+        raise ReturnedError(
+            f"{place} returned {describe_type(found)} in round {round}; return Averaged(weights, state), or "
+            "Averaged(None, state) before there is an average"
+        )
+    weights = found.weights
+    if weights is not None and not isinstance(weights, Weights):
+        raise ReturnedError(
+            f"{place} returned the weights as {describe_type(weights)} in round {round}; return "
+            "Weights(global_.layout, parameters, global_.buffers), or None before there is an average"
+        )
+    if weights is not None:
+        if weights.layout != layout:
+            raise ReturnedError(
+                f"{place} returned a model of another layout in round {round} ({weights.layout.size:,} parameters, not "
+                f"{layout.size:,}, or other names); return global_'s"
+            )
+        refuse_vector(f"{place} returned weights", weights.parameters, layout, round)
+    refuse_unwritable(place, found.state, models=True)
+    if "clients_mean" in found.state:
+        raise ReturnedError(
+            f"{place} keeps a state named 'clients_mean', which is taken in a round's file; give it another name",
+            "state",
+        )
+    own = {name: value for name, value in state.items() if name != "clients_mean"}
+    if own and forms(own) != forms(found.state):
+        raise ReturnedError(changed(place, "the state", own, found.state, round), "state")
+
+
+def _refuse_changed(place: str, before: State, after: State, round: int, begun: State, cohort: int) -> None:
+    """Refuse a state of another form than before, unless the one before was the first, or only sizes that are the
+    cohort's differ: a branch may have another."""
+    if forms(before) == forms(begun):
+        lost = [name for name in before if name not in after or np.shape(before[name]) != np.shape(after[name])]
+        if not lost:
+            return
+    elif before.keys() == after.keys() and all(_same_but_cohort(before[name], after[name], cohort) for name in after):
+        return
+    raise ReturnedError(changed(place, "the state", before, after, round), "state")
+
+
+def _same_but_cohort(before: Any, after: Any, cohort: int) -> bool:
+    one, other = np.shape(before), np.shape(after)
+    return len(one) == len(other) and all(a == b or b == cohort for a, b in zip(one, other, strict=True))
+
+
+def _all_finite(rows: Sequence[np.ndarray], state: State) -> bool:
+    known = [np.asarray(value) for value in state.values()]
+    return all(bool(np.isfinite(values).all()) for values in [*rows, *known])
