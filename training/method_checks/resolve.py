@@ -9,9 +9,10 @@ from ...checkpoints import FedscopeError, nearest
 from ..import_string import describe_type
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..settings.entry_points import installed
-from ..settings.own_classes import kind_of, refuse_other_class, typed_method
+from ..settings.own_classes import kind_of, refuse_other_class
 from ..settings.own_code import OwnCode
 from ..settings.registry import METHOD_SECTIONS, canonical, is_known, method_name, names, presets
+from ..user_code.typed import typed_method
 
 #: the kind, how the configuration names it, and its own settings
 Chosen = tuple[str, str, dict[str, Any]]
@@ -39,7 +40,7 @@ def chosen_methods(method: Any) -> list[Chosen]:
         settings = {name: value for name, value in method.table().items() if default.get(name, _NONE) != value}
         method = type(method)
     kind = kind_of(method)
-    if kind is None:
+    if kind is None or kind.name not in SECTIONS:
         given = method.__name__ if inspect.isclass(method) else describe_type(method)
         raise FedscopeError(
             f"method = {given} is no method; give a name, a class derived from ClientMethod, ServerMethod or "
