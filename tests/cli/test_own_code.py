@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from few import few
 from own_code import ALL_OWN, GIVEN, MODULE, forget, own_module
 
 from fedscope import Run
-from fedscope.cli.main import run
+from fedscope.cli.main import commands, run
 from fedscope.training.config.sources import Setup
 from fedscope.training.sweeps.plan import plan_sweep
 
@@ -227,7 +228,17 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+#: those that train, replay, aggregate or judge, and one that measures: in every run of the tests
+OFTEN = ("ls --check", "report run --out page", "plane run --grid", "local:2", "reaggregate", "data", "train", "sweep")
+#: commands that open no run
+WITHOUT_RUNS = {"bench", "check-method", "demo", "import", "new", "recipes"}
+
+
+def test_every_command_is_tried() -> None:
+    assert {command.split()[0] for command in COMMANDS} == set(commands()) - WITHOUT_RUNS
+
+
+@pytest.mark.parametrize("command", few(COMMANDS, lambda command: any(word in command for word in OFTEN)))
 def test_nothing_that_a_run_names_is_imported(
     trap: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
