@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from sysconfig import get_path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
@@ -201,7 +203,8 @@ class ImportString:
             raise FedscopeError(f"{place}: importing {self.module} {_ends(error)}") from error
         except Exception as error:
             why = remedy() if is_torchvisions(error) else ""
-            raise FedscopeError(f"{place}: {self.module} cannot be imported: {describe_error(error)}{why}") from error
+            what = describe_error(error) + describe_line(error)
+            raise FedscopeError(f"{place}: {self.module} cannot be imported: {what}{why}") from error
 
     def _named(self, module: ModuleType) -> Any:
         if not hasattr(module, self.name):
@@ -301,6 +304,18 @@ def _ends(error: SystemExit) -> str:
         f"ends the program ({describe_error(error)}), as a script does that reads its arguments; move what it runs "
         'under if __name__ == "__main__", or name a module that only defines things'
     )
+
+
+def describe_line(error: BaseException) -> str:
+    """Name the line of somebody's file in which an exception came up: `` (line 3 of fedx.py)``; "" where none did."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f" (line {error.lineno} of {Path(error.filename).name})"
+    others = (str(Path(__file__).parents[1]), "<", *(get_path(kind) for kind in ("stdlib", "purelib", "platlib")))
+    here = None
+    for frame in extract_tb(error.__traceback__):
+        if not frame.filename.startswith(others) and frame.lineno:
+            here = frame
+    return "" if here is None else f" (line {here.lineno} of {Path(here.filename).name})"
 
 
 def describe_error(error: BaseException) -> str:

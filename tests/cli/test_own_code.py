@@ -182,7 +182,11 @@ def test_slips_are_said_in_a_sentence(here: Path, capsys: pytest.CaptureFixture[
 def test_a_module_that_raises_is_named_with_its_own_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("broken.py").write_text("import os\n\nraise ValueError('not today')\n")
     assert run(words("train --server broken:X --out no")) == 2
-    assert "--server broken:X: broken cannot be imported: ValueError: not today" in capsys.readouterr().err
+    said = "--server broken:X: broken cannot be imported: ValueError: not today (line 3 of broken.py)"
+    assert said in capsys.readouterr().err
+    Path("torn.py").write_text("x = 1\n\ndef f(:\n")
+    assert run(words("train --server torn.py:f --out no")) == 2
+    assert "(line 3 of torn.py)" in capsys.readouterr().err
 
 
 # --- no file says what is imported ---
