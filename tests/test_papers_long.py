@@ -113,6 +113,18 @@ def test_a_paused_command_stands_still_and_its_time_does_not_count(tmp_path: Pat
     assert "0" in lines, "nothing was written while it stood still"
 
 
+def test_a_command_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
+    code = (
+        "from calls import Caller; home = Path(sys.argv[2])\n"
+        "work = 'import os, pathlib; print(os.nice(0)); "
+        'p = pathlib.Path("/proc/self/autogroup"); print(p.read_text() if p.exists() else "")\'\n'
+        "Caller(home)([sys.executable, '-c', work], home)\n"
+    )
+    nice, group = (*said(code, tmp_path).splitlines(), "")[:2]
+    assert nice == "19"
+    assert not group or group.endswith("nice 19"), "Linux shares cores between sessions first"
+
+
 def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tmp_path: Path) -> None:
     def unit(folder: str, name: str, commit: str, number: str, whole: bool = True) -> None:
         place = tmp_path / folder / commit / name

@@ -78,6 +78,10 @@ def _humble() -> Callable[[], None]:
 
     def prepare() -> None:
         os.nice(19)
+        # Linux shares cores between sessions first, and niceness counts within one alone: a session of its own, which
+        # a command has so that it can be stopped whole, took a core from everything else
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text("19", encoding="ascii")
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
         if libc is not None:
