@@ -22,11 +22,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import h5py
@@ -40,6 +41,8 @@ from fedscope.cli.main import Tour, commands, run, sections
 from fedscope.results import Result
 from fedscope.training import Config
 from fedscope.training.settings.registry import names
+
+pytestmark = pytest.mark.same_elsewhere
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -118,27 +121,37 @@ def steps_of(page: Path) -> Iterator[Step]:
                 yield Step(place, "console", command, tuple(line for line in lines if line.strip()))
 
 
-def play(page: Path, folder: Path, added: Mapping[str, str] | None = None) -> None:
-    """Run a page's steps in a folder; those named in ``added`` with more words."""
+def play(
+    page: Path,
+    folder: Path,
+    added: Mapping[str, str] | None = None,
+    around: Callable[[Step], AbstractContextManager[None]] = lambda step: nullcontext(),
+) -> None:
+    """Run a page's steps in a folder, each inside of its ``around``; those named in ``added`` with more words."""
     for step in steps_of(page):
-        step = replace(step, text=step.text + (added or {}).get(step.text, ""))
-        if step.language == "python":
-            output = here(step, folder)
-        elif (
-            not re.search(r"\bfedscope ", step.text)
-            or ("cuda" in step.text and not torch.cuda.is_available())
-            or "cifar10" in step.text
-        ):
-            continue
-        elif step.shown[:1] == ("^C",):
-            output = interrupt(step, folder)
-        else:
-            output = here(step, folder) if is_plain(step) else finish(step, ["sh", "-c", step.text], folder)
-        if step.language == "console":
-            assert_shown(step, output)
-        for line in step.shown:
-            is_path = step.language == "sh" or re.fullmatch(r"  \S+", line)
-            assert not is_path or (folder / line.strip()).exists(), f"{step.place}: {line.strip()} is not there"
+        with around(step):
+            play_step(replace(step, text=step.text + (added or {}).get(step.text, "")), folder)
+
+
+def play_step(step: Step, folder: Path) -> None:
+    """Run a step, and compare what it prints and leaves with what the page shows."""
+    if step.language == "python":
+        output = here(step, folder)
+    elif (
+        not re.search(r"\bfedscope ", step.text)
+        or ("cuda" in step.text and not torch.cuda.is_available())
+        or "cifar10" in step.text
+    ):
+        return
+    elif step.shown[:1] == ("^C",):
+        output = interrupt(step, folder)
+    else:
+        output = here(step, folder) if is_plain(step) else finish(step, ["sh", "-c", step.text], folder)
+    if step.language == "console":
+        assert_shown(step, output)
+    for line in step.shown:
+        is_path = step.language == "sh" or re.fullmatch(r"  \S+", line)
+        assert not is_path or (folder / line.strip()).exists(), f"{step.place}: {line.strip()} is not there"
 
 
 def is_plain(step: Step) -> bool:
@@ -227,12 +240,17 @@ SHORTER = {
 }
 
 
+#: of the command that draws it
+FIRST_PICTURE = "plane runs/ima --rounds"
+
+
 @pytest.fixture(scope="session")
-def tour(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
-    """The folder that the README's tour leaves."""
+def tour(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, really_drawn: Any) -> Path:
+    """The folder that the README's tour leaves, of whose figures the first one is drawn."""
     folder = tmp_path_factory.mktemp("tour")
     assert set(SHORTER) <= {step.text for step in steps_of(README)}
-    play(README, folder, SHORTER if pytestconfig.option.markexpr.startswith("not slow") else None)
+    shorter = SHORTER if pytestconfig.option.markexpr.startswith("not slow") else None
+    play(README, folder, shorter, lambda step: really_drawn() if FIRST_PICTURE in step.text else nullcontext())
     return folder
 
 

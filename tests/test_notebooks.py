@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+pytestmark = pytest.mark.same_elsewhere
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "notebooks"
 BOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))

@@ -10,6 +10,8 @@ import pytest
 from fedscope.cli.commands.demo import EXPLAINED, STEPS
 from fedscope.cli.main import run
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @pytest.mark.slow
 def test_its_explanation_decides_three_statements_of_five(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from asked import ASKED
 
 from fedscope.cli.main import run
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 
 @pytest.mark.parametrize(("command", "ends"), ASKED.values(), ids=ASKED)

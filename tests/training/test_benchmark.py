@@ -16,6 +16,8 @@ from fedscope.cli.main import run
 from fedscope.training import BenchmarkResult, bench
 from fedscope.training.benchmark import IMAGE, Rate, _work
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 def test_work_is_two_per_weight_and_output() -> None:
     inputs, hidden, classes = 3 * 32 * 32, 7, 10

@@ -19,7 +19,7 @@ from fedscope.plotting.looks import looks_of
 from fedscope.plotting.style import save_figure
 from fedscope.plotting.user_style import current, style
 
-pytestmark = pytest.mark.drawn
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.drawn]
 
 FIGURES: dict[str, Callable[[], Any]] = {
     "plane": lambda: surface(shown=5).figure(title="A title"),

@@ -15,6 +15,8 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, canonical_method, merge, preset, presets, read_assignments, read_toml
 from fedscope.training.settings.registry import names
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 def test_defaults_are_those_of_the_command_line_reference() -> None:
     config = Config.read(preset("ima"))

@@ -27,6 +27,8 @@ from fedscope.training.data.formats.idx import STEMS
 from fedscope.training.data.published import cifar10, mnist, tiny_imagenet
 from fedscope.training.settings.registry import names
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @contextmanager
 def serving(files: dict[str, bytes], cut: int = 0) -> Iterator[str]:
