@@ -232,8 +232,10 @@ def assert_shown(step: Step, output: str) -> None:
         assert found, f"{step.place}: {step.text}\ndoes not print: {line}\nbut:\n{output}"
 
 
-#: commands of the tour whose runs only pages that are slow look at in detail, and rounds enough for what the tour asks
+#: commands of the tour whose runs only pages that are slow look at in detail, rounds enough for what the tour asks, and
+#: points enough for the first picture
 SHORTER = {
+    "fedscope plane runs/ima --rounds 1,20,last --grid 41 --width 7in --out figures/planes": " --grid 21",
     "fedscope train --method fma": " --set run.rounds=42",
     "fedscope train --method scaffold": " --set run.rounds=20",
     "fedscope train --from runs/fma@40 --method scaffold": " --set run.rounds=50",
