@@ -42,8 +42,6 @@ from fedscope.results import Result
 from fedscope.training import Config
 from fedscope.training.settings.registry import names
 
-pytestmark = pytest.mark.same_elsewhere
-
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
@@ -235,7 +233,7 @@ def assert_shown(step: Step, output: str) -> None:
 #: commands of the tour whose runs only pages that are slow look at in detail, rounds enough for what the tour asks, and
 #: points enough for the first picture
 SHORTER = {
-    "fedscope plane runs/ima --rounds 1,20,last --grid 41 --width 7in --out figures/planes": " --grid 21",
+    "fedscope plane runs/ima --rounds 1,20,last --grid 41 --width 7in --out figures/planes": " --grid 31",
     "fedscope train --method fma": " --set run.rounds=42",
     "fedscope train --method scaffold": " --set run.rounds=20",
     "fedscope train --from runs/fma@40 --method scaffold": " --set run.rounds=50",
