@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 TESTS = Path(__file__).parent
 MAKEFILE = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
 MARK = "pytest.mark.same_elsewhere"
-#: fixtures and modules of tests that compare trained numbers with a loop of their own, or the bits of two trainings
-COMPUTE = {"close", "by_hand", "small", "local_loops", "in_memory"}
+#: fixtures, and what is imported, of tests that compare trained numbers with a loop of their own, or two trainings
+COMPUTE = {"close", "by_hand", "small", "local_loops", "in_memory.contents"}
 #: that make computations repeatable, or not
 CALLS = {"set_num_threads", "set_flush_denormal", "use_deterministic_algorithms", "threadpool_limits"}
 
@@ -22,17 +22,23 @@ pytestmark = pytest.mark.same_elsewhere
 
 
 def computing(text: str) -> set[str]:
-    """What of a file says that it compares what it computes.
+    """What of a file, or of its functions that are marked alone, says that it compares what it computes.
 
     Args:
         text: of the file.
     """
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    whole = ast.parse(text)
+    alone = [
+        node
+        for node in whole.body
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(one) == MARK for one in node.decorator_list)
+    ]
+    for node in (inside for part in alone or [whole] for inside in ast.walk(part)):
         if isinstance(node, ast.FunctionDef):
             found |= {argument.arg for argument in node.args.args} & COMPUTE
         elif isinstance(node, ast.ImportFrom):
-            found |= {str(node.module)} & COMPUTE
+            found |= {str(node.module), *(f"{node.module}.{one.name}" for one in node.names)} & COMPUTE
         elif isinstance(node, ast.Attribute):
             found |= {node.attr} & CALLS
     return found
@@ -46,8 +52,16 @@ def test_no_file_that_is_left_out_compares_computed_numbers() -> None:
 
 
 def test_one_that_does_is_seen() -> None:
-    for line in ("def test(close): ...", "from local_loops import sgd", "torch.set_num_threads(1)"):
+    for line in (
+        "def test(close): ...",
+        "from local_loops import sgd",
+        "from in_memory import contents",
+        "torch.set_num_threads(1)",
+    ):
         assert computing(line), line
+    both = "def test(close): ...\n@pytest.mark.same_elsewhere\ndef other({}): ..."
+    assert computing(both.format("close"))
+    assert computing(both.format("tmp_path")) == set(), "of one that is marked alone"
     assert computing("def test(tmp_path): ...") == set()
 
 

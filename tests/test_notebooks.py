@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
 
 pytestmark = pytest.mark.same_elsewhere
@@ -84,12 +83,7 @@ def test_a_notebook_runs(
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a thread a core for networks this small takes ten times as long where cores are busy
-    try:
-        runpy.run_path(str(script))
-    finally:
-        torch.set_num_threads(threads)
+    runpy.run_path(str(script))
     printed = capfd.readouterr().out
     asked = [cell.strip().splitlines()[-1] for cell in cells(name, "code")]
     answers = [line for line in asked if re.fullmatch(r"\w+", line)]
