@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -251,18 +252,55 @@ def few_digits() -> Iterator[None]:
         yield
 
 
+#: whether the test that runs now draws its figures
+_drawing = [False]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a module's fixtures draw is for all of its tests, so that no order of them changes it."""
+    module = item.getparent(pytest.Module)
+    _drawing[0] = module is not None and module.get_closest_marker("drawn") is not None
+
+
 @pytest.fixture(autouse=True)
-def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def drawn_or_not(request: pytest.FixtureRequest) -> None:
+    """From here on it is the test itself that says it."""
+    _drawing[0] = request.node.get_closest_marker("drawn") is not None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sketched() -> Iterator[None]:
     """Tests build every figure but do not draw it: the file holds a digest of all words, lines, areas and images that
     would be drawn, so that equal figures are equal files and others are not.
 
-    Drawing takes a second a figure and is what the tests of figures are for; ``@pytest.mark.drawn`` asks for it.
+    Drawing takes a second a figure and is what the tests of figures are for; ``@pytest.mark.drawn`` asks for it, and
+    of a module as a whole for what its fixtures draw, too.
     """
-    if request.node.get_closest_marker("drawn"):
-        return
     from matplotlib.figure import Figure
 
-    monkeypatch.setattr(Figure, "savefig", sketch)
+    draw = Figure.savefig
+
+    def save(figure: Any, target: Any, **how: Any) -> None:
+        (draw if _drawing[0] else sketch)(figure, target, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save)
+        yield
+
+
+@pytest.fixture(scope="session")
+def really_drawn() -> Callable[[], Any]:
+    """``with really_drawn():`` for what a fixture of a module draws for a test that looks at the picture."""
+
+    @contextmanager
+    def drawn() -> Iterator[None]:
+        before, _drawing[0] = _drawing[0], True
+        try:
+            yield
+        finally:
+            _drawing[0] = before
+
+    return drawn
 
 
 def sketch(figure: Any, target: Any, *, format: str = "png", **_: Any) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 import fedscope
 
+pytestmark = pytest.mark.same_elsewhere
+
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,11 +22,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import h5py
@@ -120,27 +121,37 @@ def steps_of(page: Path) -> Iterator[Step]:
                 yield Step(place, "console", command, tuple(line for line in lines if line.strip()))
 
 
-def play(page: Path, folder: Path, added: Mapping[str, str] | None = None) -> None:
-    """Run a page's steps in a folder; those named in ``added`` with more words."""
+def play(
+    page: Path,
+    folder: Path,
+    added: Mapping[str, str] | None = None,
+    around: Callable[[Step], AbstractContextManager[None]] = lambda step: nullcontext(),
+) -> None:
+    """Run a page's steps in a folder, each inside of its ``around``; those named in ``added`` with more words."""
     for step in steps_of(page):
-        step = replace(step, text=step.text + (added or {}).get(step.text, ""))
-        if step.language == "python":
-            output = here(step, folder)
-        elif (
-            not re.search(r"\bfedscope ", step.text)
-            or ("cuda" in step.text and not torch.cuda.is_available())
-            or "cifar10" in step.text
-        ):
-            continue
-        elif step.shown[:1] == ("^C",):
-            output = interrupt(step, folder)
-        else:
-            output = here(step, folder) if is_plain(step) else finish(step, ["sh", "-c", step.text], folder)
-        if step.language == "console":
-            assert_shown(step, output)
-        for line in step.shown:
-            is_path = step.language == "sh" or re.fullmatch(r"  \S+", line)
-            assert not is_path or (folder / line.strip()).exists(), f"{step.place}: {line.strip()} is not there"
+        with around(step):
+            play_step(replace(step, text=step.text + (added or {}).get(step.text, "")), folder)
+
+
+def play_step(step: Step, folder: Path) -> None:
+    """Run a step, and compare what it prints and leaves with what the page shows."""
+    if step.language == "python":
+        output = here(step, folder)
+    elif (
+        not re.search(r"\bfedscope ", step.text)
+        or ("cuda" in step.text and not torch.cuda.is_available())
+        or "cifar10" in step.text
+    ):
+        return
+    elif step.shown[:1] == ("^C",):
+        output = interrupt(step, folder)
+    else:
+        output = here(step, folder) if is_plain(step) else finish(step, ["sh", "-c", step.text], folder)
+    if step.language == "console":
+        assert_shown(step, output)
+    for line in step.shown:
+        is_path = step.language == "sh" or re.fullmatch(r"  \S+", line)
+        assert not is_path or (folder / line.strip()).exists(), f"{step.place}: {line.strip()} is not there"
 
 
 def is_plain(step: Step) -> bool:
@@ -221,20 +232,27 @@ def assert_shown(step: Step, output: str) -> None:
         assert found, f"{step.place}: {step.text}\ndoes not print: {line}\nbut:\n{output}"
 
 
-#: commands of the tour whose runs only pages that are slow look at in detail, and rounds enough for what the tour asks
+#: commands of the tour whose runs only pages that are slow look at in detail, rounds enough for what the tour asks, and
+#: points enough for the first picture
 SHORTER = {
+    "fedscope plane runs/ima --rounds 1,20,last --grid 41 --width 7in --out figures/planes": " --grid 31",
     "fedscope train --method fma": " --set run.rounds=42",
     "fedscope train --method scaffold": " --set run.rounds=20",
     "fedscope train --from runs/fma@40 --method scaffold": " --set run.rounds=50",
 }
 
 
+#: of the command that draws it
+FIRST_PICTURE = "plane runs/ima --rounds"
+
+
 @pytest.fixture(scope="session")
-def tour(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
-    """The folder that the README's tour leaves."""
+def tour(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, really_drawn: Any) -> Path:
+    """The folder that the README's tour leaves, of whose figures the first one is drawn."""
     folder = tmp_path_factory.mktemp("tour")
     assert set(SHORTER) <= {step.text for step in steps_of(README)}
-    play(README, folder, SHORTER if pytestconfig.option.markexpr.startswith("not slow") else None)
+    shorter = SHORTER if pytestconfig.option.markexpr.startswith("not slow") else None
+    play(README, folder, shorter, lambda step: really_drawn() if FIRST_PICTURE in step.text else nullcontext())
     return folder
 
 

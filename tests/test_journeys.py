@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.same_elsewhere
+
 FOLDER = Path(__file__).with_name("journeys")
 SCRIPTS = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".sh", ".py"))
 #: what each leaves to look at

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+pytestmark = pytest.mark.same_elsewhere
+
 ROOT = Path(__file__).parents[1]
 MAKE = ROOT / "tests" / "gpu" / "make.py"
 

@@ -12,15 +12,15 @@ import base64
 import hashlib
 import io
 import json
-import os
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+
+pytestmark = pytest.mark.same_elsewhere
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "notebooks"
@@ -74,24 +74,20 @@ def test_a_cell_shows_its_last_expression() -> None:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in BOOKS])
-def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
+def test_a_notebook_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, which has loaded torch already, and with digests for its figures."""
     script = tmp_path / "cells.py"
     script.write_text(program(name), encoding="utf-8")
     work = tmp_path / "work"
     work.mkdir()
-    # a thread a core for networks this small takes ten times as long where the cores are busy
-    done = subprocess.run(
-        [sys.executable, "-P", str(script)],
-        cwd=work,
-        env={**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, f"{name}.ipynb:\n{done.stdout}{done.stderr}"
+    monkeypatch.chdir(work)
+    runpy.run_path(str(script))
+    printed = capfd.readouterr().out
     asked = [cell.strip().splitlines()[-1] for cell in cells(name, "code")]
     answers = [line for line in asked if re.fullmatch(r"\w+", line)]
-    assert len(re.findall(r"^shown: ", done.stdout, re.MULTILINE)) == len(answers) >= 3, done.stdout
+    assert len(re.findall(r"^shown: ", printed, re.MULTILINE)) == len(answers) >= 3, printed
 
 
 def test_there_are_three_and_the_index_names_them() -> None:

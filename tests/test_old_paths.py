@@ -10,6 +10,8 @@ import pytest
 
 from fedscope import old_paths
 
+pytestmark = pytest.mark.same_elsewhere
+
 # Packages of today have the path of two old ones, of which only what lay in them has moved.
 ALL = {**old_paths.PACKAGES, **old_paths.MODULES}
 for today in ("training.data", "training.models"):

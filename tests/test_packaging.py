@@ -11,12 +11,15 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import fedscope
 from fedscope.analysis.register import analyses
+
+pytestmark = pytest.mark.same_elsewhere
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
@@ -166,6 +169,7 @@ def for_types(tree: ast.Module) -> set[ast.AST]:
     return {inside for block in blocks for line in block.body for inside in ast.walk(line)}
 
 
+@cache
 def run_time_imports() -> dict[str, set[str]]:
     """Of every module those of ours that it imports when it runs, at its top or in a function.
 

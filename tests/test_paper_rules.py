@@ -3,7 +3,6 @@ units."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
@@ -16,24 +15,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from paper_script import PAPERS, imported
 
-PAPERS = Path(__file__).parents[1] / "docs" / "papers"
-NAMES = sorted({path.stem for folder in ("make", "long") for path in (PAPERS / folder).glob("*.py")} - {"__main__"})
+pytestmark = pytest.mark.same_elsewhere
+
 #: of the pages
 NAMED = ("ima", "wima", "fedsa", "fedswa")
 
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[SimpleNamespace]:
-    """The modules of the script, which are found by its folder alone."""
-    before = list(sys.path), set(sys.modules)
-    sys.path[:0] = [str(PAPERS / "make"), str(PAPERS / "long")]
-    try:
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in NAMES})
-    finally:
-        sys.path[:] = before[0]
-        for name in set(NAMES) - before[1]:
-            sys.modules.pop(name, None)
+    """The modules of the script."""
+    with imported() as modules:
+        yield modules
 
 
 def numbers(made: SimpleNamespace, *values: tuple[float, ...]) -> list[Any]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import doctest
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from paper_script import MAKE, imported
 
-MAKE = Path(__file__).parents[1] / "docs" / "papers" / "make"
-EXAMPLES = ("verdicts.py", "outcomes.py", "kept.py", "ima_silo_rules.py", "page.py", "wima_rules.py", "fedsa_rules.py")
+from fedscope.cli.main import run
+
+pytestmark = pytest.mark.same_elsewhere
+
+EXAMPLES = ("verdicts", "outcomes", "kept", "ima_silo_rules", "page", "wima_rules", "fedsa_rules")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -22,52 +32,65 @@ def make(folder: Path) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
-def test_the_examples_of_the_verdicts_hold() -> None:
-    words = [sys.executable, "-m", "doctest", "-o", "ELLIPSIS", *(str(MAKE / name) for name in EXAMPLES)]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
+@pytest.fixture(scope="module")
+def made() -> Iterator[SimpleNamespace]:
+    """The modules of the script."""
+    with imported() as modules:
+        yield modules
 
 
-def test_the_pages_are_what_their_kept_numbers_say() -> None:
-    code = (
-        "from page import answered, written; from papers_main import PAGES, PAPERS, page_of_findings\n"
-        "for name, make in PAPERS.items():\n"
-        "    results = PAGES / 'results' / name\n"
-        "    if results.exists():\n"
-        "        page = written(answered(make(False), results), results)\n"
-        "        assert page == (PAGES / f'{name}.md').read_text(encoding='utf-8'), name\n"
-        "        print(name)\n"
-        "assert page_of_findings(PAGES) == (PAGES / 'findings.md').read_text(encoding='utf-8')\n"
-    )
-    load = (
-        "import importlib.util, sys; sys.path.insert(0, sys.argv[1])\n"
-        "spec = importlib.util.spec_from_file_location('papers_main', sys.argv[1] + '/__main__.py')\n"
-        "sys.modules['papers_main'] = module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", load + code, str(MAKE)], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "ima" in done.stdout.split()
+def test_the_examples_of_the_verdicts_hold(made: SimpleNamespace) -> None:
+    found = [doctest.testmod(getattr(made, name), optionflags=doctest.ELLIPSIS) for name in EXAMPLES]
+    assert [one.failed for one in found] == [0] * len(EXAMPLES)
+    assert all(one.attempted for one in found)
 
 
-def test_a_run_that_another_command_made_is_not_taken_for_this_one(tmp_path: Path) -> None:
-    same = "--clients 2 --participation 1"
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from work import *\n"
-        "place = Workplace(Path(sys.argv[2]), Path(sys.argv[2]) / 'results')\n"
-        "for words in sys.argv[3:]:\n"
-        "    print('asked', flush=True)\n"
-        "    run = Trained('a', f'--model mlp --rounds 1 {words}', 1)\n"
-        "    place.ask([Asked('line', 'line a@1/client-0 a@1/client-1 --points 3', ('a',))], [run])\n"
-    )
-    words = [sys.executable, "-c", code, str(MAKE), str(tmp_path), same, same, f"{same} --lr 0.02"]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    assert (tmp_path / "results" / "line.nc").exists(), done.stderr
-    first, second, third = done.stdout.split("asked\n")[1:]
-    assert first
-    assert second == "", "nothing is trained or asked"
-    assert third == ""
-    assert done.returncode == 1
-    assert "a was made by another command; delete that folder, or give another --runs" in done.stderr
+def test_the_pages_are_what_their_kept_numbers_say(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each claim is judged once, for its paper's page and for the page ahead that counts it."""
+    papers = {}
+    for name, make in made.script.PAPERS.items():
+        paper = make(False)
+        papers[name] = replace(paper, figures=tuple(replace(one, judged=cache(one.judged)) for one in paper.figures))
+    monkeypatch.setattr(made.script, "PAPERS", {name: lambda quick, own=paper: own for name, paper in papers.items()})
+    groups = cache(made.page.groups)
+    for module in (made.page, made.findings):
+        monkeypatch.setattr(module, "groups", groups)
+    pages = made.script.PAGES
+    measured = {name: pages / "results" / name for name in papers if (pages / "results" / name).exists()}
+    assert "ima" in measured
+    for name, results in measured.items():
+        page = made.page.written(made.page.answered(papers[name], results), results)
+        assert page == (pages / f"{name}.md").read_text(encoding="utf-8"), name
+    assert made.script.page_of_findings(pages) == (pages / "findings.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_another_command_made_is_not_taken_for_this_one(
+    made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def here(words: Sequence[Any], *, cwd: Path, check: bool) -> None:
+        """A command as the script starts it, without a process of its own."""
+        assert words[0] == Path(sys.executable).with_name("fedscope")
+        assert check
+        with monkeypatch.context() as patch:
+            patch.chdir(cwd)
+            assert run([*map(str, words[1:])]) == 0
+
+    monkeypatch.setattr(made.work.subprocess, "run", here)
+    place = made.work.Workplace(tmp_path, tmp_path / "results")
+
+    def ask(words: str) -> str:
+        trained = made.work.Trained("a", f"--model mlp --rounds 1 --clients 2 --participation 1{words}", 1)
+        line = made.work.Asked("line", "line a@1/client-0 a@1/client-1 --points 3", ("a",))
+        place.ask([line], [trained])
+        return capsys.readouterr().out
+
+    assert ask("")
+    assert (tmp_path / "results" / "line.nc").exists()
+    assert ask("") == "", "nothing is trained or asked"
+    said = "a was made by another command; delete that folder, or give another --runs"
+    with pytest.raises(SystemExit, match=said):
+        ask(" --lr 0.02")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.same_elsewhere
+
 LONG = Path(__file__).parents[1] / "docs" / "papers" / "long"
 LOAD = "import sys; sys.path[:0] = [sys.argv[1], sys.argv[1] + '/../make']; from pathlib import Path\n"
 

@@ -15,6 +15,8 @@ import pytest
 import fedscope
 from fedscope.analysis.register import analyses
 
+pytestmark = pytest.mark.same_elsewhere
+
 FOLDER = {
     "__init__.py": '''"""How far the clients of a round are from their mean."""
 
@@ -196,11 +198,15 @@ def test_the_help_has_it_in_its_place(with_toy: Path, tmp_path: Path) -> None:
 
 def test_it_is_asked_kept_drawn_and_in_the_report(with_toy: Path, tmp_path: Path, two_rounds: Path) -> None:
     shutil.copytree(two_rounds / "runs", tmp_path / "runs")
-    numbers = json.loads(told(with_toy, tmp_path, MAIN, "spread", "runs/fma", "--rounds", "1,2", "--json"))
+    both = (
+        "from contextlib import redirect_stdout; from fedscope.cli.main import run; "
+        "assert run(['spread', 'runs/fma', '--rounds', '1,2', '--json']) == 0\n"
+        "with redirect_stdout(sys.stderr): assert run(['report', 'runs/fma', '--out', 'page']) == 0"
+    )
+    numbers = json.loads(told(with_toy, tmp_path, both))
     assert [row["round"] for row in numbers["rounds"]] == [1, 2]
     assert {Path(name).suffix for name in numbers["files"]} == {".csv", ".json", ".pdf", ".png"}
     assert all((tmp_path / name).exists() for name in numbers["files"])
-    told(with_toy, tmp_path, MAIN, "report", "runs/fma", "--out", "page")
     assert "How far are clients from their mean?" in (tmp_path / "page.html").read_text()
 
 

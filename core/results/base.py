@@ -8,7 +8,7 @@ import platform
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
+from functools import cache, wraps
 from glob import escape
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -412,6 +412,7 @@ def versions() -> dict[str, str]:
     }
 
 
+@cache  # read from the disk, and the same as long as the process lives
 def _version(package: str) -> str:
     try:
         return version(package)

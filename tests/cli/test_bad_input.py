@@ -15,6 +15,8 @@ from fedscope.checkpoints import Run, write_file
 from fedscope.cli.main import run
 from fedscope.training import Config, merge, preset, train
 
+pytestmark = pytest.mark.same_elsewhere
+
 SMALL = {
     "data": {"clients": 8},
     "model": {"hidden": [16]},

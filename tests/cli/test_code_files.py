@@ -18,6 +18,8 @@ from fedscope.cli.main import run
 from fedscope.training import load_data
 from fedscope.training.import_string import CodeFile, ImportString
 
+pytestmark = pytest.mark.same_elsewhere
+
 ARCH = """
 from pathlib import Path
 

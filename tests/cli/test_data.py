@@ -23,7 +23,7 @@ from fedscope.training import Config, load_data, train
 
 COMMAND = "data"
 DIGITS = {"data": {"name": "digits", "partition": "dirichlet:0.3", "clients": 6, "client_test": 0.25}}
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -10,6 +10,8 @@ import pytest
 from fedscope.cli.commands.demo import EXPLAINED, SEEDS, STEPS
 from fedscope.cli.main import run
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 def test_its_explained_rounds_are_the_early_ones_and_the_later_ones_evenly() -> None:
     """No round is picked for its verdict."""

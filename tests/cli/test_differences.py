@@ -10,6 +10,8 @@ import pytest
 from fedscope.cli.commands.plane import command
 from fedscope.cli.settings_diff import differences
 
+pytestmark = pytest.mark.same_elsewhere
+
 RUN = {"path": "runs/ima", "created": "2026-01-01", "versions": {}}
 SUBSET = {"samples": 100, "seed": 0}
 ALL = {"samples": 360, "seed": None}

@@ -16,6 +16,8 @@ from strange_places import CIRCLE, DANGLING, HARD, KINDS, LINK, VICTIM, at_once,
 from fedscope.cli.main import run
 from fedscope.training import sweep
 
+pytestmark = pytest.mark.same_elsewhere
+
 SMALL = [
     "--method",
     "fma",

@@ -26,6 +26,8 @@ from fedscope.checkpoints.runs.info import seal
 from fedscope.cli.main import run
 from fedscope.training.curves.result import Curves
 
+pytestmark = pytest.mark.same_elsewhere
+
 #: a folder's name may hold all but / and NUL; pages, mathematics, markup of rich, rows, terminals, legends, formulas
 NAME = "_$\\frac$平<b onclick=x>[red][/]&lt;\x1b[31m\n|=\x9b\u202e é".replace("/", "\u2215")
 #: takes seconds: the others hold the same names

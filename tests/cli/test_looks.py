@@ -12,6 +12,8 @@ from fedscope.analysis.register import analyses
 from fedscope.cli.main import run
 from fedscope.plotting.user_style import current
 
+pytestmark = pytest.mark.same_elsewhere
+
 DRAWING = [one.name for one in analyses() if one.name not in ("reaggregate", "embed")]
 
 

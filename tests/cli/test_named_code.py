@@ -18,6 +18,8 @@ from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 
+pytestmark = pytest.mark.same_elsewhere
+
 EVIL = """
 from pathlib import Path
 

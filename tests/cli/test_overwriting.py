@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from asked import ASKED
+from few import few
 
 from fedscope.cli.main import run
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 
 @pytest.mark.parametrize(("command", "ends"), ASKED.values(), ids=ASKED)
@@ -22,6 +23,15 @@ def test_foreign_files_stay(here: Path, capsys: pytest.CaptureFixture[str], comm
         assert own.read_text(encoding="utf-8") == "mine"
         assert sorted(path.name for path in here.iterdir()) == sorted(["runs", own.name])
         own.unlink()
+
+
+#: one of each kind of file: tables, arrays, pages, models, several figures, of several results
+KINDS = ("curves", "planes", "explain", "reaggregate", "parameters-tsne", "disperse", "plane-both")
+
+
+@pytest.mark.parametrize("name", few(ASKED, lambda name: name in KINDS))
+def test_force_writes_over_them_and_its_own_are_not_in_the_way(here: Path, name: str) -> None:
+    command, ends = ASKED[name]
     first = Path(f"m.{ends.split()[0]}")
     first.write_text("mine", encoding="utf-8")
     assert run([*command.split(), "--out", "m", "--force"]) == 0

@@ -257,6 +257,7 @@ def test_a_clients_own_data_are_its_rows_of_the_training_data(here: Path, capsys
     assert fewer.models[0].loss != loss[0]
 
 
+@pytest.mark.same_elsewhere
 @pytest.mark.parametrize(
     ("option", "name"),
     [
@@ -322,6 +323,7 @@ def test_a_budget_that_ended_is_gone_on_from(here: Path, capsys: pytest.CaptureF
     assert "x.nc holds another result, of --adaptive yes (not no)" in capsys.readouterr().err
 
 
+@pytest.mark.same_elsewhere
 def test_a_result_of_before_there_were_budgets_is_taken_as_one_of_15_percent(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -475,6 +477,7 @@ def test_how_surfaces_are_coloured_is_judged_before_anything_is_computed(
     assert not list(here.glob("x*"))
 
 
+@pytest.mark.same_elsewhere
 def test_colours_change_the_figure_and_no_number(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["runs/ima", "--rounds", "1,2", "--out", "x"]
     before = asked(capsys, *words)

@@ -25,30 +25,34 @@ JOBS = ("--launcher", "processes", "--job", "array_parallelism=2")
 ENDS = (".client-0.nc", ".client-1.nc")
 
 
-def blocks(count: int, folder: str = "blocks") -> list[PartBlock]:
-    """The blocks of the plane, measured by their commands."""
+def blocks(count: int, *more: str, folder: str = "blocks") -> list[PartBlock]:
+    """The blocks of the plane, measured by their commands, to which ``more`` may be added."""
     Path(folder).mkdir(exist_ok=True)
     made = [PartBlock(Path(folder).absolute(), 0, i, count) for i in range(count)]
     for block in made:
-        assert run([*WORDS, "--block", "0", str(block.index), str(count), folder]) == 0
+        assert run([*WORDS, *more, "--block", "0", str(block.index), str(count), folder]) == 0
         assert block.is_complete()
     return made
 
 
-@pytest.mark.parametrize("count", [2, 5, 60])
-def test_the_points_of_all_blocks_are_those_of_the_plane(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 models and 49 points: each in one block, with the same numbers; some of sixty blocks have none."""
-    made = [ResumeStore(block.points, stored_fingerprint(block.points) or {}).done for block in blocks(count)]
-    assert sorted(int(key) for done in made for key in done) == list(range(4 + 49))
+@pytest.mark.parametrize(("count", "grid"), [(2, 7), (5, 7), (16, 3)])
+def test_the_points_of_all_blocks_are_those_of_the_plane(
+    count: int, grid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 models and the points: each in one block, with the same numbers; some of sixteen blocks have none."""
+    asked = ("--grid", str(grid))
+    made = [ResumeStore(block.points, stored_fingerprint(block.points) or {}).done for block in blocks(count, *asked)]
+    assert sorted(int(key) for done in made for key in done) == list(range(4 + grid**2))
     assert max(map(len, made)) - min(map(len, made)) <= 1
-    assert run([*WORDS, "--out", "one"]) == 0
+    assert min(map(len, made)) > 0 or count == 16
+    assert run([*WORDS, *asked, "--out", "one"]) == 0
     whole = [Plane.load(f"one{end.removesuffix('.nc')}") for end in ENDS]
     for done in made:
         for key, (losses, errors) in done.items():
             if int(key) < 4:
                 expected = [(plane.models[int(key)].loss, plane.models[int(key)].error) for plane in whole]
             else:
-                at = np.unravel_index(int(key) - 4, (7, 7))
+                at = np.unravel_index(int(key) - 4, (grid, grid))
                 expected = [(plane.loss[at], plane.error[at]) for plane in whole]
             assert list(zip(losses, errors, strict=True)) == expected
 

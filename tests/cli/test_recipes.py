@@ -11,6 +11,8 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.training import recipe, recipe_names
 
+pytestmark = pytest.mark.same_elsewhere
+
 COMMAND = "recipes"
 
 

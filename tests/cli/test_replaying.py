@@ -10,6 +10,8 @@ import fedscope.decomposition.draws.sources as draws_of_rounds
 from fedscope.cli.main import run
 from fedscope.decomposition.draws.sources import Replays
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 def test_the_number_and_the_way_out_are_said() -> None:
     def said(draws: int, *, limited: bool = False, cohorts: dict[int, int] | None = None) -> str:

@@ -18,6 +18,8 @@ from fedscope.checkpoints import FedscopeWarning, read_file
 from fedscope.cli.main import run
 from fedscope.training.inputs.models import ResolvedModels, resolve_models
 
+pytestmark = pytest.mark.same_elsewhere
+
 CODE = """
 import numpy as np
 from torch import nn

@@ -11,7 +11,7 @@ import pytest
 from fedscope.cli.main import run
 from fedscope.training import table
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 COMMAND = "table"
 _SMALL = "--clients 4 --participation 1 --rounds 3 --set model.hidden=[4] --set run.evaluate_clients=0"

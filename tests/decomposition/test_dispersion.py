@@ -200,7 +200,7 @@ def test_how_often_a_true_hypothesis_is_rejected(clients: int, share: float) -> 
     assert (p <= 0.05).mean() == pytest.approx(share, abs=4 * 3.4e-4)
 
 
-@pytest.mark.parametrize("clients", [10, 20])
+@pytest.mark.parametrize("clients", [pytest.param(10, marks=pytest.mark.slow), 20])
 def test_the_false_discovery_rate_holds_where_every_hypothesis_is_true(tmp_path: Path, clients: int) -> None:
     """Any rejection is then false, so it is the share of experiments with one: of 40 at the stated level of 0.05 there
     are more than 6 with probability 0.3 %. Measured over 600: none of 10 clients and one of 20, because the
@@ -212,7 +212,7 @@ def test_the_false_discovery_rate_holds_where_every_hypothesis_is_true(tmp_path:
     assert found <= 6
 
 
-@pytest.mark.parametrize("clients", [50, 100])
+@pytest.mark.parametrize("clients", [pytest.param(50, marks=pytest.mark.slow), 100])
 def test_the_rate_is_exceeded_a_little_with_many_clients(clients: int) -> None:
     """Of 2,000 parameters and 400 experiments: 5.9 % and 6.8 % were measured over many more, because D'Agostino's
     approximation is short in its tail, and 400 experiments scatter by 1.3 %: 11 % is beyond three deviations of both.

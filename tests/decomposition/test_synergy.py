@@ -538,6 +538,7 @@ def test_a_figure_shows_the_shares_and_the_clients_sorted_by_cluster() -> None:
     assert any("in no cluster" in text.get_text() for text in figure.texts)
 
 
+@pytest.mark.same_elsewhere
 @pytest.mark.parametrize("width", [2, 3.5, 7])
 @pytest.mark.parametrize("most", [8, 14])
 def test_numbers_of_clusters_do_not_lie_on_each_other(width: float, most: int) -> None:

@@ -781,6 +781,7 @@ def test_rounds_that_diverged_are_not_called_alike() -> None:
     assert "shrunk 2-fold, no gap above rounding" in Theory("fma", (alike, replace(alike, shrink=0.5))).summary()
 
 
+@pytest.mark.same_elsewhere
 @pytest.mark.parametrize("width", [2.0, 3.5, 7.0])
 def test_figures_hold_what_is_written_in_them(width: float) -> None:
     figure = result().figure(width, "A title")

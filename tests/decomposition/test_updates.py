@@ -423,6 +423,7 @@ def test_a_figure_shows_the_numbers() -> None:
     assert low == -high  # so that white is 0
 
 
+@pytest.mark.same_elsewhere
 @pytest.mark.parametrize("width", [2, 3.5, 7])
 @pytest.mark.parametrize(
     "results",

@@ -13,8 +13,10 @@ from torch import nn
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
-from fedscope.training import BenchmarkResult, bench
+from fedscope.training import BenchmarkResult, bench, benchmark
 from fedscope.training.benchmark import IMAGE, Rate, _work
+
+pytestmark = pytest.mark.same_elsewhere
 
 
 def test_work_is_two_per_weight_and_output() -> None:
@@ -82,6 +84,8 @@ def test_the_command_prints_it_and_refuses_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    disk = benchmark._disk
+    monkeypatch.setattr(benchmark, "_disk", lambda folder, size: disk(folder, size // 64))
     assert run(["bench", "--model", "mlp", "--device", "cpu", "--seconds", "0.01", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["round_seconds"]["float32"] == pytest.approx(25_000 / found["training"]["float32"]["samples"])

@@ -15,6 +15,8 @@ from fedscope.checkpoints.io.hdf5 import UnreadableAttribute, attribute, check_v
 from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.results.arrays import read_netcdf, write_netcdf
 
+pytestmark = pytest.mark.same_elsewhere
+
 LAYOUT = Layout((TensorEntry("fc.weight", (2, 3), "float32", "parameter"), TensorEntry("n", (), "int64", "buffer")))
 IDENTITY = "0123456789abcdef" * 2
 

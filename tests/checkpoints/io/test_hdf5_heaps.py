@@ -13,6 +13,8 @@ import pytest
 from fedscope.checkpoints import FedscopeError
 from fedscope.checkpoints.io.hdf5 import open_hdf5, refuse_endless
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

@@ -41,6 +41,8 @@ from fedscope.results.arrays import write_netcdf
 from fedscope.results.resume import ResumeStore, lock_result
 from fedscope.results.tables import write_csv, write_info
 
+pytestmark = pytest.mark.same_elsewhere
+
 ROOT = Path(__file__).resolve().parents[3]
 LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"),))
 INFO = {"layout": LAYOUT.to_json(), "source": "a test"}

@@ -24,6 +24,8 @@ from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.checkpoints.models.adapters import about_adapters, factors_in, rank_of, scale_in
 from fedscope.cli.main import run as command
 
+pytestmark = pytest.mark.same_elsewhere
+
 KINDS = {
     "lora": ("lora_A.weight", "lora_B.weight"),
     "lora in a module": ("lora_A.default.weight", "lora_B.default.weight"),

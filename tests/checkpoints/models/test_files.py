@@ -16,6 +16,8 @@ from safetensors.torch import save_file
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, load_model, read_file, write_file
 from fedscope.checkpoints.models.files import read_model
 
+pytestmark = pytest.mark.same_elsewhere
+
 State = dict[str, torch.Tensor]
 
 

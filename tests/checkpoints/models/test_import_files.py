@@ -17,6 +17,8 @@ from fedscope.checkpoints.recorder.coerce_models import coerce_model
 from fedscope.checkpoints.recorder.match_files import find_files, natural
 from fedscope.checkpoints.recorder.record_files import mean_of
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**16), counts=st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any))

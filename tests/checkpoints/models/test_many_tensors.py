@@ -18,6 +18,8 @@ from fedscope.checkpoints import Layout, Round, Run, TensorEntry, load_model
 from fedscope.cli.main import run
 from fedscope.training.loop.verify_run import check_run
 
+pytestmark = pytest.mark.same_elsewhere
+
 FEW, MANY = 120, 360
 #: of three times as many tensors, in lines of Python; a square would be nine times
 MOST = 3.3

@@ -15,6 +15,8 @@ from hypothesis.extra.numpy import arrays
 from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights, mean, stack, weighted_mean
 from fedscope.checkpoints.rounds.writer import decode, encode
 
+pytestmark = pytest.mark.same_elsewhere
+
 LAYOUT = Layout(
     (
         TensorEntry("conv.weight", (2, 1, 3), "float32", "parameter"),

@@ -25,6 +25,8 @@ from fedscope.checkpoints import (
 from fedscope.checkpoints.io import checksums as sums
 from fedscope.checkpoints.rounds.verify import check_round
 
+pytestmark = pytest.mark.same_elsewhere
+
 LAYOUT = Layout(
     (
         TensorEntry("fc.weight", (4, 5), "float32", "parameter"),

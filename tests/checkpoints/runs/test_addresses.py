@@ -20,6 +20,8 @@ from fedscope.checkpoints import (
     write_file,
 )
 
+pytestmark = pytest.mark.same_elsewhere
+
 LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"),))
 IDS = np.array([3, 8, 11, 20])
 

@@ -22,6 +22,8 @@ from fedscope.results.arrays import read_netcdf, write_netcdf
 from fedscope.results.resume import ResumeStore
 from fedscope.results.tables import read_csv, read_info
 
+pytestmark = pytest.mark.same_elsewhere
+
 LAYOUT = Layout((TensorEntry("w", (2, 3), "float32", "parameter"), TensorEntry("b", (2,), "float32", "parameter")))
 DATA = {"name": "digits", "path": "", "sha256": "ab", "shape": [1, 8, 8], "train": 9, "test": 2}
 INFO: dict[str, Any] = {"created": "today", "layout": LAYOUT.to_json(), "clients": 2, "classes": 3, "data": DATA}

@@ -27,6 +27,8 @@ from fedscope.checkpoints import (
 from fedscope.checkpoints.io.atomic import LOCK_NAME
 from fedscope.checkpoints.runs.run import lacking_words, warn_of_gaps
 
+pytestmark = pytest.mark.same_elsewhere
+
 LAYOUT = Layout((TensorEntry("w", (3,), "float32", "parameter"), TensorEntry("n", (), "int64", "buffer")))
 INFO = {"created": "2026-01-01T00:00:00+00:00", "layout": LAYOUT.to_json(), "clients": 3, "classes": 2}
 CONFIG = {"run": {"rounds": 9}, "average": {"start": None}, "record": {"compression": "none"}}

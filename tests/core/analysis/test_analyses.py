@@ -52,6 +52,7 @@ def asked_once(two_rounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
     return ask
 
 
+@pytest.mark.same_elsewhere
 def test_every_command_of_a_result_is_a_function() -> None:
     assert FROM_PYTHON.keys() == ASKED.keys()
     names = {command.split()[0] for command, _ in ASKED.values()}
@@ -147,6 +148,7 @@ for folder, words in {commands!r}:
 """
 
 
+@pytest.mark.same_elsewhere
 def test_results_are_drawn_again_the_same_and_without_torch(
     asked_once: Callable[[str], tuple[Path, Any]],
 ) -> None:
@@ -169,6 +171,7 @@ def test_results_are_drawn_again_the_same_and_without_torch(
     assert [path for path, drawn in figures.items() if path.read_bytes() != drawn] == []
 
 
+@pytest.mark.same_elsewhere
 def test_a_typo_and_writing_a_run_load_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
     code = """
 import sys
@@ -214,6 +217,7 @@ def damaged_cells(folder: Path) -> Iterator[tuple[Path, int, str, str]]:
 TABLES = [name for name, (_, files) in ASKED.items() if ".csv" in files and name not in ("data", "plane")]
 
 
+@pytest.mark.same_elsewhere
 @pytest.mark.parametrize(
     "name", few(TABLES, lambda name: name not in ("updates", "explain", "disperse", "decompose", "theory"))
 )

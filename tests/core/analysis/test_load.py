@@ -22,7 +22,7 @@ from fedscope.results import ArrayResult, Collection, Result
 from fedscope.results.arrays import write_netcdf
 from fedscope.results.base import class_beside
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 #: further answers, in which several runs, rounds or layers belong together
 SEVERAL: dict[str, Callable[[], Any]] = {

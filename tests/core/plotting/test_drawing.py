@@ -20,7 +20,7 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import draw_panels
 from fedscope.plotting.user_style import style
 
-pytestmark = pytest.mark.drawn
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.drawn]
 
 
 def drawn_lines(axes: Any) -> list[bytes]:

@@ -30,7 +30,7 @@ from fedscope.plotting.layout import FigureLayout, wrap_words
 from fedscope.plotting.levels import even_depth, even_levels, levels, round_edges, within
 from fedscope.plotting.style import CHARACTER, save_figure
 
-pytestmark = pytest.mark.drawn
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.drawn]
 
 
 def tiny() -> Plane:

@@ -12,6 +12,8 @@ from fedscope.plotting.looks import looks_of, method_of
 from fedscope.plotting.style import COLOURS
 from fedscope.training.settings.registry import find, names, presets
 
+pytestmark = pytest.mark.same_elsewhere
+
 SHELVES = ("clients", "servers", "averages")
 NAMES = st.text("abcdefgh", min_size=1, max_size=6)
 

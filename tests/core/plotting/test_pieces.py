@@ -25,6 +25,8 @@ from fedscope.plotting.style import CHARACTER, SMALL
 from fedscope.plotting.ticks import DOT, crosses, label_points
 from fedscope.plotting.web_page import as_page, split_library
 
+pytestmark = pytest.mark.same_elsewhere
+
 KEY, GAP, LEFT = 0.3, 0.1, 0.2
 
 

@@ -11,6 +11,8 @@ from fedscope.plotting.printed import printed_method, printed_setting, printed_w
 from fedscope.plotting.spread import below
 from fedscope.training.settings.registry import find, names
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @pytest.mark.parametrize("shelf", ["clients", "servers", "averages"])
 def test_every_method_is_printed_as_its_file_calls_it(shelf: str) -> None:

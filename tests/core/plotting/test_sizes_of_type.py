@@ -10,6 +10,8 @@ from legible import assert_apart, assert_inside
 import fedscope
 from fedscope.plotting.user_style import style
 
+pytestmark = pytest.mark.same_elsewhere
+
 GOLDEN = Path(__file__).parents[1] / "results" / "golden_tables"
 KINDS = {
     "embedding": fedscope.Embedding,

@@ -19,7 +19,7 @@ from fedscope.plotting.looks import looks_of
 from fedscope.plotting.style import save_figure
 from fedscope.plotting.user_style import current, style
 
-pytestmark = pytest.mark.drawn
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.drawn]
 
 FIGURES: dict[str, Callable[[], Any]] = {
     "plane": lambda: surface(shown=5).figure(title="A title"),
@@ -28,9 +28,16 @@ FIGURES: dict[str, Callable[[], Any]] = {
 }
 
 
+# every size in one font, and the largest in another
 @pytest.mark.parametrize("name", FIGURES)
-@pytest.mark.parametrize("font", ["DejaVu Sans", "DejaVu Serif"])
-@pytest.mark.parametrize("size", [7, 9, 12])
+@pytest.mark.parametrize(
+    ("font", "size"),
+    [
+        pytest.param(font, size, marks=() if font == "DejaVu Sans" or size == 12 else pytest.mark.slow)
+        for font in ("DejaVu Sans", "DejaVu Serif")
+        for size in (7, 9, 12)
+    ],
+)
 def test_nothing_overlaps_at_any_size_of_type(name: str, font: str, size: int) -> None:
     with style(font=font, size=size):
         figure = FIGURES[name]()

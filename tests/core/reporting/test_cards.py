@@ -25,7 +25,7 @@ from fedscope.reporting.report import report
 from fedscope.reporting.verdict import composition, judge_average, outcome
 from fedscope.training import Config, train
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from fedscope.reporting.report import report
 from fedscope.training import Config, train
 from fedscope.training.loop.verify_run import check_run
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 
 class Page(HTMLParser):

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError
 from fedscope.results.arrays import read_netcdf, write_netcdf
 
+pytestmark = pytest.mark.same_elsewhere
+
 LOSS = np.arange(6.0).reshape(2, 3)
 COORDS = {
     "b": (("b",), np.array([0.0, 1.5]), {"units": "L2 distance", "long_name": "along v"}),

@@ -36,6 +36,8 @@ from fedscope.training.curves.result import Curves
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.tables.comparison import Cell, Comparison
 
+pytestmark = pytest.mark.same_elsewhere
+
 GOLDEN = Path(__file__).parent / "golden_tables"
 NAN, INF = float("nan"), float("inf")
 

@@ -15,6 +15,8 @@ from fedscope.cli.main import run
 from fedscope.plotting.style import literal
 from fedscope.results.labels import labels_of
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @pytest.fixture(scope="module")
 def nets() -> list[torch.nn.Module]:

@@ -43,6 +43,8 @@ from fedscope.results.pictures import picture_of, quiet
 from fedscope.results.resume import ResumeStore, sweep
 from fedscope.results.tables import write_csv
 
+pytestmark = pytest.mark.same_elsewhere
+
 FLOATS = st.floats(allow_nan=False, width=64)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1, max_size=12)
 

@@ -18,6 +18,8 @@ from fedscope.checkpoints import FedscopeWarning
 from fedscope.results import Serializable
 from fedscope.results.resume import ResumeStore, stored_fingerprint
 
+pytestmark = pytest.mark.same_elsewhere
+
 QUESTION = {"grid": 51, "models": ["a", "b"]}
 PARTS = {"1": [0.5, 0.25], "2": {"loss": [1e-300, float("inf")]}, "3": "ä", "4": None}
 #: what JSON can hold where a list of two numbers should be

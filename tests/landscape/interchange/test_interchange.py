@@ -26,6 +26,8 @@ from fedscope.landscape.planes.drawing.color_scales import scale_of
 from fedscope.landscape.planes.drawing.fill import axis_labels, remarks
 from fedscope.landscape.planes.drawing.markers import rows_of
 
+pytestmark = pytest.mark.same_elsewhere
+
 X, Y = np.linspace(-1, 1, 7), np.linspace(-0.5, 1, 4)
 UNKNOWN = float("nan")
 

@@ -13,6 +13,8 @@ from drawable import surface
 from fedscope.cli.main import run
 from fedscope.landscape.interchange.points import write_points
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 def plane_of() -> object:
     plane = surface()

@@ -32,6 +32,8 @@ from fedscope.plotting import web_page as pages
 from fedscope.plotting.still import Still, draw_small
 from fedscope.plotting.web_page import escape_html, keep_together, label_text, markup, split_library, web_page
 
+pytestmark = pytest.mark.same_elsewhere
+
 NONE = float("nan")
 
 

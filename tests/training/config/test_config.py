@@ -17,6 +17,8 @@ from fedscope.training import Config, canonical_method, merge, preset, presets, 
 from fedscope.training.settings.registry import names
 from fedscope.training.settings.settings import Settings, setting
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 def test_defaults_are_those_of_the_command_line_reference() -> None:
     config = Config.read(preset("ima"))

@@ -18,6 +18,8 @@ from fedscope.checkpoints.runs.info import seal
 from fedscope.cli.main import run
 from fedscope.training import Config, merge, preset
 
+pytestmark = pytest.mark.same_elsewhere
+
 METHODS = ("ima", "scaffold", "fedadam", "fedasam", "wima")
 SECTIONS = {name: Config.read(preset(name)).tables() for name in METHODS}
 #: of every type of TOML, with the edges of each

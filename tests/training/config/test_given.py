@@ -12,6 +12,8 @@ import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.training.config.given import config_from, nested_tables
 
+pytestmark = pytest.mark.same_elsewhere
+
 SMALL: dict[str, Any] = {
     "data": {"clients": 4, "share": 0.2},
     "model": {"name": "mlp", "hidden": [4]},

@@ -19,6 +19,8 @@ from fedscope.training.config.recipes import _ours, cells_of, recipe, recipe_nam
 from fedscope.training.settings.registry import names
 from fedscope.training.sweeps.plan import plan_sweep
 
+pytestmark = pytest.mark.same_elsewhere
+
 IMA = ("fma", "fedprox", "fedasam", "fedfa", "fednova", "fedadam", "fedyogi", "fedgma")
 FEDSA = ("fma", "fedprox", "moon", "fedgen", "fedntd", "ditto", "fedbabu", "fedala", "fedsa")
 

@@ -17,6 +17,8 @@ from fedscope.training.data.dataset import Dataset, Groups
 from fedscope.training.data.published import shakespeare
 from fedscope.training.data.standardize import standardize
 
+pytestmark = pytest.mark.same_elsewhere
+
 #: of each data set the shape of its images, its classes, and how many training samples stand in for it. A cohort of
 #: two of the writers and authors that the papers have needs hundreds of them.
 SETS: dict[str, tuple[tuple[int, ...], int, int]] = {

@@ -14,6 +14,8 @@ from fedscope.training.config.recipes import recipe, recipe_names, tables_of
 from fedscope.training.config.scale import scale_notes, scale_tables
 from fedscope.training.rng import cohort_size
 
+pytestmark = pytest.mark.same_elsewhere
+
 SCALES = st.floats(0.0005, 1.0)
 #: numbers that a scale makes smaller, by place
 NUMBERS = (

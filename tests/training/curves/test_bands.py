@@ -19,6 +19,8 @@ from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
 from fedscope.training import Curve, Curves, measure_of
 from fedscope.training.curves.bands import Band, seeds_of
 
+pytestmark = pytest.mark.same_elsewhere
+
 ERROR = measure_of("test_error")
 
 

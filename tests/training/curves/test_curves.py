@@ -16,6 +16,8 @@ from fedscope.training import MEASURES, Curve, Curves, measure_of
 from fedscope.training.curves.measures import smooth
 from fedscope.training.curves.summary import tails
 
+pytestmark = pytest.mark.same_elsewhere
+
 ROUNDS = 12
 
 

@@ -27,6 +27,8 @@ from fedscope.training.data.formats.idx import STEMS
 from fedscope.training.data.published import cifar10, mnist, tiny_imagenet
 from fedscope.training.settings.registry import names
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @contextmanager
 def serving(files: dict[str, bytes], cut: int = 0) -> Iterator[str]:
@@ -47,7 +49,8 @@ def serving(files: dict[str, bytes], cut: int = 0) -> Iterator[str]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    Thread(target=server.serve_forever, daemon=True).start()
+    # by itself it looks twice a second whether it shall end, for which every test would wait
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/"
     finally:

@@ -21,6 +21,8 @@ from fedscope.training.data.formats.images import centre_square, read_squares
 from fedscope.training.data.published import gldv2
 from fedscope.training.data.split import partition
 
+pytestmark = pytest.mark.same_elsewhere
+
 #: user, photo, class; user 10 has one photo, and the classes are few of 2,028
 TRAIN = [
     *(("3", f"{i}a{i}000000000000{i}", i % 3) for i in range(5)),

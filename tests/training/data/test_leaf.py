@@ -18,6 +18,8 @@ from fedscope.training import load_data, partition
 from fedscope.training.data.formats import cache, leaf
 from fedscope.training.data.published.shakespeare import CHARACTERS, UNKNOWN
 
+pytestmark = pytest.mark.same_elsewhere
+
 RNG = np.random.default_rng(5)
 
 

@@ -25,6 +25,8 @@ from fedscope.training.data.dataset import ARRAYS
 from fedscope.training.data.formats import cache
 from fedscope.training.data.standardize import standardize
 
+pytestmark = pytest.mark.same_elsewhere
+
 RNG = np.random.default_rng(3)
 
 

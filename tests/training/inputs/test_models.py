@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +204,14 @@ def close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-5)  # single precision, in another order of sums
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", WRAPPERS)
+# every wrapper as a module and as a file, every form with each kind of name
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        pytest.param(name, form, marks=() if name in KINDS or form in ("module", ".safetensors") else pytest.mark.slow)
+        for name, form in product(WRAPPERS, FORMS)
+    ],
+)
 def test_a_wrapped_model_beside_a_plain_one_in_any_order(name: str, form: str, tmp_path: Path) -> None:
     wrapped, plain = WRAPPERS[name](net(1)), net(2)
     given = put(wrapped, form, tmp_path)

@@ -182,6 +182,7 @@ ANSWERED = {"curves", "curves-target", "data", "line", "planes", "sharpness", "c
 OTHER = {"plane", "plane-both"}  # they name a client by its number, see below
 
 
+@pytest.mark.same_elsewhere
 @pytest.mark.parametrize("name", [name for name in ASKED if name not in OTHER])
 def test_no_question_takes_the_few_for_the_cohort(
     runs: tuple[Run, Run], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any

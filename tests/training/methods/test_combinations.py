@@ -15,6 +15,8 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.training import Config, train
 from fedscope.training.settings.registry import find, names
 
+pytestmark = pytest.mark.same_elsewhere
+
 CLIENTS, SERVERS, AVERAGES = names("clients"), names("servers"), names("averages")
 SMALL: dict[str, Any] = {
     "data": {"clients": 3, "partition": "iid", "client_test": 0.2},

@@ -21,7 +21,7 @@ from fedscope.training.curves.result import Curves
 from fedscope.training.curves.run_names import same_data, title_of
 from fedscope.training.tables.forms import in_latex, in_typst
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 ROUNDS = 2
 

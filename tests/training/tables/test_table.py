@@ -31,7 +31,7 @@ from fedscope.training.tables.gathered import TableRun
 from fedscope.training.tables.layout import varied_settings, words_of
 from fedscope.training.tables.statistics import paired_difference
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 METHODS, SHARES, SEEDS = ("fma", "fedavgm"), (0.5, 1.0), (0, 1, 2)
 ROUNDS = 4
