@@ -17,6 +17,8 @@ from fedscope.training.settings import entry_points
 from fedscope.training.settings.entry_points import installed
 from fedscope.training.settings.registry import find, method_name
 
+pytestmark = pytest.mark.same_elsewhere
+
 Install = Callable[..., Path]
 
 

@@ -13,6 +13,8 @@ from fedscope.methods import AverageMethod, ClientMethod, Partitioner, ServerMet
 from fedscope.training.settings.code_kinds import KINDS
 from fedscope.training.settings.own_classes import kind_of, refuse_other_class
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 @dataclass(frozen=True)
 class Fine(ServerMethod):

@@ -11,10 +11,13 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+import pytest
 import tomli_w
 
 from fedscope.training.settings.code_source import CodeSource, source_of
 from fedscope.training.settings.own_code import OwnCode, name_of, short_name
+
+pytestmark = pytest.mark.same_elsewhere
 
 
 def test_a_name_is_a_text_that_keeps_its_code() -> None:

@@ -10,6 +10,8 @@ from own_code import MODULE, forget, own_module
 import fedscope
 from fedscope.training.tables.code_notes import code_notes
 
+pytestmark = pytest.mark.same_elsewhere
+
 
 class Named:
     """Stands for a run."""
