@@ -17,7 +17,7 @@ from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.runs.folders import CODE
 from ..settings.code_kinds import named_in
-from ..settings.code_source import CodeSource, source_of
+from ..settings.code_source import LONGEST, CodeSource, source_of
 from ..settings.entry_points import chosen
 from ..settings.own_code import OwnCode
 from ..settings.ungiven import needs_code
@@ -51,7 +51,8 @@ def branched_entries(run: Run, tables: Mapping[str, Any]) -> tuple[list[dict[str
             continue
         kept = run.path / CODE / entry.get("text", "")
         name = f"{entry['kind']}-before-{len(texts)}.py"
-        if entry.get("text") and kept.is_file():
+        # a file of somebody else's may be a link, or of any size
+        if entry.get("text") and kept.is_file() and not kept.is_symlink() and kept.stat().st_size <= 4 * LONGEST:
             texts[name] = regular(kept, "a source that a run keeps").read_text(encoding="utf-8", errors="replace")
         entries.append({**entry, "text": name} if name in texts else entry)
     return entries, texts
