@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def command(kind: str, name: str) -> None:
     written over another one.
     """
     from ...checkpoints import FedscopeError
+    from ...checkpoints.io.safe_write import open_own
     from ...training.settings.code_kinds import KINDS as ALL
     from ...training.settings.entry_points import importable_elsewhere
     from ...training.user_code.templates import called, filled
@@ -39,7 +41,8 @@ def command(kind: str, name: str) -> None:
     if where := importable_elsewhere(module):
         raise FedscopeError(f"{module!r} is a module already ({where}), which the file would hide; give another NAME")
     try:
-        with path.open("x", encoding="utf-8") as file:
+        descriptor = open_own(path, "a file of code", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(filled(kind, module))
     except OSError as error:
         raise FedscopeError(f"{path} cannot be written ({error.strerror}); go to a folder of your own") from error

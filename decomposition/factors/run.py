@@ -68,8 +68,6 @@ class DecompositionRequest:
             group.refuse_unrecorded(self.draws)
             if group.run.partition is None:
                 refuse_without_partition(group.run, self.source)
-            if self.draws.kind == "local":
-                refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed)
         settings = {
             "run": [identity(run) for run in self.runs],
             "rounds": list(self.rounds),
@@ -93,6 +91,9 @@ class DecompositionRequest:
         from ...training import error_curves
         from .. import Decomposition, RunFactors
 
+        if self.draws.kind == "local":
+            for group in groups:  # before anything is measured; a result that is there needs no code
+                refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed)
         dataset = dataset_of(self.runs, self.source)
         modules = [module_for(group.run, self.source, dataset) for group in groups]
         own = {group.run.path: module for group, module in zip(groups, modules, strict=True)}

@@ -88,8 +88,6 @@ def theory(
     )
     count = replays(drawn)
     refuse_unfit(opened, source.split, kernels, count)
-    if count:
-        refuse_ungiven(opened, source.code, changed=source.code_changed)
     held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
 
     def prepare() -> SettingsAndCompute[Theory]:
@@ -109,6 +107,8 @@ def theory(
         tasks = Tasks(opened, posed, samples, held, settings, source.compute, source)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Theory:
+            if count:
+                refuse_ungiven(opened, source.code, changed=source.code_changed)
             with work.store({**settings, "prediction": "equation 3"}, "rounds", "shrink", "kernel") as store:
                 asked = [tasks.gaps(t, way) for t in numbers for way in SHRINK if way == "recorded" or t in shrunk]
                 gaps = work.each("gaps of Lemma 1", asked, store)

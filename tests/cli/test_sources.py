@@ -112,7 +112,7 @@ def test_a_model_without_a_name_for_its_architecture_keeps_its_own_names(here: P
             "line plain.pt twice.pt --data code_of_mine:net(5) --model mlp",
             "whose item 0 is a Linear; give pairs",
         ),
-        ("train --data code_of_mine:data --out new", "code of your own, which a run cannot keep"),
+        ("train --data code_of_mine:data --out new", "data.clients = 50 is more than the 24 training samples"),
         ("train --data npz:test.npz --out new", "lacks x_train and y_train, and training needs them"),
         ("import half.bin", "half.bin is a model, which needs no import"),
     ],

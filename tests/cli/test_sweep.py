@@ -76,7 +76,7 @@ def test_a_run_that_fails_is_said_and_the_exit_code_is_2(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--resume", "s", "method=fma,ima"], "--resume s goes on with the plan that the sweep has; give it alone"),
+        (["--resume", "s", "method=fma,ima"], "--resume s goes on with the sweep's own plan; give it alone, or"),
         (["--resume", "none"], "none"),
         (["run.participation"], "run.participation has no values; write what is varied as run.participation=A,B,C"),
         (["a.toml", "b.toml"], "b.toml is a second configuration after a.toml; write keys as KEY=A,B,C"),

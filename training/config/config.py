@@ -167,7 +167,7 @@ def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables that a run keeps, with the keys that came later set to what the run did without them.
 
     >>> recorded_tables({"client": {"method": "fedsam", "lr": 0.1}})["client"]
-    {'method': 'fedsam', 'lr': 0.1, 'sam_decay': 'within'}
+    {'method': 'fedsam', 'lr': 0.1, 'optimiser': 'sgd', 'optimiser_state': 'fresh', 'sam_decay': 'within'}
     """
     known = dict(tables)
     for section, (shelf, selector, default) in METHOD_SECTIONS.items():

@@ -48,6 +48,7 @@ class Partitioner(Settings):
     def form(cls) -> str:
         """Write it with its defaults, and what may follow in brackets.
 
+        >>> from fedscope.training.settings.registry import find
         >>> find("partitions", "shards").form(), find("partitions", "iid").form()
         ('shards:2[,size]', 'iid')
         """
@@ -56,6 +57,7 @@ class Partitioner(Settings):
     def written(self) -> str:
         """As it is written in a configuration, with the values that were left out: ``dirichlet:0.1``.
 
+        >>> from fedscope.training.settings.registry import find
         >>> find("partitions", "shards").parse("shards", "03").written()
         'shards:3'
         """

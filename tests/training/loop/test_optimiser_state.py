@@ -187,7 +187,8 @@ def test_no_text_of_a_file_is_imported(whole: Any, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     run = Run.open(rewritten(whole(OWN), tmp_path / "run", r'optimiser = ".*"', 'optimiser = "trap:Adam"'))
     assert config_of(run).client.optimiser == "trap:Adam"
-    sentence = r"client\.optimiser = 'trap:Adam' is code of your own, .* give (--code |code=')optimiser=trap:Adam"
+    given = r"(--code optimiser=trap:Adam|code=\{'optimiser': 'trap:Adam'\})"
+    sentence = rf"client\.optimiser = 'trap:Adam' is code of your own, .* give {given}"
     for doing in (
         lambda: resume(run.path),
         lambda: Replayer.of(run).replay(run.round(2), 1),
