@@ -167,7 +167,7 @@ def here(step: Step, folder: Path) -> str:
         patch.setenv("COLUMNS", "200")
         try:
             if step.language == "python":
-                exec(compile(step.text, step.place, "exec"), {"__name__": "__main__"})
+                exec(compile(step.text, step.place, "exec", dont_inherit=True), {"__name__": "__main__"})
                 code = 0
             else:
                 code = run(shlex.split(step.text)[1:])
