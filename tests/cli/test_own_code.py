@@ -140,6 +140,18 @@ def test_a_branch_keeps_what_made_its_history(here: Path, capsys: pytest.Capture
     assert Run.open("again").config["server"]["method"] == "mine:Heavy"  # type: ignore[index]
 
 
+def test_a_branch_with_another_source_says_from_which_round_on(here: Path) -> None:
+    assert run(words("train --server mine:Heavy --average none --clients 4 --rounds 2 --out own")) == 0
+    forget()
+    Path("mine.py").write_text(MODULE + "\n# another\n")
+    branch = "train --from own@2 --rounds 3 --out branch --code server=mine:Heavy"
+    assert run(words(branch)) == 2
+    assert run(words(f"{branch} --code-changed")) == 0
+    (entry,), (change,) = Run.open("branch").info["code"], json.loads(Path("branch/code/changed.json").read_text())
+    assert Path("branch/code", entry["text"]).read_text() == MODULE, "of the rounds that it takes over"
+    assert (change["after"], Path("branch/code", change["text"]).read_text()) == (2, MODULE + "\n# another\n")
+
+
 def test_a_file_that_names_code_needs_it_given(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("own.toml").write_text(
         '[server]\nmethod = "mine:Heavy"\nbeta = 0.25\n[data]\nclients = 4\n[run]\nrounds = 1\n'

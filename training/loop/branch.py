@@ -22,7 +22,7 @@ from ..settings.registry import method_name
 from ..settings.ungiven import is_given, needs_code
 from ..tasks import refuse_without_classes, trained_task
 from ..user_code.given import code_of_objects, refuse_unneeded
-from ..user_code.kept import branched_entries, playing, write_texts
+from ..user_code.kept import branched_entries, playing, say_changed, write_texts
 from ..user_code.typed import handed_tables
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
@@ -104,7 +104,7 @@ def branch_with(
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, federation.facts), out)
     say_memory_of(config, federation.facts)
-    code, texts = branched_entries(run, config.tables())
+    code, texts, others = branched_entries(run, config.tables())
     info = {
         **{key: value for key, value in run.info.items() if key not in ("format", "version", "code")},
         **made_with(config, compute),
@@ -122,6 +122,7 @@ def branch_with(
     keep = partial(write_texts, texts=texts)
     with RunWriter.create(out, info, config.tables(), split, force=options.force, keep=keep):
         copy_history(run, round, out)
+        say_changed(Run.open(out), others)
     with RunWriter.open(out) as writer:
         options.watcher.begin(config.run.rounds, needed)
         run_rounds(federation, position, writer, options)

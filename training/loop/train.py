@@ -291,7 +291,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
             refuse_divergence(
                 str(run.path), position.round, last.client_ids, last.client_loss, float(last.metrics["lr"] or 0)
             )
-        say_changed(run, others, code)
+        say_changed(run, others)
         run_rounds(federation, position, writer, options)
     return Run.open(path)
 

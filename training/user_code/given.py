@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
@@ -15,8 +14,8 @@ from .resolve import handed_code, typed_code, with_arguments
 
 #: code by the kind that it is given for, and by kind and name: ``server=mypkg.fedx:FedX``
 Given = Mapping[str, OwnCode]
-NOTHING: Given = MappingProxyType({})
-_SHELVES = {
+#: what lies on which shelf of the registry
+SHELVES = {
     "client": "clients",
     "server": "servers",
     "average": "averages",
@@ -145,7 +144,7 @@ def names_code(kind: Kind, value: Any) -> bool:
         return is_call(value)
     from ..settings.registry import is_known, names
 
-    shelf: Any = _SHELVES[kind.name]
+    shelf: Any = SHELVES[kind.name]
     if kind.name in ("data", "partition"):
         first = value.partition(":")[0]
         return value.startswith("python:") or (

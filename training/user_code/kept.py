@@ -21,7 +21,7 @@ from ..settings.code_source import LONGEST, CodeSource, source_of
 from ..settings.entry_points import chosen
 from ..settings.own_code import OwnCode
 from ..settings.ungiven import needs_code
-from .given import _SHELVES, Given, names_code, refuse_unneeded
+from .given import SHELVES, Given, names_code, refuse_unneeded
 
 CHANGED = "changed.json"
 
@@ -42,27 +42,38 @@ def entries_of(tables: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[st
     return entries, texts
 
 
-def branched_entries(run: Run, tables: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the same for a branch: of its own configuration, and of the rounds that it takes over from a run."""
+def branched_entries(
+    run: Run, tables: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, str], list[dict[str, Any]]]:
+    """Return the same for a branch: of its own configuration, and of the rounds that it takes over from a run.
+
+    Returns:
+        Also the entries, with their texts as ``source``, of code that has another source now than in these rounds.
+    """
     entries, texts = entries_of(tables)
-    known = {(entry["kind"], entry["name"]) for entry in entries}
+    own = {(entry["kind"], entry["name"]): entry for entry in entries}
+    others: list[dict[str, Any]] = []
     for entry in entries_in(run):
-        if (entry["kind"], entry["name"]) in known:
+        now = own.get((entry["kind"], entry["name"]))
+        if now is not None and now.get("sha256") == entry.get("sha256"):
             continue
+        if now is not None:
+            entries.remove(now)
+            others.append({**now, "source": texts.pop(now.get("text", ""), "")})
         kept = run.path / CODE / entry.get("text", "")
         name = f"{entry['kind']}-before-{len(texts)}.py"
         # a file of somebody else's may be a link, or of any size
         if entry.get("text") and kept.is_file() and not kept.is_symlink() and kept.stat().st_size <= 4 * LONGEST:
             texts[name] = regular(kept, "a source that a run keeps").read_text(encoding="utf-8", errors="replace")
         entries.append({**entry, "text": name} if name in texts else entry)
-    return entries, texts
+    return entries, texts, others
 
 
 def _source_of(kind: str, value: Any) -> CodeSource | None:
     """Return the source of what a setting names; None of what is fedscope's."""
     if isinstance(value, OwnCode):
         return value.source
-    shelf = _SHELVES.get(kind)
+    shelf = SHELVES.get(kind)
     if shelf is None or not isinstance(value, str):
         return None
     from ..settings.registry import find, is_known
@@ -127,7 +138,8 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
             if recorded and now != recorded:
                 if not changed:
                     raise FedscopeError(_another_source(run, kind.name, str(value), entry, found))
-                others.append({"kind": kind.name, "name": str(value), **found.source.said()})
+                said = {"kind": kind.name, "name": str(value), **found.source.said()}
+                others.append({**said, "source": found.source.text})
     if code:
         run = Run.open(run.path)
         run.code = code
@@ -149,7 +161,7 @@ def _found(kind: str, value: Any, given: Given) -> OwnCode | None:
     named = given.get(f"{kind}={value}", given.get(kind))
     if named is not None:
         return named
-    shelf = _SHELVES.get(kind)
+    shelf = SHELVES.get(kind)
     if shelf is None or ":" in str(value):
         return None
     packaged = chosen(shelf, str(value))
@@ -176,7 +188,7 @@ def entries_in(run: Run) -> list[dict[str, str]]:
     entries: list[dict[str, str]] = [dict(entry) for entry in run.info.get("code", [])]
     for change in changes_of(run):
         for entry in entries:
-            if entry["kind"] == change["kind"]:
+            if (entry["kind"], entry["name"]) == (change["kind"], change["name"]):
                 entry.update({"sha256": change.get("sha256", ""), "text": change.get("text", "")})
     return entries
 
@@ -204,7 +216,7 @@ def changes_of(run: Run) -> list[dict[str, Any]]:
     return list(said)
 
 
-def say_changed(run: Run, others: Iterable[Mapping[str, Any]], given: Given) -> None:
+def say_changed(run: Run, others: Iterable[Mapping[str, Any]]) -> None:
     """Write down that a run goes on with other sources, after its last round.
 
     Raises:
@@ -215,8 +227,8 @@ def say_changed(run: Run, others: Iterable[Mapping[str, Any]], given: Given) -> 
     said = changes_of(run)
     for other in others:
         text = f"{other['kind']}@{after + 1}.py"
-        texts[text] = given[f"{other['kind']}={other['name']}"].source.text
-        said.append({"after": after, **other, "text": text})
+        texts[text] = other["source"]
+        said.append({"after": after, **{key: other[key] for key in other if key != "source"}, "text": text})
     if not texts:
         return
     write_texts(run.path, texts)

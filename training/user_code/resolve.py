@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +44,8 @@ def typed_code(kind: Kind, text: str, option: str) -> Resolved:
     if not inspect.isclass(found):
         return handed_code(kind, call(), place)
     refuse_other_class(kind, found, place)
+    if kind.name == "partition":
+        return handed_code(kind, call(), place)
     if call.args:
         key = KINDS[kind.name].section
         raise FedscopeError(f"{place}: settings are given by name, as in {found.__name__}(NAME=VALUE), or --set {key}.")
@@ -68,7 +71,7 @@ def handed_code(kind: Kind, given: Any, place: str) -> Resolved:
     if kind.name == "optimiser":
         return _handed_optimiser(given, place)
     if kind.name == "data":
-        return OwnCode.of(name_of(given), given), {}
+        return OwnCode.of(_with_arguments_of(given, place), given), {}
     if inspect.isclass(given):
         refuse_other_class(kind, given, place)
         return OwnCode.of(name_of(given), given), {}
@@ -87,12 +90,31 @@ def _handed_optimiser(given: Any, place: str) -> Resolved:
         raise FedscopeError(f"{place} is {describe_type(given)}; {_MAKES_OPTIMISERS}")
     if not isinstance(given, partial):
         return OwnCode.of(name_of(given), given), {}
-    words = [f"{name}={value!r}" for name, value in given.keywords.items()]
-    spelled = f"{name_of(given)}({', '.join(words)})"
     if given.args:
         raise FedscopeError(f"{place} is a functools.partial with arguments that have no name; give them by name")
-    call = ImportString.parse(place, spelled)  # which refuses what is no literal, and could not be kept
+    spelled = _with_arguments_of(given, place)
+    call = ImportString.parse(place, spelled)
     return OwnCode.of(spelled, Called(given.func, (), call.keywords), source_of(given)), {}
+
+
+def _with_arguments_of(given: Any, place: str) -> str:
+    """Name what is called, with the arguments of a ``functools.partial``: two runs of other arguments are not alike.
+
+    Raises:
+        FedscopeError: an argument that is no literal, which a run could not keep.
+    """
+    if not isinstance(given, partial):
+        return name_of(given)
+    for value in (*given.args, *given.keywords.values()):
+        try:
+            literal_eval(repr(value))
+        except (ValueError, SyntaxError):
+            raise FedscopeError(
+                f"{place} is a functools.partial with {describe_type(value)} among its arguments, which a run cannot "
+                "keep; give numbers, texts, or lists of these, or a function of your own that makes it"
+            ) from None
+    words = [*map(repr, given.args), *(f"{name}={value!r}" for name, value in given.keywords.items())]
+    return f"{name_of(given)}({', '.join(words)})"
 
 
 @dataclass(frozen=True)
@@ -161,7 +183,7 @@ def _handed_model(kind: Kind, given: Any, place: str) -> Resolved:
             f"{place} is {describe_type(given)}, not a model; give a name, a class or a function that makes a "
             "torch.nn.Module, or a module"
         )
-    return OwnCode.of(name_of(given), given), {}
+    return OwnCode.of(_with_arguments_of(given, place), given), {}
 
 
 class Copied:
@@ -182,12 +204,13 @@ def _handed_partition(kind: Kind, given: Any, place: str) -> Resolved:
 
     if _has_settings(given):
         refuse_other_class(kind, type(given), place)
-        return OwnCode.of(name_of(given), given), {}
+        words = ", ".join(f"{name}={value!r}" for name, value in given.table().items())
+        return OwnCode.of(f"{name_of(given)}({words})" if words else name_of(given), given), {}
     if inspect.isclass(given) and is_of(kind, given):
         refuse_other_class(kind, given, place)
-        return OwnCode.of(name_of(given), given()), {}
+        return handed_code(kind, given(), place)
     if callable(given):
-        return OwnCode.of(name_of(given), given), {}
+        return OwnCode.of(_with_arguments_of(given, place), given), {}
     listed = Listed.of(given, place)
     return OwnCode.of(listed.name, listed, CodeSource()), {}
 

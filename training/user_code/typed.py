@@ -10,7 +10,7 @@ from ..import_string import CodeFile, ImportString, is_call, is_there
 from ..settings.code_kinds import KINDS, Kind, named_in
 from ..settings.own_classes import kind_of
 from ..settings.own_code import OwnCode
-from .given import _SHELVES, names_code
+from .given import SHELVES, names_code
 from .resolve import Resolved, handed_code, typed_code
 
 
@@ -39,7 +39,7 @@ def _own(kind: Kind, value: str) -> str | None:
     if kind.name in ("data", "partition"):
         from ..settings.registry import names
 
-        shelf: Any = _SHELVES[kind.name]
+        shelf: Any = SHELVES[kind.name]
         first = text.partition(":")[0]
         if nearest(first, names(shelf)) and not is_there(first):
             return None

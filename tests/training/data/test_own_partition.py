@@ -91,6 +91,18 @@ def test_what_is_no_partition_is_said(gives: Any, said: str) -> None:
         of_thing(lambda labels, clients, random: gives())
 
 
+def test_a_class_has_its_settings_in_its_name(tmp_path: Path) -> None:
+    small = {"clients": 4, "rounds": 1, "epochs": 1}
+    typed = f"{__name__}:Sized(first=3)"
+    one = fedscope.train(partition=Sized(first=3), out=tmp_path / "object", **small)
+    other = fedscope.train(partition=typed, out=tmp_path / "typed", **small)
+    for run in (one, other):
+        assert run.partition is not None
+        assert [len(part) for part in run.partition.clients] == [3, 4, 5, 6]
+        assert run.config["data"]["partition"] == typed  # type: ignore[index]
+    assert parse_partition(typed).written() == typed, "it is read without its code"
+
+
 def test_a_name_without_its_code_splits_nothing() -> None:
     made = parse_partition("mine:split")
     assert made.written() == "mine:split"

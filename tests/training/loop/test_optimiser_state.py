@@ -216,7 +216,7 @@ def test_other_arguments_than_the_files_are_refused(whole: Any, tmp_path: Path, 
     [
         (3, r"optimiser= is a int; name a class or a function that makes a torch\.optim\.Optimizer"),
         (partial(torch.optim.Adam, 3), r"functools\.partial with arguments that have no name; give them by name"),
-        (partial(torch.optim.Adam, lr=torch.ones(1)), r"is not a literal"),
+        (partial(torch.optim.Adam, lr=torch.ones(1)), r"among its arguments, which a run cannot keep"),
         (lambda parameters: None, r"gives nothing; it is to give a torch\.optim\.Optimizer"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,14 @@ def test_a_module_is_where_training_begins(mine: Any) -> None:
     run = fedscope.train(model=net, data=mine.load, out="run", **SMALL)
     start = run.round(1).read("start").parameters
     assert np.array_equal(start, np.concatenate([value.detach().numpy().ravel() for value in net.parameters()]))
+
+
+def test_arguments_of_a_function_are_in_its_name(mine: Any) -> None:
+    run = fedscope.train(model=partial(mine.net, width=3), data=partial(mine.load, 60), out="run", **SMALL)
+    config = run.config or {}
+    assert (config["model"]["name"], config["data"]["name"]) == ("mine:net(width=3)", "mine:load(60)")
+    with pytest.raises(FedscopeError, match=r"with a object among its arguments, which a run cannot keep"):
+        fedscope.train(model=partial(mine.net, width=object()), data=mine.load, out="no", **SMALL)
 
 
 def test_arrays_are_needed_again_and_are_compared(mine: Any) -> None:
