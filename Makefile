@@ -31,10 +31,10 @@ PAUSED := $(RUN) docs/papers/long/pause.py
 # Another order for each commit, the same again for the same commit.
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 # What the processor's arithmetic and threads cannot change is not repeated there; property tests are, with more examples.
-ELSEWHERE := -m 'not slow and not gpu and not (same_elsewhere and not hypothesis)'
+ELSEWHERE := -m 'not slow and not gpu and not device and not (same_elsewhere and not hypothesis)'
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
+.PHONY: demo test test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train federations on real data and draw every figure, into demo/
@@ -50,6 +50,13 @@ test: $(VENV)/.installed
 ## test-elsewhere: those that compute, as a processor without AVX-512, in another order, with a thread a core and more examples
 test-elsewhere: $(VENV)/.installed
 	THOROUGH=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(AVX2) $(PAUSED) $(SUITE) $(ELSEWHERE) $(SHUFFLED)
+
+# In processes of their own: the device is torch's accelerator for a whole process, and `auto` takes it.
+ON_DEVICE := $(RUN) -m pytest -q -n auto --maxprocesses 8 --dist loadfile
+## test-device: all paths of an accelerator on a pretend one, `pretend` and `pretend:1`; needs g++
+test-device: $(VENV)/.installed
+	FEDSCOPE_DEVICE=pretend $(PAUSED) $(ON_DEVICE) -m 'gpu or device' tests/gpu tests/device
+	FEDSCOPE_DEVICE=pretend:1 $(PAUSED) $(ON_DEVICE) -m gpu tests/gpu
 
 ## test-everywhere: all tests under every capability of the processor, on one core and in another order
 test-everywhere: $(VENV)/.installed

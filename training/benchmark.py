@@ -137,7 +137,7 @@ def bench(
         raise FedscopeError(f"--seconds {seconds:g} measures nothing; give a time above 0")
     written, read = _disk(Path(folder), disk)
     first = Compute(device)
-    kinds = ("float32", "tf32", "bf16") if first.is_gpu else ("float32", "bf16")
+    kinds = ("float32", "tf32", "bf16") if first.kind == "cuda" else ("float32", "bf16")
     module = build_module(model_settings(model), IMAGE, CLASSES, seed=0)
     forward, backward = _work(module)
     products: dict[str, float] = {}
@@ -172,9 +172,10 @@ def _describe_device(compute: Compute) -> str:
     import torch
 
     from ..distributed.cores import cores
+    from ..evaluation.accelerators import device_name
 
     if compute.is_gpu:
-        return f"{compute.device}, {torch.cuda.get_device_name(compute.device)}"
+        return f"{compute.device}, {device_name(compute.device)}"
     capability = torch.backends.cpu.get_cpu_capability()
     return f"cpu, {_count_of(cores(), 'core')}, {platform.machine()}, {capability}"
 
@@ -185,11 +186,10 @@ def _count_of(count: int, what: str) -> str:
 
 def _time_call(work: Callable[[], object], seconds: float, compute: Compute) -> float:
     """Seconds of one call, on average over at least as long as was asked for, after a first one that is not counted."""
-    import torch
+    from ..evaluation.accelerators import synchronize
 
     def finish() -> None:
-        if compute.is_gpu:
-            torch.cuda.synchronize(compute.device)
+        synchronize(compute.device)
 
     work()
     finish()

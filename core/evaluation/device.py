@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count as numbers
 from threading import Event, Lock, local
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..checkpoints import FedscopeError
 from ..distributed.cores import cores
+from .accelerators import resolve_device
+from .float32_products import float32_products
 
 if TYPE_CHECKING:
     from ..distributed.scheduler import WorkerPool
@@ -30,7 +32,8 @@ class Compute:
     """A device, the arithmetic of products, and how many threads.
 
     Attributes:
-        device: ``cpu``, ``cuda`` or ``cuda:1``; ``auto`` becomes ``cuda`` where there is one, else ``cpu``.
+        device: ``cpu``, ``cuda`` or ``cuda:1``, ``mps``, ``xpu``; ``auto`` becomes the accelerator that is there and
+            computes in float64, else ``cpu``.
         precision: ``float32`` (TF32 off), ``tf32`` or ``bf16`` (autocast).
         workers: threads, by default one a core; on a GPU always one. No number depends on it.
         cluster: workers elsewhere that do what goes well in pieces: clients' training, replays, a surface's points. Nor
@@ -51,7 +54,7 @@ class Compute:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
-        object.__setattr__(self, "device", _resolve_device(self.device))
+        object.__setattr__(self, "device", resolve_device(self.device))
         if self.is_gpu and self.cluster is not None:
             raise FedscopeError(
                 f"a cluster's workers compute on processors, and device = {self.device!r}; give --device cpu, or leave "
@@ -59,6 +62,11 @@ class Compute:
             )
         if self.is_gpu:
             object.__setattr__(self, "workers", 1)
+
+    @property
+    def kind(self) -> str:
+        """The device's kind: ``cpu``, ``cuda``, ..."""
+        return self.device.partition(":")[0]
 
     @property
     def is_gpu(self) -> bool:
@@ -75,23 +83,10 @@ class Compute:
         """The same in float32."""
         return replace(self, precision="float32")
 
-    @contextmanager
-    def products(self) -> Iterator[None]:
+    def products(self) -> AbstractContextManager[None]:
         """Float32 products are float32: on a GPU TF32 is on for ``tf32`` only, though torch has it on for
-        convolutions. Nothing to do on a CPU."""
-        if not self.is_gpu:
-            yield
-            return
-        import torch
-
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
-        matmul.allow_tf32 = cudnn.allow_tf32 = self.precision == "tf32"
-        cudnn.deterministic, cudnn.benchmark = True, False  # the same numbers in a resumed run
-        try:
-            yield
-        finally:
-            matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
+        convolutions. Nothing to do elsewhere."""
+        return float32_products(self.precision == "tf32") if self.kind == "cuda" else nullcontext()
 
     def forward(self) -> AbstractContextManager[None]:
         """Autocast for a forward pass in ``bf16``, nothing for the others.
@@ -101,34 +96,8 @@ class Compute:
         """
         import torch
 
-        kind, enabled = torch.device(self.device).type, self.precision == "bf16"
-        return torch.autocast(kind, torch.bfloat16, enabled=enabled, cache_enabled=False)
-
-
-def _resolve_device(device: str) -> str:
-    """Resolve ``auto`` to a device's name, if torch can compute there."""
-    if device == "cpu":
-        return device
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise FedscopeError(f"device = {device!r} is not a device; use auto, cpu or cuda") from None
-    if kind not in ("cpu", "cuda"):
-        raise FedscopeError(f"device = {device!r} is not supported; use auto, cpu or cuda")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise FedscopeError(
-            f"device = {device!r}, but torch {torch.__version__} sees no CUDA device here; use --device cpu"
-        )
-    try:
-        torch.empty(1, device=device)
-    except RuntimeError as error:
-        why = str(error).splitlines()[0]
-        raise FedscopeError(f"device {device!r} cannot be used here ({why}); --device cpu always can") from None
-    return device
+        enabled = self.precision == "bf16"
+        return torch.autocast(self.kind, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
 
 #: every core in float32: what functions take where nothing else is said

@@ -18,6 +18,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..distributed.worker import MapJob
+from .accelerators import empty_cache
 from .device import CPU, Compute, Item, Result, run_in_workers, torch_threads
 from .model_replica import Replica
 from .module_copy import copy_module
@@ -229,7 +230,7 @@ class Evaluator:
                     ) from None
             # outside of `except`, which keeps the tensors of the failed attempt alive
             self.batch = min(self.batch, max(1, batch // 2))
-            torch.cuda.empty_cache()
+            empty_cache(self.device)
             warnings.warn(
                 f"{self.device} ran out of memory with {batch:,} samples at a time; going on with {self.batch:,}",
                 FedscopeWarning,

@@ -68,7 +68,7 @@ CASES = [
     ("train --participation 0", "run.participation = 0 is out of range: it must be greater than 0"),
     ("train --lr -1", "client.lr = -1 is out of range"),
     ("train --device cuda:9 --out new", "device = 'cuda:9'"),
-    ("train --device gpu --out new", "device = 'gpu' is not a device; use auto, cpu or cuda"),
+    ("train --device gpu --out new", "device = 'gpu' is not a device; use auto, cpu, cuda, mps, xpu"),
     (
         "train --out runs/ima",
         "give --force to replace it, or another --out (`fedscope train --resume runs/ima`",

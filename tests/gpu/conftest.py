@@ -15,12 +15,19 @@ import pytest
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """``FEDSCOPE_DEVICE``, by default the first GPU; ``cpu`` tries these tests where there is none."""
+    """``FEDSCOPE_DEVICE``, by default the first GPU; ``pretend`` and ``cpu`` try these tests where there is none."""
     import torch
 
     asked = os.environ.get("FEDSCOPE_DEVICE", "cuda")
-    if asked != "cpu" and not torch.cuda.is_available():
-        pytest.skip(f"torch {torch.__version__} sees no CUDA device; FEDSCOPE_DEVICE=cpu tries this without one")
+    kind = asked.partition(":")[0]
+    if kind == "pretend":
+        from device.pretend import install, why_not
+
+        if why := why_not():
+            pytest.skip(why)
+        install()
+    elif kind != "cpu" and kind != getattr(torch.accelerator.current_accelerator(), "type", "cpu"):
+        pytest.skip(f"torch {torch.__version__} sees no {asked} device; FEDSCOPE_DEVICE=cpu tries this without one")
     return asked
 
 

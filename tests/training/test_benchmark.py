@@ -96,7 +96,7 @@ def test_the_command_prints_it_and_refuses_in_a_sentence(
         (["--model", "lstm"], "model.name = 'lstm' needs tokens [n, L], but a sample has shape [3, 32, 32]"),
         (["--seconds", "0"], "--seconds 0 measures nothing; give a time above 0"),
         (["--folder", "file"], "file cannot be written: File exists; give another --folder"),
-        (["--device", "tpu"], "device = 'tpu' is not a device; use auto, cpu or cuda"),
+        (["--device", "tpu"], "device = 'tpu' is not a device; use auto, cpu, cuda, mps, xpu"),
     ):
         assert run(["bench", *words]) == 2
         assert message in capsys.readouterr().err

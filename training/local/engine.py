@@ -17,6 +17,7 @@ from torch import nn
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from ...checkpoints.io.errors import list_few
 from ...distributed.worker import MapJob
+from ...evaluation.accelerators import empty_cache
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
@@ -166,7 +167,7 @@ class Engine:
                     return in_one_pass(group, benches, stop)
                 # here and not in an `except`, which would keep the tensors of the failed attempt alive
                 benches.clear()
-                torch.cuda.empty_cache()
+                empty_cache(self.compute.device)
                 if not self._narrowed.is_set():
                     self._narrowed.set()
                     warnings.warn(

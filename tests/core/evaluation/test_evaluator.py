@@ -178,7 +178,7 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
         Evaluator(module, Samples(samples.x, samples.y, 7, "toy", "test", samples.indices))
     with pytest.raises(FedscopeError, match="precision 'half' is unknown; take one of float32, tf32, bf16"):
         Compute(precision="half")
-    with pytest.raises(FedscopeError, match=r"device = .abacus. is not a device; use auto, cpu or cuda"):
+    with pytest.raises(FedscopeError, match=r"device = .abacus. is not a device; use auto, cpu, cuda, mps, xpu"):
         Compute(device="abacus")
 
 
