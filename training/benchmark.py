@@ -156,7 +156,7 @@ def bench(
     return BenchmarkResult(
         model=model,
         device=_describe_device(first),
-        engine="cohort" if is_small(module) else one_by_one(first.device),
+        engine="cohort" if is_small(module, first.device) else one_by_one(first.device),
         workers=first.workers or cores(),
         products=products,
         training=training,
@@ -250,21 +250,24 @@ def _noise(count: int, device: str) -> Any:
 
 
 def _training_speed(module: nn.Module, compute: Compute, seconds: float) -> float:
-    """Samples a second of a cohort with a client a worker."""
+    """Samples a second of a cohort: with a client a worker, or on an accelerator with several in one pass where `auto`
+    trains so."""
     import numpy as np
 
     from ..checkpoints import Layout
     from ..distributed.cores import cores
     from .build import ModelInfo, initial_model
     from .local.engine import Engine
+    from .local.engine_choice import is_small
     from .local.local_training import LocalTask
     from .methods.base import LocalSchedule
     from .methods.clients.sgd import SGD
 
-    count = compute.workers or cores()
+    in_one_pass = compute.is_gpu and is_small(module, compute.device)
+    count = CLIENTS if in_one_pass else compute.workers or cores()
     x, y = _noise(OWN, compute.device)
     facts, start = ModelInfo(Layout.of(module), CLASSES, count), initial_model(module)
-    method, engine = SGD(batch=BATCH, momentum=0.9), Engine(module, compute)
+    method, engine = SGD(batch=BATCH, momentum=0.9), Engine(module, compute, None, "cohort" if in_one_pass else "auto")
     tasks = [LocalTask(1, k, x, y, np.arange(OWN), start, LocalSchedule(1e-4, 1), 0, facts) for k in range(count)]
     p = np.full(count, 1 / count)
     return count * OWN / _time_call(lambda: engine.train(method, tasks, p), seconds, compute)

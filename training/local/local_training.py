@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Weights
 from ...evaluation.uint8_images import Inputs
 from ..rng import BESIDE, generator, torch_generator
+from .loss_sum import LossSum
 from .optimisers import left_by, stepper
 from .worker_model import Objective, TrainableModel, has_batch_statistics, mean_loss
 
@@ -113,11 +114,12 @@ class LocalTask:
         bench.begin(self, pass_=1)
         total = torch.zeros_like(bench.g)
         rows = torch.from_numpy(self.indices).to(self.x.device)
+        whole = count(self.y[rows])
         for block in torch.split(rows, batches_an_epoch(self, method)):
             if self.stop is not None and self.stop.is_set():
                 raise Stopped
             bench.loss(self.objective, self.x[block], self.y[block])
-            total.add_(bench.g, alpha=count(self.y[block]) / count(self.y[rows]))
+            total.add_(bench.g, alpha=count(self.y[block]) / whole)
         return total.add_(bench.w, alpha=method.gradient_decay)
 
     def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
@@ -128,15 +130,15 @@ class LocalTask:
         optimiser = stepper(self, method)
         decay, momentum = method.gradient_decay, method.momentum if optimiser is None else 0.0
         velocity = torch.zeros_like(w) if momentum else None
-        total, done = 0.0, 0
+        losses, done = LossSum(), 0
         unit_velocity, reach = 0.0, 0.0
         each = len(batches_an_epoch(self, method))
         planned = self.pace.epochs * each
         for x, y in batches(self, method):
             if steps.gradient is not None:
-                total += steps.gradient(x, y)
+                losses.add(steps.gradient(x, y))
             else:
-                total += bench.decayed(steps.objective or self.objective, x, y, decay)
+                losses.add(bench.decayed(steps.objective or self.objective, x, y, decay))
             with torch.no_grad():
                 if method.clip:
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
@@ -158,7 +160,7 @@ class LocalTask:
             bench.read(),
             len(self.indices),
             done,
-            total / max(done, 1),
+            losses.total() / max(done, 1),
             reach if optimiser is None else float("nan"),
             optimiser=left_by(optimiser, self, method),
         )

@@ -18,7 +18,7 @@ from torch.func import vmap
 
 from ...checkpoints import Weights
 from ...evaluation.device import CPU, Compute
-from .worker_model import MeanLoss, Objective, TrainableModel, has_batch_statistics, mean_loss
+from .worker_model import MeanLoss, Objective, TrainableModel, has_batch_statistics, mean_loss, to_host
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
@@ -67,7 +67,7 @@ class VectorizedModel(TrainableModel):
             name: np.broadcast_to(value.cpu().numpy(), (count, *value.shape)).copy()
             for name, value in self._buffers.items()
         }
-        return Weights(self.layout, self.w.cpu().numpy().copy(), buffers)
+        return Weights(self.layout, to_host(self.w), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Tensor:
         """Return the objective's values [C] on the clients' batches x [C, B, ...], y [C, B, ...]; gradients are in

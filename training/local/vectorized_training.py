@@ -19,6 +19,7 @@ from torch import Tensor
 from ...checkpoints import Weights, stack
 from ..rng import generator, torch_generator
 from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, crop_and_flip, length
+from .loss_sum import LossSum
 from .optimisers import cohort_stepper, left_by_cohort
 from .vectorized_model import VectorizedModel
 
@@ -108,7 +109,7 @@ class VectorizedTask(LocalTask):
         decay, momentum = method.gradient_decay, method.momentum if optimiser is None else 0.0
         velocity = torch.zeros_like(w) if momentum else None
         planned = np.array([[self.pace.epochs * len(batches_an_epoch(own, method))] for own in self.members])
-        total = torch.zeros(len(w), dtype=torch.float64, device=w.device)
+        losses = LossSum()
         reach, unit_velocity = np.zeros(planned.shape), 0.0
         for k, (x, y, active) in enumerate(self._batches(method, *self._orders())):
             if steps.gradient is not None:
@@ -125,20 +126,21 @@ class VectorizedTask(LocalTask):
                     steps.correct(w, g)
                 if optimiser is not None:
                     optimiser.step(w, g, eta, active)
-                    total += loss if active.all() else torch.where(bench.tensor(active)[:, 0], loss, 0.0)
+                    losses.add(loss if active.all() else torch.where(bench.real.any(dim=1), loss, 0.0))
                     continue
                 direction = g if velocity is None else velocity.mul_(momentum).add_(g)
                 if active.all():
-                    total += loss
+                    losses.add(loss)
                 else:
-                    waits = ~bench.tensor(active)
-                    total += torch.where(waits[:, 0], 0.0, loss)
+                    # made of what is on the device already
+                    waits = ~bench.real.any(dim=1, keepdim=True)
+                    losses.add(torch.where(waits[:, 0], 0.0, loss))
                     direction = direction.masked_fill(waits, 0.0)
                 if isinstance(eta, np.ndarray):
                     w.sub_(direction * bench.tensor(eta).to(w.dtype))
                 else:
                     w.add_(direction, alpha=-eta)
-        mean = total.cpu().numpy() / planned[:, 0]
+        mean = losses.total() / planned[:, 0]
         left = left_by_cohort(optimiser, self, method)
         reach = reach if optimiser is None else np.full(reach.shape, np.nan)
         return LocalUpdate(self.client, bench.read(), self.samples, planned, mean, reach, optimiser=left)

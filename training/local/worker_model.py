@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -66,17 +67,20 @@ class TrainableModel(FlatModule):
 
     def read(self) -> Weights:
         """Read the model as it is now."""
-        buffers = {name: value.cpu().numpy().copy() for name, value in self._buffers.items()}
-        return Weights(self.layout, self.w.cpu().numpy().copy(), buffers)
+        buffers = {name: to_host(value) for name, value in self._buffers.items()}
+        return Weights(self.layout, to_host(self.w), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Any:
-        """Return the objective's value on a batch; its gradient is in ``g`` afterwards."""
+        """Return the objective's value on a batch; its gradient is in ``g`` afterwards.
+
+        On an accelerator the value stays there, a tensor: reading it would wait for the step.
+        """
         self.g.zero_()
         with self.compute.products():
             with self.compute.forward():
                 value = objective(self.module, x, y)
             value.backward()  # type: ignore[no-untyped-call]
-        return float(value.detach())
+        return value.detach() if self.compute.is_gpu else float(value.detach())
 
     def decayed(self, objective: Objective, x: Tensor, y: Tensor, weight_decay: float) -> Any:
         """As :meth:`loss`, with ``weight_decay`` w added to ``g``: the g of the papers' formulas."""
@@ -121,6 +125,12 @@ class TrainableModel(FlatModule):
     def tensor(self, values: object) -> Tensor:
         """An array on the device."""
         return torch.as_tensor(values, device=self.device)
+
+
+def to_host(values: Tensor) -> np.ndarray:
+    """A tensor's numbers as an array of their own: from a device they are one already."""
+    found: np.ndarray = values.cpu().numpy()
+    return found.copy() if values.device.type == "cpu" else found
 
 
 class _Draws:

@@ -1,4 +1,4 @@
-"""Flags of float32 products: set within, and afterwards the caller's own, whichever of torch's two interfaces it used."""
+"""Flags of float32 products: set within, and afterwards the caller's own, by whichever of torch's two interfaces."""
 
 from __future__ import annotations
 

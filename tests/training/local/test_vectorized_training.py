@@ -252,6 +252,22 @@ def test_auto_is_a_fixed_rule(sections: dict[str, dict[str, Any]], expected: str
     assert engine(tmp_path, config(**tables)) == expected
 
 
+@pytest.mark.parametrize(
+    ("device", "classes", "expected"),
+    [("cuda", 10, "cohort"), ("cuda:1", 10, "cohort"), ("cuda", 2_000, "device"), ("xpu", 10, "device")],
+)
+def test_auto_on_an_accelerator_is_what_was_measured_there(device: str, classes: int, expected: str) -> None:
+    # the CNN that was measured has 772,682 parameters with 10 outputs, and 1,029,392 with 2,000
+    data = load_data("digits")
+    made = config(model={"name": "cnn", "hidden": None}, run={"engine": "auto", "participation": 1.0})
+    made = replace(made, run=replace(made.run, device=device), data=replace(made.data, clients=8))
+    module = build_module(made.model.architecture, (3, 32, 32), classes, seed=0)
+    images = replace(
+        data, x_train=np.random.default_rng(0).normal(size=(4, 3, 32, 32)).astype(np.float32), y_train=data.y_train[:4]
+    )
+    assert engine_of(made, module, images) == expected
+
+
 def test_a_method_that_cannot_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"in one pass, which client\.method = 'fedgen' cannot; give --set run"):
         train(config("fedgen"), tmp_path / "run")

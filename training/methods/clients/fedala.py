@@ -13,6 +13,7 @@ import torch
 
 from ....checkpoints import FedscopeError, Layout, Weights
 from ...local.local_training import LocalTask, LocalUpdate, Stopped, batches_an_epoch, local_sgd
+from ...local.loss_sum import LossSum
 from ...rng import generator
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo, State
@@ -127,14 +128,14 @@ class FedALA(ClientMethod):
         bench.w[where] = torch.lerp(own, sent, weights)
         losses: list[float] = []
         while len(losses) < (self.most_epochs if first else 1):
-            total = 0.0
+            total = LossSum()
             for block in blocks:
                 if task.stop is not None and task.stop.is_set():
                     raise Stopped
-                total += len(block) * bench.loss(task.objective, task.x[block], task.y[block])
+                total.add(bench.loss(task.objective, task.x[block], task.y[block]), len(block))
                 weights.sub_(bench.g[where] * gap, alpha=self.mixing_lr).clamp_(0, 1)
                 bench.w[where] = torch.lerp(own, sent, weights)
-            losses.append(total / len(some))
+            losses.append(total.total() / len(some))
             if len(losses) > self.window and np.std(losses[-self.window :]) < self.threshold:
                 break
         mixture = Weights(task.start.layout, bench.w.cpu().numpy().copy(), task.start.buffers)
