@@ -30,6 +30,8 @@ from .decomposition.explanation.result import Explanation as Explanation
 from .decomposition.factors.analysis import decompose as decompose
 from .decomposition.forgetting.analysis import forgetting as forgetting
 from .decomposition.forgetting.result import Forgetting as Forgetting
+from .decomposition.matrix.analysis import matrix as matrix
+from .decomposition.matrix.result import Matrix as Matrix
 from .decomposition.parameters.analysis import parameters as parameters
 from .decomposition.parameters.result import ParameterMap as ParameterMap
 from .decomposition.parameters.result import Parameters as Parameters

@@ -15,6 +15,7 @@ from ...evaluation.standard_tasks import CLASSIFICATION
 from ...training.build import config_of, data_of, learnt_by, model_info, module_of, partition_of
 from ...training.data.dataset import Dataset
 from ...training.local.engine import Engine
+from ...training.local.local_training import LocalTask
 from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
@@ -89,6 +90,16 @@ class Replayer:
         Raises:
             FedscopeError: the recording policy has left out a state that a client had.
         """
+        federation, tasks = self.work_of(round_, draw)
+        p = federation.weights(round_.client_ids)
+        return federation.engine.train(federation.config.client, tasks, p, progress).clients
+
+    def work_of(self, round_: Round, draw: int = 1, *, surveyed: bool = True) -> tuple[Federation, list[LocalTask]]:
+        """Return the federation that played a round, and the round's work, client by client.
+
+        Raises:
+            FedscopeError: as :meth:`replay`.
+        """
         t, ids, memory = round_.number, round_.client_ids, RunMemory(self.run)
         federation = self.federation_at(t)
         config, start = federation.config, round_.read("start")
@@ -103,8 +114,7 @@ class Replayer:
         last = last_participations(self.run, t - 1, config, self.known)
         if t == method_start(self.run, "client", t) + 1:
             last = {}
-        tasks = federation.tasks(t, ids, start, sent, last, memory, draw=draw)
-        return federation.engine.train(config.client, tasks, federation.weights(ids), progress).clients
+        return federation, federation.tasks(t, ids, start, sent, last, memory, draw=draw, surveyed=surveyed)
 
     def local_draws(self, number: int, count: int, progress: Callable[[int, int], None] | None = None) -> CohortDraws:
         """``local:R``: R independent draws of a round's cohort, the first the recorded one.

@@ -45,7 +45,7 @@ class PersonalizedModels:
         Args:
             tasks: the round's work.
         """
-        return self._made(tasks) if self._personal else self.deployed
+        return self.made(tasks) if self._personal else self.deployed
 
     def errors_of_all(self, parts: Parts, sent: State, last: Mapping[int, int], memory: Memory) -> np.ndarray:
         """Compute the error of each of the N clients on its own test part, [N]; NaN of one without.
@@ -67,14 +67,15 @@ class PersonalizedModels:
         for first in range(0, len(clients), step):
             ids = clients[first : first + step]
             tasks = self.federation.tasks(self.round, ids, self.deployed, sent, before, memory, surveyed=False)
-            errors[ids] = parts.errors(ids, self._made(tasks))
+            errors[ids] = parts.errors(ids, self.made(tasks))
         return errors
 
     def deployed_errors_of_all(self, parts: Parts, own: np.ndarray) -> np.ndarray:
         """Return the same of the deployed model: ``own`` where clients use no models of their own."""
         return parts.errors(np.arange(len(own)), self.deployed) if self._personal else own
 
-    def _made(self, tasks: Sequence[LocalTask]) -> Sequence[Weights]:
+    def made(self, tasks: Sequence[LocalTask]) -> Sequence[Weights]:
+        """Make the personal models of the clients of some tasks, in their order."""
         federation = self.federation
         places = {int(k): i for i, k in enumerate(self.cohort)}
 

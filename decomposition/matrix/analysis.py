@@ -1,0 +1,132 @@
+"""Analysis: every model of a round on every client's data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Unpack
+
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...checkpoints import FedscopeError, Run
+from ...training.inputs.samples import (
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    limit_samples,
+    module_for,
+    no_partition,
+)
+from .result import SERVER, Matrix, RoundMatrix
+
+
+@analysis
+def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[EvaluationSettings]) -> PreparedAnalysis[Matrix]:
+    """Measure every model of a round on every client's own data and on the test split, and what the average gains each
+    client at home.
+
+    Models are the clients', and ``start``, ``global`` and ``averaged`` as far as they were recorded. Of a personal
+    method the clients' models are those that they use themselves. See
+    :func:`~fedscope.decomposition.matrix.losses.losses_at` for the formulas.
+
+    Args:
+        run: ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which, or ``all`` with their clients; the last of these by default.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, where a client's
+            own are the samples that it trained on; in the test data they are those of its classes.
+
+    Raises:
+        FedscopeError: rounds without clients, or without any model that they share; a run without a partition.
+    """
+    source = EvaluationConfig.of("train", measured)
+    (opened,), (asked_rounds,) = resolve_runs(run, rounds)
+
+    def prepare() -> SettingsAndCompute[Matrix]:
+        dataset = dataset_of([opened], source)
+        refuse_without_partition(opened)
+        asked = client_rounds(opened, asked_rounds if asked_rounds is not None else "last")
+        refuse_unshared(opened, asked)
+        samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
+        test = None if source.split == "test" else limit_samples(dataset, replace(source, split="test"))
+        personal = uses_own_models(opened)
+        settings: dict[str, Any] = {
+            "run": identity(opened),
+            "rounds": asked,
+            **given_settings([opened], source),
+            **describe_samples(samples, source.seed if source.limit else None),
+            "test_samples": len(samples if test is None else test),
+            "models": "personal" if personal else "sent",
+            "device": source.compute.device,
+            "precision": source.precision,
+        }
+
+        def task(number: int) -> WorkUnit[RoundMatrix]:
+            def measure(report: Report) -> RoundMatrix:
+                from .rounds import round_matrix
+
+                partition = opened.partition
+                assert partition is not None, "just required"
+                own = None
+                if personal:
+                    from .personal import own_models
+
+                    own = own_models(opened, number, dataset, source)
+                return round_matrix(
+                    module,
+                    samples,
+                    test,
+                    opened.round(number),
+                    partition,
+                    own=own,
+                    compute=source.compute,
+                    progress=report,
+                )
+
+            return WorkUnit(f"{opened.path}@{number}", RoundMatrix, measure, len(samples))
+
+        def compute(attrs: dict[str, Any], work: Execution) -> Matrix:
+            with work.store(settings, *ROUNDS) as store:
+                return Matrix(opened.name, tuple(work.each("matrix", map(task, asked), store)), attrs)
+
+        return settings, compute
+
+    name = f"matrix-{source.split}-{slug_rounds(asked_rounds or 'last')}"
+    return one(Matrix, opened.path / "figures", name, prepare)
+
+
+def uses_own_models(run: Run) -> bool:
+    """Check whether the clients of a run use other models than those that they send."""
+    if run.is_foreign or run.config is None:
+        return False
+    from ...training.build import config_of
+
+    return config_of(run).client.personal
+
+
+def refuse_unshared(run: Run, rounds: list[int]) -> None:
+    """Say before computing that there is nothing to compare the clients with.
+
+    Raises:
+        FedscopeError: a round that has none of the models that all clients share.
+    """
+    for number in rounds:
+        if not set(SERVER) & set(run.round(number).models):
+            have = [t for t in run.rounds if run.round(t).has_clients and set(SERVER) & set(run.round(t).models)]
+            told = f"rounds {', '.join(map(str, have[:12]))} have one" if have else "no round has one"
+            raise FedscopeError(
+                f"{run.path}@{number} recorded its clients, but no model that they share (start, global, averaged), so "
+                f"there is nothing to compare them with; {told}"
+            )
+
+
+def refuse_without_partition(run: Run) -> None:
+    """Refuse a run without a partition, which says what is a client's own.
+
+    Raises:
+        FedscopeError: the run has none.
+    """
+    if run.partition is None and run.is_foreign:
+        raise no_partition(run, "so no data are a client's own; give partition= and labels= to the Recorder")
+    run.require("partition.h5")
