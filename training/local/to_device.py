@@ -19,8 +19,6 @@ def send(values: Any, device: torch.device) -> Tensor:
     tensor([1., 2.])
     """
     here = torch.as_tensor(values)
-    if device.type == "cpu":
-        return here
-    if device.type == "mps":  # whose memory is the processor's
+    if device.type in ("cpu", "mps") or here.device.type != "cpu":  # mps: its memory is the processor's
         return here.to(device)
     return here.pin_memory().to(device, non_blocking=True)

@@ -15,6 +15,7 @@ from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
 from ..rng import torch_generator
 from .dropout_masks import MaskStream, address_dropout
+from .to_device import send
 
 if TYPE_CHECKING:
     from .local_training import LocalTask
@@ -118,8 +119,8 @@ class TrainableModel(FlatModule):
         return self._companions[which].module
 
     def tensor(self, values: object) -> Tensor:
-        """An array on the device."""
-        return torch.as_tensor(values, device=self.device)
+        """An array on the device, which is not waited for."""
+        return send(values, self.device)
 
 
 def has_batch_statistics(module: nn.Module) -> bool:
