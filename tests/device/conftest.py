@@ -16,6 +16,11 @@ def pretend() -> str:
         pytest.skip("FEDSCOPE_DEVICE=pretend asks for the pretend device, as `make test-device` does")
     if why := why_not():
         pytest.skip(why)
+    import torch
+
+    # as the workers on a processor have: with several, the last bits depend on how many. Autograd's thread for the
+    # device has as many as were set when it began
+    torch.set_num_threads(1)
     return install()
 
 
