@@ -1,4 +1,4 @@
-"""Flags of float32 products: set within, and afterwards the caller's own, whichever of torch's two interfaces it used."""
+"""Flags of float32 products: set within, afterwards the caller's own, whichever of torch's interfaces it used."""
 
 from __future__ import annotations
 
