@@ -1,5 +1,5 @@
-"""What is asked of the device beside the questions that a GPU is asked: every command that takes a device, each with its
-words, as :mod:`gpu.questions` has them."""
+"""What is asked of the device beside the questions that a GPU is asked: every command that takes a device, each with
+its words, as :mod:`gpu.questions` has them."""
 
 from __future__ import annotations
 
