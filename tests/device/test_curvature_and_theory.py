@@ -77,7 +77,7 @@ def test_recurrent_layers_are_differentiated_whatever_flags_the_caller_has_set(d
     torch.manual_seed(0)
     module, part = Recurrent(), samples(5, 6, 3)
     for where in ("cpu", device):
-        loss, gradient = Derivatives(module, part, compute=Compute(where)).gradient(weights(module))
+        _loss, gradient = Derivatives(module, part, compute=Compute(where)).gradient(weights(module))
         assert np.isfinite(gradient).all()
     assert torch.backends.cudnn.conv.fp32_precision == "ieee"
     assert torch.backends.cudnn.enabled
