@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from io import StringIO
+from itertools import pairwise
 from keyword import iskeyword
 from operator import itemgetter
 from types import FrameType
@@ -184,7 +185,8 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
 
         if isinstance(error, OSError) and error.filename == STDOUT:
             error = FedscopeError(describe_unprinted(error))
-        if debug or not (isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error)):
+        known = isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error) or _device_is_full(error)
+        if debug or not known:
             raise
         say(f"fedscope: {error_line(error, arguments)}", err=True)
         return 2
@@ -210,6 +212,24 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
+def _device_is_full(error: Exception) -> bool:
+    """Check whether an accelerator's memory has run out; no command has loaded torch for that."""
+    if "torch" not in sys.modules:
+        return False
+    from ..evaluation.accelerators import is_out_of_memory
+
+    return not _is_out_of_memory(error) and is_out_of_memory(error)
+
+
+def _device_of(arguments: Sequence[str]) -> str:
+    """Find the device that a command line names, or the accelerator that is here."""
+    from ..evaluation.accelerators import accelerator
+
+    words = " ".join(arguments).replace("--device=", "--device ").replace("run.device=", "--device ").split()
+    named = [word for flag, word in pairwise(words) if flag == "--device" and word != "auto"]
+    return named[-1] if named else accelerator() or "the device"
+
+
 def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
     """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
     whole command line that names it, too."""
@@ -221,6 +241,11 @@ def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
         asked = re.search(r"allocate ([0-9]+) bytes", str(error))  # torch's; NumPy has said it in its own units
         what = f" ({format_size(int(asked[1]))} were asked for at once)" if asked else ""
         return f"there is no memory left for this{what}; give a smaller model or fewer samples, or free some memory"
+    if _device_is_full(error):  # where nobody has said what the memory was for
+        return (
+            f"{_device_of(arguments)} has no memory left for this; free some of it, give a smaller model or fewer "
+            "samples, or --device cpu"
+        )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
     as_command = getattr(error, "as_command", None)  # of an error of asking, which is not imported for that

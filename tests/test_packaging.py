@@ -94,7 +94,7 @@ def public_names() -> dict[str, str]:
 
 def test_tests_lie_by_the_rooms_that_they_test() -> None:
     """``tests/core/plotting/`` for ``core/plotting/``; what is of no room lies at the top."""
-    apart = {"campaign", "gpu"}
+    apart = {"campaign", "gpu", "device"}
     folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     rooms = [folder for folder in folders if folder.parts and folder.parts[0] not in apart]
     assert len(rooms) > 20

@@ -175,7 +175,7 @@ def _describe_device(compute: Compute) -> str:
     from ..evaluation.accelerators import device_name
 
     if compute.is_gpu:
-        return f"{compute.device}, {device_name(compute.device)}"
+        return f"{compute.name}, {device_name(compute.device)}"
     capability = torch.backends.cpu.get_cpu_capability()
     return f"cpu, {_count_of(cores(), 'core')}, {platform.machine()}, {capability}"
 

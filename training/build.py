@@ -17,6 +17,7 @@ from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.models.weights import tensors_of
 from ..checkpoints.recorder.inputs import spell_data
+from ..evaluation.seeded import forked, seeded
 from ..evaluation.standard_tasks import CLASSIFICATION
 from ..evaluation.tasks import Task
 from .config.config import Config
@@ -138,7 +139,7 @@ def without_numbers(architecture: Architecture, shape: tuple[int, ...], classes:
         FedscopeError: what the architecture refuses; sizes beyond what a tensor can have.
     """
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with forked(), torch.device("meta"):
             return architecture.build(shape, classes)
     except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
         raise FedscopeError(
@@ -178,8 +179,7 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
     """
     if not isinstance(architecture, Factory | OwnModel):
         _refuse_too_large(architecture, shape, classes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(generator(seed, "model").integers(0, 2**63 - 1)))
+    with seeded(int(generator(seed, "model").integers(0, 2**63 - 1))):
         return architecture.build(shape, classes)
 
 

@@ -55,14 +55,13 @@ def generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, d
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(address)))
 
 
-def torch_generator(
-    seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, draw: int = 1, device: str = "cpu"
-) -> torch.Generator:
-    """Return the torch generator at the same address as :func:`generator`, for draws that must happen on tensors."""
+def torch_generator(seed: int, purpose: Purpose, *, round: int = 0, client: int = 0, draw: int = 1) -> torch.Generator:
+    """Return the torch generator at the same address as :func:`generator`, for draws that must happen on tensors; the
+    processor's, since a device's own stream is another one."""
     import torch
 
     key = int(generator(seed, purpose, round=round, client=client, draw=draw).integers(0, 2**63 - 1))
-    return torch.Generator(device=device).manual_seed(key)
+    return torch.Generator().manual_seed(key)
 
 
 def cohort_size(clients: int, participation: float) -> int:

@@ -172,5 +172,5 @@ def _blocks(jobs: Jobs, count: int, source: EvaluationConfig, *, adaptive: bool)
     from ...training.jobs.blocks import Blocks
 
     # jobs measure on the kind of device that puts the blocks together
-    words = (*click.get_current_context().meta[WORDS], "--device", source.compute.device)
+    words = (*click.get_current_context().meta[WORDS], "--device", source.compute.name)
     return Blocks(by, count, words, Path.cwd())

@@ -67,6 +67,46 @@ def resolve_device(device: str) -> str:
     return device
 
 
+def resolve_devices(names: str) -> tuple[str, ...]:
+    """Return the names of one device or several, as of ``cuda:0,cuda:1``, ``auto`` resolved.
+
+    Raises:
+        FedscopeError: what :func:`resolve_device` refuses; devices of several kinds, or one of them twice.
+
+    >>> resolve_devices("cpu")
+    ('cpu',)
+    """
+    found = tuple(resolve_device(name.strip()) for name in names.split(","))
+    if len(found) == 1:
+        return found
+    kinds = {name.partition(":")[0] for name in found}
+    if len(kinds) > 1:
+        raise FedscopeError(
+            f"device = {names!r} names devices of {len(kinds)} kinds, and all must give the same numbers; name those "
+            f"of one kind, as {_example(found)}"
+        )
+    numbers = [_number(name) for name in found]
+    twice = next((name for k, name in enumerate(found) if numbers[k] in numbers[:k]), None)
+    if twice is not None:
+        raise FedscopeError(f"device = {names!r} names {twice} twice; name each device once")
+    return found
+
+
+def _number(name: str) -> int:
+    """Return a device's number; of a name without one that of the device that torch takes then."""
+    import torch
+
+    number = torch.device(name).index
+    if number is not None:
+        return int(number)
+    return 0 if name == "cpu" else int(torch.accelerator.current_device_index())
+
+
+def _example(found: tuple[str, ...]) -> str:
+    kind = next(name for name in found if not name.startswith("cpu")).partition(":")[0]
+    return ",".join(name for name in found if name.startswith(kind))
+
+
 def accelerator() -> str | None:
     """Return the kind of accelerator that torch sees here: ``cuda``, ``mps``, ``xpu``, or None."""
     import torch

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..checkpoints import FedscopeError
 from ..distributed.cores import cores
-from .accelerators import resolve_device
+from .accelerators import resolve_devices
 from .float32_products import float32_products
 
 if TYPE_CHECKING:
@@ -33,14 +33,17 @@ class Compute:
 
     Attributes:
         device: ``cpu``, ``cuda`` or ``cuda:1``, ``mps``, ``xpu``; ``auto`` becomes the accelerator that is there and
-            computes in float64, else ``cpu``.
+            computes in float64, else ``cpu``. Of several, given as ``cuda:0,cuda:1``, it becomes the first.
         precision: ``float32`` (TF32 off), ``tf32`` or ``bf16`` (autocast).
-        workers: threads, by default one a core; on a GPU always one. No number depends on it.
+        workers: threads, by default one a core; on GPUs always one a device. No number depends on it.
         cluster: workers elsewhere that do what goes well in pieces: clients' training, replays, a surface's points. Nor
             does any number depend on that.
+        devices: all of them by name, one or several of a kind. Computations that know of several spread their work over
+            them, each piece as one of them alone does it.
 
     Raises:
-        FedscopeError: a device that this machine does not have, an unknown precision, a cluster together with a GPU.
+        FedscopeError: a device that this machine does not have, devices of several kinds, an unknown precision, a
+            cluster together with a GPU.
 
     >>> Compute(workers=2)
     Compute(device='cpu', precision='float32', workers=2)
@@ -50,18 +53,37 @@ class Compute:
     precision: str = "float32"
     workers: int | None = None
     cluster: WorkerPool | None = field(default=None, repr=False, compare=False)
+    devices: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
-        object.__setattr__(self, "device", resolve_device(self.device))
+        object.__setattr__(self, "devices", resolve_devices(self.device))
+        object.__setattr__(self, "device", self.devices[0])
         if self.is_gpu and self.cluster is not None:
             raise FedscopeError(
-                f"a cluster's workers compute on processors, and device = {self.device!r}; give --device cpu, or leave "
+                f"a cluster's workers compute on processors, and device = {self.name!r}; give --device cpu, or leave "
                 "--engine out"
             )
         if self.is_gpu:
-            object.__setattr__(self, "workers", 1)
+            object.__setattr__(self, "workers", len(self.devices))
+
+    @property
+    def name(self) -> str:
+        """The names of all devices, as they are given: what runs and results record.
+
+        >>> Compute().name
+        'cpu'
+        """
+        return ",".join(self.devices)
+
+    def on(self, k: int) -> Compute:
+        """Return the same on the k-th device alone.
+
+        >>> Compute(workers=2).on(0)
+        Compute(device='cpu', precision='float32', workers=2)
+        """
+        return self if len(self.devices) == 1 else replace(self, device=self.devices[k])
 
     @property
     def kind(self) -> str:
@@ -70,18 +92,29 @@ class Compute:
 
     @property
     def is_gpu(self) -> bool:
-        """True on an accelerator, where one worker does all."""
+        """True on an accelerator, where one worker a device does all."""
         return not self.device.startswith("cpu")
 
     @property
     def here(self) -> Compute:
         """The same without the cluster, as each of its workers has it."""
-        return self if self.cluster is None else replace(self, cluster=None, workers=1)
+        return self if self.cluster is None else replace(self, device=self.name, cluster=None, workers=1)
 
     @property
     def exact(self) -> Compute:
         """The same in float32."""
-        return replace(self, precision="float32")
+        return self.in_precision("float32")
+
+    def in_precision(self, precision: str) -> Compute:
+        """Return the same with other arithmetic, on all of its devices.
+
+        Raises:
+            FedscopeError: an unknown precision.
+
+        >>> Compute(workers=2).in_precision("bf16")
+        Compute(device='cpu', precision='bf16', workers=2)
+        """
+        return replace(self, device=self.name, precision=precision)
 
     def products(self) -> AbstractContextManager[None]:
         """Float32 products are float32: on a GPU TF32 is on for ``tf32`` only, though torch has it on for

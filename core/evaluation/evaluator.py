@@ -18,10 +18,11 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..distributed.worker import MapJob
-from .accelerators import empty_cache
+from .accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from .device import CPU, Compute, Item, Result, run_in_workers, torch_threads
 from .model_replica import Replica
 from .module_copy import copy_module
+from .places import Place
 from .samples import Samples
 from .tasks import Tally
 from .uint8_images import Inputs, in_batches
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
 Measured = tuple[int, np.ndarray, np.ndarray]
 
 # Chosen by measuring: convolutions are fastest while a batch's activations stay in a core's cache, which 50 images of
-# 32 x 32 do; linear layers alone want more rows. On a GPU the whole set, as far as memory sensibly goes.
+# 32 x 32 do; linear layers alone want more rows.
 CONVOLUTION_BATCH = 50
 CONVOLUTION_PIXELS = 50 * 32 * 32
 LINEAR_BATCH = 1000
+# On a GPU the whole set, but no more numbers at a time than 10,000 images of 32 x 32 have, whose activations take some
+# gigabytes. Not by the memory that is free: the batch, and with it the last bits, would depend on the card.
 GPU_BATCH = 10_000
+GPU_NUMBERS = GPU_BATCH * 3 * 32 * 32
 
 
 class Evaluator:
@@ -50,13 +54,14 @@ class Evaluator:
     outputs with a NaN counts as misclassified.
 
     On the CPU every core evaluates a model of its own with one thread, in batches that stay in its cache, so the
-    numbers depend neither on the number of workers nor on the order of the models.
+    numbers depend neither on the number of workers nor on the order of the models. Of several GPUs each evaluates
+    models of its own on all samples, with the numbers that one of them alone would give.
 
     Args:
         module: the architecture; its own parameters are not used and not changed. Dropout and normalization layers
             are put into evaluation mode.
         samples: the data, and what is learnt; several data sets are measured in one pass over the models.
-        compute: the data are brought to its device once.
+        compute: the data are brought to its device once, of several to each.
         batch: samples at a time; the default suits the device and the kind of layers. On a GPU that runs out of
             memory it is halved, with a warning.
 
@@ -89,14 +94,17 @@ class Evaluator:
             raise FedscopeError("there is no data to measure a loss on; give at least one set of samples")
         self.samples = self.parts[0]
         refuse_shapeless(module)
-        first = Replica(module, self.compute)
-        self.layout = first.layout
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
+        # the first device's is taken first
+        self._idle = [
+            Place.holding(module, compute.on(k), self.parts) for k in reversed(range(len(self.compute.devices)))
+        ]
+        place = self._idle[-1]
+        self._data = place.data
         # not a method of this object: a cycle would keep it and its models in memory until it is looked for
-        self._new = partial(Replica, module, self.compute)
-        # of each worker as many as it was ever asked for
-        self._idle = [[first]]
-        self._data = [(first.prepare(part.x), part.y.to(first.device)) for part in self.parts]
+        self._new = partial(Place, module, place.compute, place.data)
+        (first,) = place.replicas(1)
+        self.layout = first.layout
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
 
     def evaluate(
@@ -135,17 +143,17 @@ class Evaluator:
         form: Callable[[int, Replica], None],
         spanning: Spanning | None,
         group: list[int],
-        replicas: list[Replica],
+        place: Place,
         stop: Event,
     ) -> list[Measured]:
-        """Measure a group of models as :meth:`evaluate` yields them, here in a worker's replicas."""
-        formed = self._first(len(group), replicas)
+        """Measure a group of models as :meth:`evaluate` yields them, here in a worker's place."""
+        formed = place.replicas(len(group))
         for i, replica in zip(group, formed, strict=True):
             self._form(form, i, replica)
         if spanning is None or not spanning.combines(group[0]):
-            means = [self._measure(replica, stop) for replica in formed]
+            means = [self._measure(replica, place, stop) for replica in formed]
         else:
-            means = self._means(len(group), partial(spanning.logits, group, formed), self.batch, stop)
+            means = self._means(len(group), partial(spanning.logits, group, formed), place, self.batch, stop)
         return [(i, loss, error) for i, (loss, error) in zip(group, means, strict=True)]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -176,22 +184,27 @@ class Evaluator:
 
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
         """Compute outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
-        x = self._data[0][0][rows]
 
-        def task(model: Weights, replicas: list[Replica], stop: Event) -> Tensor:
-            (replica,) = self._first(1, replicas)
+        def task(model: Weights, place: Place, stop: Event) -> Tensor:
+            (replica,) = place.replicas(1)
             load_into(replica, model)
-            parts = [replica.logits(part).float().cpu() for part in torch.split(x, self.batch)]
-            return torch.cat(parts)
+
+            def outputs(batch: int) -> Tensor:
+                parts = [replica.logits(part).float() for part in torch.split(place.data[0][0][rows], batch)]
+                return torch.cat(parts).cpu()  # on a device it is waited for once
+
+            return self._halving(outputs, place, len(range(*rows.indices(len(self.samples)))))
 
         return torch.stack(list(self._run(task, list(models))))
 
     def answers(self, model: Weights, count: int) -> np.ndarray:
         """Compute outputs of a model on the first ``count`` samples, [count, ...]; here, in no worker."""
         with torch_threads(1):
-            (replica,) = self._first(1, self._idle[0])
+            place = self._idle[0]
+            (replica,) = place.replicas(1)
             load_into(replica, model)
-            return replica.logits(self._data[0][0][:count]).float().cpu().numpy()
+            with refuse_without_memory(place.compute.device, f"compute the outputs of {count} samples"):
+                return replica.logits(place.data[0][0][:count]).float().cpu().numpy()
 
     def batches(self, part: int) -> Iterator[Tensor]:
         """Yield the inputs of a data set as they are evaluated."""
@@ -199,54 +212,81 @@ class Evaluator:
 
     def prepare(self, x: Inputs) -> Inputs:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
-        return self._first(1, self._idle[0])[0].prepare(x)
+        place = self._idle[0]
+        with refuse_without_memory(place.compute.device, f"hold {len(x):,} more samples"):
+            return place.replicas(1)[0].prepare(x)
 
-    def _first(self, count: int, replicas: list[Replica]) -> list[Replica]:
-        while len(replicas) < count:
-            replicas.append(self._new())
-        return replicas[:count]
+    def place(self) -> Place:
+        """Make a further worker's place, on the first device."""
+        return self._new()
 
     def _form(self, form: Callable[[int, Replica], None], i: int, replica: Replica) -> None:
         try:
             form(i, replica)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             # not halved like the batches of a loss: re-estimated statistics depend on how many samples a batch has
             raise FedscopeError(
-                f"{self.device} has no memory left to form a model, and statistics measured again (--normalization "
-                "re-estimate) take the most; free some of it, or give --device cpu or another --normalization"
+                f"{replica.compute.device} has no memory left to form a model, and statistics measured again "
+                "(--normalization re-estimate) take the most; free some of it, or give --device cpu or another "
+                "--normalization"
             ) from None
 
-    def _measure(self, replica: Replica, stop: Event) -> tuple[np.ndarray, np.ndarray]:
+    def _measure(self, replica: Replica, place: Place, stop: Event) -> tuple[np.ndarray, np.ndarray]:
+        def means(batch: int) -> tuple[np.ndarray, np.ndarray]:
+            (found,) = self._means(1, lambda part, number, x: [replica.logits(x)], place, batch, stop)
+            return found
+
+        return self._halving(means, place, max(map(len, self.parts)))
+
+    def _halving(self, work: Callable[[int], Result], place: Place, most: int) -> Result:
+        """Return ``work(batch)``, with half the batch as often as a device's memory runs out.
+
+        Args:
+            most: samples that there are at a time.
+
+        Raises:
+            FedscopeError: there is no memory for one sample at a time.
+        """
+        device = place.compute.device
         while True:
             batch = self.batch
             try:
-                (means,) = self._means(1, lambda part, number, x: [replica.logits(x)], batch, stop)
-                return means
-            except torch.OutOfMemoryError:
+                return work(batch)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                batch = min(batch, most)
                 if batch == 1:
                     raise FedscopeError(
-                        f"{self.device} has no memory left for even one sample of {self.samples.label} at a time; "
+                        f"{device} has no memory left for even one sample of {self.samples.label} at a time; "
                         "--device cpu always can"
                     ) from None
             # outside of `except`, which keeps the tensors of the failed attempt alive
             self.batch = min(self.batch, max(1, batch // 2))
-            empty_cache(self.device)
+            empty_cache(device)
             warnings.warn(
-                f"{self.device} ran out of memory with {batch:,} samples at a time; going on with {self.batch:,}",
+                f"{device} ran out of memory with {batch:,} samples at a time; going on with {self.batch:,}",
                 FedscopeWarning,
                 stacklevel=2,
             )
 
     def _means(
-        self, models: int, outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]], batch: int, stop: Event
+        self,
+        models: int,
+        outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]],
+        place: Place,
+        batch: int,
+        stop: Event,
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Measure loss and error [S] of so many models: every batch under all of them before the next one.
 
         ``outputs_of(part, number, x)`` gives every model's outputs on a batch of a data set.
         """
-        tallies = [[Tally(part.task, self.device) for part in self.parts] for _ in range(models)]
+        tallies = [[Tally(part.task, place.compute.device) for part in self.parts] for _ in range(models)]
         with torch.inference_mode():
-            for part, (inputs, targets) in enumerate(self._data):
+            for part, (inputs, targets) in enumerate(place.data):
                 batches = zip(in_batches(inputs, batch), torch.split(targets, batch), strict=True)
                 for number, (x, y) in enumerate(batches):
                     if stop.is_set():
@@ -257,9 +297,9 @@ class Evaluator:
         return [(loss, error) for loss, error in means]
 
     def _run(
-        self, task: Callable[[Item, list[Replica], Event], Result], items: Sequence[Item]
+        self, task: Callable[[Item, Place, Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
-        return run_in_workers(task, items, make=list, workers=self.compute.workers, idle=self._idle)
+        return run_in_workers(task, items, make=self._new, workers=self.compute.workers, idle=self._idle)
 
 
 @dataclass(frozen=True)
@@ -270,16 +310,14 @@ class RemoteEvaluation:
     form: Callable[[int, Replica], None]
     spanning: Spanning | None
 
-    def __call__(self) -> tuple[Callable[..., list[Measured]], list[Replica]]:
-        """Make the function that measures a group there, and the replicas that it uses."""
-        return partial(self.evaluator.measured, self.form, self.spanning), []
+    def __call__(self) -> tuple[Callable[..., list[Measured]], Place]:
+        """Make the function that measures a group there, and the place where it does."""
+        return partial(self.evaluator.measured, self.form, self.spanning), self.evaluator.place()
 
 
-def _evaluate_remotely(
-    group: list[int], place: tuple[Callable[..., list[Measured]], list[Replica]], stop: Event
-) -> Any:
-    measured, replicas = place
-    return measured(group, replicas, stop)
+def _evaluate_remotely(group: list[int], place: tuple[Callable[..., list[Measured]], Place], stop: Event) -> Any:
+    measured, own = place
+    return measured(group, own, stop)
 
 
 def _describe_group(group: list[int]) -> str:
@@ -290,7 +328,10 @@ def default_batch(module: nn.Module, samples: Samples, device: str) -> int:
     """Choose how many samples to evaluate at a time; depends on nothing but the module, the sample's shape and the
     device."""
     if not device.startswith("cpu"):
-        return GPU_BATCH
+        shape, targets = samples.x.shape, samples.y.shape
+        inputs = 3 * prod(shape[2:]) if len(shape) > 2 else prod(shape[1:])  # an image of one channel gets as many
+        outputs = prod(targets[1:]) * samples.classes if samples.task.tokens else 1
+        return min(GPU_BATCH, max(1, GPU_NUMBERS // max(1, inputs, outputs)))
     if not any(isinstance(layer, _ConvNd) for layer in module.modules()):
         return LINEAR_BATCH
     pixels = prod(samples.x.shape[2:]) if samples.x.dim() > 2 else prod(samples.x.shape[1:])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Layout, Weights
+from .accelerators import refuse_without_memory
 from .device import CPU, Compute
 from .first_layer_cache import Entrance, FirstLayer
 from .module_copy import copy_module
@@ -72,6 +73,10 @@ class FlatModule:
         x = x.to(device=self.device, dtype=dtype)
         return channels_last(x) if x.dim() == 4 else x
 
+    def targets(self, y: Tensor) -> Tensor:
+        """Targets on the device."""
+        return y.to(self.device)
+
 
 def channels_last(x: Tensor) -> Tensor:
     """Images [n, c, h, w] with the channels of a pixel side by side in memory: convolutions are fast in that layout.
@@ -94,10 +99,12 @@ class Replica(FlatModule):
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
-        super().__init__(module, compute)
+        with refuse_without_memory(compute.device, "hold a copy of the model"):
+            super().__init__(module, compute)
         self.module.eval().requires_grad_(False)
         self._kept: dict[int, tuple[Weights, Tensor]] = {}
         self._entrance: tuple[FirstLayer, Entrance] | None = None
+        self._calibration: tuple[Tensor, Tensor] | None = None
 
     def combine(self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: bool = True) -> None:
         """Form Σ_i c_i w_i in float64, rounded once; coefficients (0, 1, 0) give the second model bit for bit.
@@ -141,7 +148,12 @@ class Replica(FlatModule):
         target.copy_(value)
 
     def re_estimate(self, x: Tensor) -> None:
-        """Measure the normalization statistics of the present parameters on inputs as :meth:`prepare` made them."""
+        """Measure the normalization statistics of the present parameters on inputs as :meth:`prepare` made them, here
+        or on another of several devices."""
+        if x.device != self.w.device:
+            if self._calibration is None or self._calibration[0] is not x:
+                self._calibration = x, x.to(self.device)
+            x = self._calibration[1]
         with self.compute.products(), self.compute.forward():
             re_estimate(self.module, x)
 

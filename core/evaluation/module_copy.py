@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ..checkpoints import FedscopeError
+from .accelerators import is_out_of_memory
 
 #: marks a tensor of a copy that stands for one which the module had computed from its weights
 _STAND_IN = "_fedscope_stand_in"
@@ -49,9 +50,9 @@ def copy_module(module: nn.Module) -> nn.Module:
             memo[id(thing)] = thing
     try:
         copy = deepcopy(module, memo)
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # whatever a class of the user's own raises
+        if is_out_of_memory(error):
+            raise
         first = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise FedscopeError(
             f"a {type(module).__name__} cannot be copied ({type(error).__name__}: {first}), and models are formed in "

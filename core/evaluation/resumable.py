@@ -196,7 +196,7 @@ def provenance_of(
         "split": samples.split,
         "samples": len(samples),
         "precision": evaluator.compute.precision,
-        "device": evaluator.compute.device,
+        "device": evaluator.compute.name,
         "versions": versions(),
         **task_of(samples),
         **dict(given or {}),
@@ -238,7 +238,8 @@ def fingerprint(
         **({"losses": _losses(evaluator.samples, outputs)} if is_own(evaluator.samples.task) else {}),
         "models": [digest(model) for model in models],
         "data": [data_identity(part) for part in evaluator.parts],
-        "device": evaluator.compute.device,
+        # of a kind each gives the same numbers, and one of several may be busy when this goes on
+        "device": evaluator.compute.kind,
         "precision": evaluator.compute.precision,
         "batch": evaluator.batch,
         **more,

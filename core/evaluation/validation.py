@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..checkpoints import FedscopeError, Layout, Model
+from .accelerators import is_out_of_memory, refuse_without_memory
 from .model_replica import Replica
 from .module_copy import refuse_borrowed
 from .samples import Samples
@@ -124,9 +125,12 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
         part.task.fit(_answer(replica, x[:1], part), part)
         if is_own(part.task):
             few = min(len(x), 2)
-            try_task(part.task, _answer(replica, x[:few], part), y[:few], part.label)
+            outputs = _answer(replica, x[:few], part)
+            with refuse_without_memory(str(replica.device), f"try out the task {part.task.name} on {part.label}"):
+                try_task(part.task, outputs, y[:few], part.label)
     part, x, _ = data[0]
-    refuse_borrowed(replica.original, replica.module, x[:1])
+    with refuse_without_memory(str(replica.device), f"try out the module on {part.label}"):
+        refuse_borrowed(replica.original, replica.module, x[:1])
     once, again = (_answer(replica, x[:TRIED], part).double() for _ in range(2))
     # a GPU may round a sum differently the second time; dropout changes it by far more
     scale = float(torch.nan_to_num(once.abs()).max())
@@ -157,12 +161,12 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
     """Call the module on a few samples."""
     try:
         output: object = replica.logits(x)
-    except torch.OutOfMemoryError:
-        few = "even one sample" if len(x) == 1 else f"{len(x)} samples"
-        raise FedscopeError(
-            f"{replica.device} has no memory left for {few} of {part.label}; --device cpu always can"
-        ) from None
     except Exception as error:  # whatever the user's code or torch raises
+        if is_out_of_memory(error):
+            few = "even one sample" if len(x) == 1 else f"{len(x)} samples"
+            raise FedscopeError(
+                f"{replica.device} has no memory left for {few} of {part.label}; --device cpu always can"
+            ) from None
         raise FedscopeError(
             f"the module fails on {len(x)} of {part.label}, each of shape {list(x.shape[1:])} "
             f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
@@ -187,9 +191,9 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
         what = f"the {name} of task {task.name}"
         try:
             values: Any = call(outputs, y)
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:  # whatever the user's code or torch raises
+            if is_out_of_memory(error):
+                raise
             raise FedscopeError(
                 f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
             ) from error

@@ -63,7 +63,7 @@ class Replayer:
         split = partition_of(run)
         given = is_given(config.model.architecture)
         made = module_of(run) if module is None or given else copy_module(module)
-        engine = Engine(made, replace(compute, precision=config.run.precision), kind=config.run.engine)
+        engine = Engine(made, compute.in_precision(config.run.precision), kind=config.run.engine)
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
             data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained
@@ -76,9 +76,7 @@ class Replayer:
             config, self.federation.engine.module, self.federation.facts.classes, self.federation.facts.task
         )
         engine = self.federation.engine
-        engine = replace(
-            engine, compute=replace(engine.compute, precision=config.run.precision), kind=config.run.engine
-        )
+        engine = replace(engine, compute=engine.compute.in_precision(config.run.precision), kind=config.run.engine)
         return replace(self.federation, config=config, facts=facts, engine=engine)
 
     def replay(self, round_: Round, draw: int, progress: Callable[[int, int], None] | None = None) -> Weights:

@@ -79,7 +79,7 @@ class DecompositionRequest:
             "split": self.source.split,
             "limit": self.source.limit,
             "seed": self.source.seed if self.source.limit else None,
-            "device": self.source.compute.device,
+            "device": self.source.compute.name,
             "precision": self.source.precision,
             **given_settings(self.runs, self.source),
         }

@@ -53,7 +53,7 @@ def forgetting(
             "rounds": asked,
             **given_settings([opened], source),
             **describe_samples(samples, source.seed if source.limit else None),
-            "device": source.compute.device,
+            "device": source.compute.name,
             "precision": source.precision,
         }
 

@@ -76,7 +76,7 @@ def reaggregate(
             **({"keeps": keeps} if (keeps := kept_by_others(names, asked)) else {}),
             **(given_settings([opened], source) if opened.is_foreign else {}),
             **describe_samples(samples, source.seed if source.limit else None),
-            "device": source.compute.device,
+            "device": source.compute.name,
             "precision": source.precision,
         }
 

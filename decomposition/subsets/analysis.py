@@ -72,7 +72,7 @@ def subsets(
             "weights": weights,
             **given_settings(opened, source),
             **describe_samples(samples, source.seed),
-            "device": source.compute.device,
+            "device": source.compute.name,
             "precision": source.precision,
         }
 

@@ -16,6 +16,7 @@ from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import copy_module
 from ...evaluation.trainable_parameters import trained_parameters
 from ...evaluation.validation import refuse_shapeless
+from ...landscape.curvature.derivatives import differentiable
 
 # Samples a worker takes at a time: often enough to say how far it is.
 CHUNK = 16
@@ -81,10 +82,11 @@ def tangent_kernel(
         return torch.stack([own.of(sample) for sample in x[start : start + CHUNK]])
 
     parts = []
-    for part in run_in_workers(task, range(0, len(x), CHUNK), make=make, workers=compute.workers):
-        parts.append(part)
-        if progress is not None:
-            progress(min(CHUNK * len(parts), len(x)), len(x))
+    with differentiable(module):
+        for part in run_in_workers(task, range(0, len(x), CHUNK), make=make, workers=compute.workers):
+            parts.append(part)
+            if progress is not None:
+                progress(min(CHUNK * len(parts), len(x)), len(x))
     projected = torch.cat(parts)  # [n, C, m]
     kernel = torch.zeros(len(x), len(x), dtype=torch.float64)
     for c in range(projected.shape[1]):

@@ -88,7 +88,7 @@ def wima(
             "averages": {run.name: average_of(run, own[-1]) for run, own in zip(opened, numbers, strict=True)},
             **given_settings(opened, source),
             **describe_samples(samples, source.seed),
-            "device": source.compute.device,
+            "device": source.compute.name,
             "precision": source.precision,
         }
 

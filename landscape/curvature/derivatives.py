@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
@@ -166,7 +166,23 @@ def differentiable_twice(module: nn.Module) -> Iterator[None]:
     Their fused kernels cannot. The switches are the process's, so they are thrown once around all workers; a module
     without such layers computes as ever.
     """
-    recurrent = any(isinstance(layer, nn.RNNBase) for layer in module.modules())
-    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext()
-    with sdpa_kernel(SDPBackend.MATH), cudnn:
+    with sdpa_kernel(SDPBackend.MATH), differentiable(module):
         yield
+
+
+@contextmanager
+def differentiable(module: nn.Module) -> Iterator[None]:
+    """Recurrent layers in the form that can be differentiated in evaluation mode: cuDNN's cannot.
+
+    The switch is the process's, as that of :func:`differentiable_twice`.
+    """
+    before = torch.backends.cudnn.enabled
+    if any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
+        # no more than this: torch's own context also sets and reads TF32 flags, which fails where the caller has used
+        # the newer ones
+        torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        if torch.backends.cudnn.enabled != before:
+            torch.backends.cudnn.enabled = before

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...evaluation.seeded import seeded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,13 +111,11 @@ def spectral_density(
         FedscopeError: curvlinops is missing.
     """
     require_curvlinops()
-    import torch
     from curvlinops import lanczos_approximate_spectrum
 
     operator: Any = _Operator(product, size)
     # curvlinops draws from torch's own generator, which stays as it was
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         grid, density = lanczos_approximate_spectrum(operator, min(steps, size), points, boundaries=ends)
     return grid.numpy(), density.numpy()
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from device.pretend import NAME, install, limit, why_not
+from gpu.conftest import alike, devices  # noqa: F401 (fixtures)
+from gpu.questions import TRAIN
+
+from fedscope.checkpoints import FedscopeError
+from fedscope.cli.main import run
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,6 +22,11 @@ def pretend() -> str:
         pytest.skip("FEDSCOPE_DEVICE=pretend asks for the pretend device, as `make test-device` does")
     if why := why_not():
         pytest.skip(why)
+    import torch
+
+    # as the workers on a processor have: with several, the last bits depend on how many. Autograd's thread for the
+    # device has as many as were set when it began
+    torch.set_num_threads(1)
     return install()
 
 
@@ -32,3 +43,26 @@ def limited(pretend: str) -> Iterator[None]:
     """Whatever a test lets the device have, it has all again afterwards."""
     yield
     limit(None)
+
+
+@pytest.fixture(scope="module")
+def folder(few_digits: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run ``r`` of four rounds, trained on the processor, to be read."""
+    folder = tmp_path_factory.mktemp("asked")
+    assert run([*TRAIN.split(), "--device", "cpu", "--out", str(folder / "r")]) == 0
+    return folder
+
+
+@pytest.fixture
+def outcome(capsys: pytest.CaptureFixture[str]) -> Callable[[Sequence[str]], str]:
+    """``outcome(words)``: "" where a command ends well, else the one sentence of an error of our own; any other error
+    is raised, also where the command line would have a sentence for it: functions have none."""
+
+    def found(words: Sequence[str]) -> str:
+        try:
+            assert run([*words], debug=True) == 0, capsys.readouterr().err
+        except FedscopeError as error:
+            return str(error)
+        return ""
+
+    return found

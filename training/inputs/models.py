@@ -123,7 +123,7 @@ def resolve_models(
         "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
         **describe_samples(samples, source.seed if source.limit else None),
         "precision": source.precision,
-        "device": source.compute.device,
+        "device": source.compute.name,
         **({"models_read": read} if read else {}),
         **({} if dataset.means else {"standardised": False}),
         **said,

@@ -4,21 +4,22 @@ numbers."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count as numbers
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ...checkpoints import FedscopeWarning, Weights
 from ...checkpoints.io.errors import list_few
 from ...distributed.worker import MapJob
-from ...evaluation.accelerators import empty_cache
+from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
+from ...evaluation.uint8_images import Inputs
 from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
@@ -90,7 +91,8 @@ class Engine:
     """Trains clients of one architecture.
 
     ``threads`` trains one client a worker, one single-threaded worker a core: a client's numbers do not depend on how
-    many workers there are. ``device`` trains one after the other on an accelerator. ``cohort`` trains up to
+    many workers there are. ``device`` trains one after the other on an accelerator; on several of a kind each device
+    trains clients of its own, with the numbers that one of them alone would give. ``cohort`` trains up to
     :data:`TOGETHER` clients in one pass, which numbers differ from by rounding; what else is asked of clients is done
     one by one. See :func:`fedscope.training.local.engine_choice.engine_of`.
 
@@ -110,7 +112,10 @@ class Engine:
     profile: Profile | None = None
     kind: Literal["auto", "threads", "device", "cohort"] = "auto"
     _narrowed: Event = field(default_factory=Event, repr=False, compare=False)
-    _benches: list[dict[int, VectorizedModel]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _benches: list[GroupBenches] = field(default_factory=list, init=False, repr=False, compare=False)
+    _copies: dict[str, tuple[Inputs, Tensor, Inputs, Tensor]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def train(
         self,
@@ -154,30 +159,28 @@ class Engine:
         """Yield the updates of all tasks and where these stand; clients with about as many steps go together, see
         :func:`group_by_samples`."""
 
-        def in_one_pass(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
-            if len(group) not in benches:
-                benches[len(group)] = VectorizedModel(self.module, len(group), self.compute)
-            task = replace(VectorizedTask.of([tasks[k] for k in group]), bench=benches[len(group)], stop=stop)
+        def in_one_pass(group: Sequence[int], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
+            members = [self._brought(tasks[k], benches.compute.device) for k in group]
+            task = replace(VectorizedTask.of(members), bench=benches.of(len(group)), stop=stop)
             with time_span(self.profile, "train", task.round, task.client):
                 return updates_of(task, refuse_group(method, task, method.train(task)))
 
-        def on_bench(group: Sequence[int], benches: dict[int, VectorizedModel], stop: Event) -> list[LocalUpdate]:
+        def on_bench(group: Sequence[int], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
+            device = benches.compute.device
             if len(group) >= FEWEST and not self._narrowed.is_set():
-                with suppress(torch.OutOfMemoryError):
+                with suppress(NoMemory), out_of_memory_as_one():
                     return in_one_pass(group, benches, stop)
                 # here and not in an `except`, which would keep the tensors of the failed attempt alive
                 benches.clear()
-                empty_cache(self.compute.device)
+                empty_cache(device)
                 if not self._narrowed.is_set():
                     self._narrowed.set()
                     warnings.warn(
-                        f"{self.compute.device} ran out of memory with {len(group)} clients at a time; they are "
-                        "trained one by one",
+                        f"{device} ran out of memory with {len(group)} clients at a time; they are trained one by one",
                         FedscopeWarning,
                         stacklevel=2,
                     )
-            bench = TrainableModel(self.module, self.compute)
-            return [self._alone(method.train, tasks[k], bench, stop) for k in group]
+            return [self._alone(method.train, tasks[k], self._bench(benches.compute), stop) for k in group]
 
         groups = group_by_samples([len(task.indices) for task in tasks])
         if self.compute.cluster is not None:
@@ -187,8 +190,17 @@ class Engine:
                 yield from zip(group, updates, strict=True)
             return
         benches = self._benches if self._small else []
+        if not benches:  # one for each device, the first of which is taken first
+            places = reversed(range(len(self.compute.devices)))
+            benches += [GroupBenches(self.module, self.compute.on(k)) for k in places]
         # one thread of torch's each: with several the last bits depend on how many, where a loss has exponentials
-        done = run_in_workers(on_bench, groups, make=dict, workers=self.compute.workers, idle=benches)
+        done = run_in_workers(
+            on_bench,
+            groups,
+            make=lambda: GroupBenches(self.module, self.compute.on(0)),
+            workers=self.compute.workers,
+            idle=benches,
+        )
         for group, updates in zip(groups, done, strict=True):
             yield from zip(group, updates, strict=True)
 
@@ -220,8 +232,10 @@ class Engine:
         def on_bench(task: LocalTask, bench: TrainableModel, stop: Event) -> Result:
             return self._alone(work, task, bench, stop)
 
+        turn = numbers()
+
         def make() -> TrainableModel:
-            return TrainableModel(self.module, self.compute)
+            return self._bench(self.compute.on(next(turn) % len(self.compute.devices)))
 
         yield from run_in_workers(on_bench, tasks, make=make, workers=self.compute.workers, ahead=self._ahead)
 
@@ -231,17 +245,32 @@ class Engine:
         ahead = min(MapJob.ahead, self._ahead)
         return MapJob(work, NewBench(self.module, self.compute.here, groups=groups), _describe_task, constants, ahead)
 
+    def _bench(self, compute: Compute) -> TrainableModel:
+        """Make a worker's bench on one device. Raises FedscopeError: it has no memory for a model."""
+        with refuse_without_memory(compute.device, "hold one model and its gradient"):
+            return TrainableModel(self.module, compute)
+
+    def _brought(self, task: LocalTask, device: str) -> LocalTask:
+        """Return a task with its data on a device, to each of which they are brought once."""
+        if device == self.compute.device:
+            return task
+        known = self._copies.get(device)
+        if known is None or known[0] is not task.x or known[1] is not task.y:
+            with refuse_without_memory(device, "hold the training data", "name fewer devices, or give --device cpu"):
+                known = (task.x, task.y, task.x.to(device), task.y.to(device))
+            self._copies[device] = known
+        return replace(task, x=known[2], y=known[3])
+
     def _alone(
         self, work: Callable[[LocalTask], Result], task: LocalTask, bench: TrainableModel, stop: Event
     ) -> Result:
-        with time_span(self.profile, getattr(work, "__name__", "work"), task.round, task.client):
-            try:
-                return work(replace(task, bench=bench, stop=stop))
-            except torch.OutOfMemoryError:
-                raise FedscopeError(
-                    f"{self.compute.device} has no memory left to train client {task.client} in round {task.round}; "
-                    "give a smaller --batch, or --device cpu"
-                ) from None
+        device = bench.compute.device
+        doing = f"train client {task.client} in round {task.round}"
+        with (
+            time_span(self.profile, getattr(work, "__name__", "work"), task.round, task.client),
+            refuse_without_memory(device, doing, "give a smaller --batch, or --device cpu"),
+        ):
+            return work(replace(self._brought(task, device), bench=bench, stop=stop))
 
 
 @dataclass(frozen=True)
@@ -258,18 +287,49 @@ class NewBench:
 
 
 class GroupBenches:
-    """Benches by how many clients they are for."""
+    """Benches on one device, by how many clients they are for.
+
+    Attributes:
+        compute: the device.
+    """
 
     def __init__(self, module: nn.Module, compute: Compute) -> None:
-        self.one = TrainableModel(module, compute)
+        self.compute = compute
+        self._module = module
+        self._alone: TrainableModel | None = None
         self._made: dict[int, VectorizedModel] = {}
-        self._module, self._compute = module, compute
+
+    @property
+    def one(self) -> TrainableModel:
+        """For one client."""
+        if self._alone is None:
+            self._alone = TrainableModel(self._module, self.compute)
+        return self._alone
 
     def of(self, count: int) -> VectorizedModel:
         """For so many clients."""
         if count not in self._made:
-            self._made[count] = VectorizedModel(self._module, count, self._compute)
+            self._made[count] = VectorizedModel(self._module, count, self.compute)
         return self._made[count]
+
+    def clear(self) -> None:
+        """Let go of all of them."""
+        self._alone, self._made = None, {}
+
+
+class NoMemory(Exception):
+    """Memory has run out, however it was said."""
+
+
+@contextmanager
+def out_of_memory_as_one() -> Iterator[None]:
+    """Raise :class:`NoMemory` for whatever says that memory has run out."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NoMemory from None
 
 
 @dataclass(frozen=True)

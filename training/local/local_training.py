@@ -19,8 +19,11 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Weights
 from ...evaluation.uint8_images import Inputs
 from ..rng import BESIDE, generator, torch_generator
+from .augmentation import crop_and_flip
+from .device_batches import batches_of_epoch
 from .loss_sum import LossSum
 from .optimisers import left_by, stepper
+from .to_device import send
 from .worker_model import Objective, TrainableModel, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:
@@ -113,7 +116,7 @@ class LocalTask:
         bench, count = self.place, self.facts.task.count
         bench.begin(self, pass_=1)
         total = torch.zeros_like(bench.g)
-        rows = torch.from_numpy(self.indices).to(self.x.device)
+        rows = send(self.indices, self.x.device)
         whole = count(self.y[rows])
         for block in torch.split(rows, batches_an_epoch(self, method)):
             if self.stop is not None and self.stop.is_set():
@@ -261,8 +264,14 @@ def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:
         shifts = torch_generator(task.seed, "augment", round=task.round, client=task.client, draw=task.draw)
     sizes = batches_an_epoch(task, method)
     for _ in range(task.pace.epochs):
-        shuffled = torch.from_numpy(task.indices[order.permutation(len(task.indices))]).to(task.x.device)
-        for rows in torch.split(shuffled, sizes):
+        shuffled = task.indices[order.permutation(len(task.indices))]
+        if task.x.device.type != "cpu":
+            for batch in batches_of_epoch(task, shuffled, sizes, shifts):
+                if task.stop is not None and task.stop.is_set():
+                    raise Stopped
+                yield batch
+            continue
+        for rows in torch.split(torch.from_numpy(shuffled), sizes):
             if task.stop is not None and task.stop.is_set():
                 raise Stopped
             x = task.x[rows]
@@ -275,26 +284,6 @@ def full_gradient(task: LocalTask, method: ClientMethod) -> Tensor:
     The mean over all of the client's samples as they are (not augmented), in blocks of a batch.
     """
     return task.full_gradient(method)
-
-
-def crop_and_flip(x: Tensor, shifts: torch.Generator, padding: int = 4) -> Tensor:
-    """Random crops of the zero-padded images and random flips, [n, c, h, w]; the usual CIFAR augmentation.
-
-    out[i, :, a, b] = padded[i, :, r_i + a, k_i + b], mirrored in b where f_i, with r_i, k_i uniform in
-    {0, ..., 2 padding} and f_i a coin's throw, drawn for all images at once. Channels last in memory.
-    """
-    n, c, h, w = x.shape
-    rows = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(h)
-    columns = torch.randint(0, 2 * padding + 1, (n, 1), generator=shifts) + torch.arange(w)
-    flipped = torch.rand(n, 1, generator=shifts) < 0.5
-    columns = torch.where(flipped, columns.flip(1), columns)
-    height, width = h + 2 * padding, w + 2 * padding
-    padded = x.new_zeros(n, height, width, c)
-    padded[:, padding : padding + h, padding : padding + w] = x.permute(0, 2, 3, 1)
-    # one flat index of pixels: a third of the time of an index by image, row and column
-    pixels = (torch.arange(n)[:, None] * height + rows)[:, :, None] * width + columns[:, None, :]
-    picked = padded.view(-1, c).index_select(0, pixels.flatten().to(x.device))
-    return picked.view(n, h, w, c).permute(0, 3, 1, 2)
 
 
 def local_sgd(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError
 from ..rng import BESIDE
 from ..settings.own_code import OwnCode, short_name
+from .to_device import send
 
 if TYPE_CHECKING:
     from ...checkpoints import Layout
@@ -154,7 +155,7 @@ class CohortAdamW:
             self._step(w, g, self.first, self.second, self.steps, eta)
             return
         where = np.flatnonzero(active)
-        rows = torch.from_numpy(where).to(w.device)
+        rows = send(where, w.device)
         stepped, first, second = w[rows], self.first[rows], self.second[rows]
         own = eta[where] if isinstance(eta, np.ndarray) else eta
         self._step(stepped, g[rows], first, second, self.steps[where], own)
@@ -162,15 +163,14 @@ class CohortAdamW:
 
     def _step(self, w: Tensor, g: Tensor, first: Tensor, second: Tensor, k: np.ndarray, eta: Any) -> None:
         beta1, beta2 = BETAS
-
-        def column(values: Any) -> Tensor:
-            return torch.as_tensor(np.broadcast_to(values, k.shape).astype(np.float64), device=w.device).to(w.dtype)
-
-        w.mul_(column(1 - eta * self.decay))
+        columns = (1 - eta * self.decay, (1 - beta2**k) ** 0.5, eta / (1 - beta1**k))
+        together = np.stack([np.broadcast_to(values, k.shape).astype(np.float64) for values in columns])
+        shrink, bias, rate = send(torch.from_numpy(together).to(w.dtype), w.device)
+        w.mul_(shrink)
         first.lerp_(g, 1 - beta1)
         second.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        root = second.sqrt().div_(column((1 - beta2**k) ** 0.5)).add_(EPSILON)
-        w.sub_(first.div(root).mul_(column(eta / (1 - beta1**k))))
+        root = second.sqrt().div_(bias).add_(EPSILON)
+        w.sub_(first.div(root).mul_(rate))
 
     def states(self) -> Mapping[str, np.ndarray]:
         """Return what the clients would need to go on, a row a client."""
@@ -295,5 +295,5 @@ def _tensor(w: Tensor, kept: np.ndarray | None) -> Tensor:
 
 
 def _array(values: Tensor) -> np.ndarray:
-    array: np.ndarray = values.cpu().numpy().copy()
-    return array
+    array: np.ndarray = values.cpu().numpy()
+    return array.copy() if values.device.type == "cpu" else array

@@ -33,18 +33,42 @@ class VectorizedModel(TrainableModel):
 
     Attributes:
         w, g: [C, P].
-        real: [C, B], 1 for a batch's samples and 0 for what fills up the shorter ones; set by the loop.
+        real: [C, B], 1 for a batch's samples and 0 for what fills up the shorter ones; set by the loop, see
+            :meth:`fill`.
+        sizes: how many samples of the batch each client has, [C].
     """
 
     def __init__(self, module: nn.Module, clients: int, compute: Compute = CPU) -> None:
         super().__init__(module, compute)
         self.w = self.w.new_zeros(clients, self.layout.size)
         self.g = torch.zeros_like(self.w)
-        self.real = self.w.new_ones(clients, 1)
+        self._real: Tensor = self.w.new_ones(clients, 1)
+        self._sizes: np.ndarray | None = None
         self._parts = _Parts(self.module)
         self._models: dict[str, Named] = {_OWN: self._named(self.w)}
         self._gradients = self._named(self.g)
         self._alone: TrainableModel | None = None
+
+    @property
+    def real(self) -> Tensor:
+        """See the class."""
+        return self._real
+
+    @real.setter
+    def real(self, real: Tensor) -> None:
+        self._real, self._sizes = real, None
+
+    def fill(self, real: Tensor, sizes: np.ndarray) -> None:
+        """Say which samples of the next batch are real, and how many of each client: who knows it need not ask the
+        device."""
+        self._real, self._sizes = real, sizes
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """See the class."""
+        if self._sizes is None:
+            self._sizes = self._real.sum(1).long().cpu().numpy()
+        return self._sizes
 
     @property
     def alone(self) -> TrainableModel:
@@ -78,12 +102,12 @@ class VectorizedModel(TrainableModel):
         """
         if isinstance(objective, MeanLoss) and objective.maskable:
             return self._pass(objective.masked, None, x, y, self.real)
-        sizes = self.real.sum(1).long()
+        sizes = self.sizes
         values = self.w.new_zeros(len(self.w))
         self.g.zero_()
         for size in sorted(set(sizes.tolist())):
-            rows = torch.nonzero(sizes == size)[:, 0]
             if size:
+                rows = self.tensor(np.flatnonzero(sizes == size))
                 everybody = None if len(rows) == len(sizes) else rows
                 values[rows] = self._pass(objective, everybody, x[rows, :size], y[rows, :size])
         return values
@@ -116,10 +140,12 @@ class VectorizedModel(TrainableModel):
             gradients = torch.autograd.grad(values.sum(), learnt, allow_unused=True)
         with torch.no_grad():
             for (name, at), gradient in zip(self.layout.slices.items(), gradients, strict=True):
+                if gradient is None:
+                    gradient = self.w.new_zeros(())
                 if rows is None:
-                    self._gradients[name].copy_(torch.zeros(()) if gradient is None else gradient)
+                    self._gradients[name].copy_(gradient)
                 else:
-                    self.g[rows, at] = torch.zeros(()) if gradient is None else gradient.reshape(len(values), -1)
+                    self.g[rows, at] = gradient.expand(len(values), *gradient.shape[1:]).reshape(len(values), -1)
         return values.detach()
 
     def companion(self, model: Weights, which: str) -> nn.Module:

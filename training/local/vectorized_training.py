@@ -18,7 +18,9 @@ from torch import Tensor
 
 from ...checkpoints import Weights, stack
 from ..rng import generator, torch_generator
-from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, crop_and_flip, length
+from .augmentation import crop_and_flip
+from .device_batches import gathered_on_device
+from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, length
 from .loss_sum import LossSum
 from .optimisers import cohort_stepper, left_by_cohort
 from .vectorized_model import VectorizedModel
@@ -91,10 +93,10 @@ class VectorizedTask(LocalTask):
         bench, count = self._cohort_bench, self.facts.task.count
         bench.begin(self, pass_=1)
         total = torch.zeros_like(bench.g)
-        sums = [count(self.y[torch.from_numpy(member.indices).to(self.y.device)]) for member in self.members]
+        sums = [count(self.y[bench.tensor(member.indices)]) for member in self.members]
         for x, y, _ in self._batches(method, [[member.indices] for member in self.members]):
             bench.loss(self.objective, x, y)
-            own = [count(values[real > 0]) for values, real in zip(y, bench.real, strict=True)]
+            own = [count(values[:size]) for values, size in zip(y, bench.sizes.tolist(), strict=True)]
             shares = np.array([[part / whole] for part, whole in zip(own, sums, strict=True)])
             total.add_(bench.g * bench.tensor(shares).to(bench.w.dtype))
         return total.add_(bench.w, alpha=method.gradient_decay)
@@ -189,18 +191,36 @@ class VectorizedTask(LocalTask):
                 if rest:
                     index[first + whole, k, :rest] = rows[whole * method.batch :]
                     real[first + whole, k, :rest] = 1
-        places, marks = bench.tensor(index).flatten(1), bench.tensor(real).to(bench.w.dtype)
+        marks = bench.tensor(real).to(bench.w.dtype)
         counts = real.sum(axis=2, dtype=np.int64)
+        gathered = self._gathered(index, counts, shifts)
         for step in range(steps):
             if self.stop is not None and self.stop.is_set():
                 raise Stopped
-            x, y = self.x[places[step]], self.y[places[step]]
-            x, y = (values.view(len(orders), most, *values.shape[1:]) for values in (x, y))
+            x, y = next(gathered)
+            bench.fill(marks[step], counts[step])
+            yield x, y, counts[step][:, None] > 0
+
+    def _gathered(
+        self, index: np.ndarray, counts: np.ndarray, shifts: Sequence[torch.Generator | None]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The steps' samples x [C, B, ...] and y [C, B, ...], of which the first ``counts`` [steps, C] of a client are
+        augmented.
+
+        Args:
+            index: rows of the data, [steps, C, B].
+        """
+        if self.x.device.type != "cpu":
+            yield from gathered_on_device(self.x, self.y, index, counts, shifts)
+            return
+        places = torch.from_numpy(index).flatten(1)
+        for step, rows in enumerate(places):
+            x, y = (values[rows] for values in (self.x, self.y))
+            x, y = (values.view(*index.shape[1:], *values.shape[1:]) for values in (x, y))
             for k, draws in enumerate(shifts):
                 if draws is not None and (count := int(counts[step, k])):
                     x[k, :count] = crop_and_flip(x[k, :count], draws)
-            bench.real = marks[step]
-            yield x, y, counts[step][:, None] > 0
+            yield x, y
 
 
 def stack_values(values: Sequence[Any]) -> Any:

@@ -15,6 +15,8 @@ from ...evaluation.model_replica import FlatModule
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
 from ..rng import torch_generator
+from .dropout_masks import MaskStream, address_dropout
+from .to_device import send
 
 if TYPE_CHECKING:
     from .local_training import LocalTask
@@ -34,8 +36,8 @@ class TrainableModel(FlatModule):
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
         super().__init__(module, compute)
         self.module.train()
-        self._draws = _Draws()
-        _address_dropout(self.module, self._draws)
+        self._draws = MaskStream()
+        address_dropout(self.module, self._draws)
         self.batch_statistics = has_batch_statistics(self.module)
         self.g = torch.zeros_like(self.w)
         own = dict(self.module.named_parameters(remove_duplicate=False))
@@ -52,18 +54,16 @@ class TrainableModel(FlatModule):
         self.load(task.start.parameters, task.start.buffers)
         if self._draws.used:
             draw = task.draw + 1_000_000 * pass_
-            self._draws.generator = torch_generator(
-                task.seed, "dropout", round=task.round, client=task.client, draw=draw, device=str(self.device)
-            )
+            masks = torch_generator(task.seed, "dropout", round=task.round, client=task.client, draw=draw)
+            self._draws.begin(masks, self.device)
 
-    def place_in_masks(self) -> Tensor | None:
+    def place_in_masks(self) -> Any:
         """Read where the dropout masks stand, for :meth:`return_in_masks`; None without dropout."""
-        return None if self._draws.generator is None else self._draws.generator.get_state()
+        return self._draws.place()
 
-    def return_in_masks(self, place: Tensor | None) -> None:
+    def return_in_masks(self, place: Any) -> None:
         """Go back in the dropout masks, so that another pass over a batch meets the same ones."""
-        if self._draws.generator is not None and place is not None:
-            self._draws.generator.set_state(place)
+        self._draws.go_back(place)
 
     def read(self) -> Weights:
         """Read the model as it is now."""
@@ -123,59 +123,14 @@ class TrainableModel(FlatModule):
         return self._companions[which].module
 
     def tensor(self, values: object) -> Tensor:
-        """An array on the device."""
-        return torch.as_tensor(values, device=self.device)
+        """An array on the device, which is not waited for."""
+        return send(values, self.device)
 
 
 def to_host(values: Tensor) -> np.ndarray:
     """A tensor's numbers as an array of their own: from a device they are one already."""
     found: np.ndarray = values.cpu().numpy()
     return found.copy() if values.device.type == "cpu" else found
-
-
-class _Draws:
-    """The generator that a module's dropout layers share; None outside local training."""
-
-    def __init__(self) -> None:
-        self.generator: torch.Generator | None = None
-        self.used = False
-
-    def __deepcopy__(self, memo: object) -> _Draws:
-        return _Draws()
-
-
-class AddressedDropout(nn.Module):
-    """Dropout whose masks come from an addressed generator instead of torch's global stream, which threads share.
-
-    A mask has the input's shape, or one entry a channel where ``channels``; kept values are divided by 1 - p.
-    """
-
-    def __init__(self, p: float, channels: bool, draws: _Draws) -> None:
-        super().__init__()
-        self.p, self.channels = p, channels
-        # not a sub-module, and the same object in every layer; copies of the module keep to its own
-        self._draws = draws
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x mask / (1 - p) in training mode, x in evaluation mode."""
-        if not self.training or self.p == 0:
-            return x
-        if self.p == 1:
-            return x * 0
-        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else x.shape
-        kept = torch.rand(shape, generator=self._draws.generator, device=x.device, dtype=torch.float32) >= self.p
-        return x * kept.to(x.dtype) / (1 - self.p)
-
-
-def _address_dropout(module: nn.Module, draws: _Draws) -> None:
-    """Replace the module's dropout layers, in place; they have no parameters, so its layout stays."""
-    for name, layer in module.named_children():
-        if isinstance(layer, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
-            replaced = AddressedDropout(layer.p, not isinstance(layer, nn.Dropout), draws)
-            setattr(module, name, replaced)
-            draws.used = True
-        else:
-            _address_dropout(layer, draws)
 
 
 def has_batch_statistics(module: nn.Module) -> bool:

@@ -264,7 +264,7 @@ def _fill(
         # outputs of the user's own code fill a page
         **{name: value for name, value in given.items() if name != "behaviour"},
         "precision": source.precision,
-        "device": source.compute.device,
+        "device": source.compute.name,
         "versions": versions(),
     }
     whole = {**about, **describe_samples(samples, source.seed if source.limit else None)}

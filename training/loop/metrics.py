@@ -89,7 +89,9 @@ class Parts:
         each = [models] * len(ids) if isinstance(models, Weights) else models
         # one at a time, when a worker is free: they may be on the disk
         items = ((self.parts[int(k)], model) for k, model in zip(ids, each, strict=True))
-        return np.array(list(run_in_workers(work, items, make=make, workers=self.engine.compute.workers)))
+        # the split is on the first device alone
+        workers = 1 if self.engine.compute.is_gpu else self.engine.compute.workers
+        return np.array(list(run_in_workers(work, items, make=make, workers=workers)))
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def resolve_device(config: Config, workers: int | None, data: str, engine: str |
         FedscopeError: a device or a cluster that is not there.
     """
     compute = compute_of(config, workers, engine)
-    return config.on(compute.device, data), compute
+    return config.on(compute.name, data), compute
 
 
 def compute_of(config: Config, workers: int | None, engine: str | None) -> Compute:
@@ -176,7 +176,7 @@ def compute_of(config: Config, workers: int | None, engine: str | None) -> Compu
         return where
     from ...distributed.engines import open_cluster
 
-    return replace(where, cluster=open_cluster(engine))
+    return replace(where, device=where.name, cluster=open_cluster(engine))
 
 
 def made_with(config: Config, compute: Compute) -> dict[str, Any]:

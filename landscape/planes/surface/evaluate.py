@@ -278,9 +278,9 @@ class PlaneEvaluation:
         grid, whose numbers these would be mixed with."""
         compute = self.evaluator.compute
         for plane in planes:
-            there = plane.attrs.get("device"), plane.attrs.get("precision")
-            if there != (compute.device, compute.precision):
-                said = f"{there[0]} in {there[1]}, and here it is {compute.device} in {compute.precision}"
+            there = str(plane.attrs.get("device")), plane.attrs.get("precision")
+            if (there[0].partition(":")[0], there[1]) != (compute.kind, compute.precision):
+                said = f"{there[0]} in {there[1]}, and here it is {compute.name} in {compute.precision}"
             elif not all(map(_is_same_axis, (plane.a, plane.b), (self.a, self.b))):
                 said = "another range"
             else:

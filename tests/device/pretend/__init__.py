@@ -19,6 +19,7 @@ What it finds:
 - recurrent layers differentiated in evaluation mode, which cuDNN refuses;
 - out of memory: ``limit(bytes)`` makes allocations beyond it fail with ``torch.OutOfMemoryError``;
 - ``float64`` on a device that has none, as Apple's (``without_float64``);
+- all of this in programs that a test starts, too: ``everywhere(folder)`` is an environment in which they have it;
 - with ``watch()``: every place in a package where the device must be waited for or memory is copied, how often, the
   number of operators (about one kernel each), and operators whose sums CUDA makes in no fixed order.
 
@@ -27,7 +28,8 @@ NCCL, CUDA graphs and ``torch.compile`` do, fragmentation, fused kernels that CU
 the mathematical form, recurrent layers a cell at a time), and layers that ask ``tensor.is_cuda``.
 """
 
+from .everywhere import everywhere
 from .native import NAME, install, limit, loaded, why_not
 from .watch import Seen, watch
 
-__all__ = ["NAME", "Seen", "install", "limit", "loaded", "watch", "why_not"]
+__all__ = ["NAME", "Seen", "everywhere", "install", "limit", "loaded", "watch", "why_not"]

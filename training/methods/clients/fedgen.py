@@ -3,7 +3,7 @@ Heterogeneous Federated Learning", ICML 2021."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,7 +14,9 @@ from torch.nn import functional
 
 from ....checkpoints import FedscopeError, Weights
 from ....evaluation.device import run_in_workers
-from ...local.local_training import LocalTask, LocalUpdate, local_sgd
+from ...local.device_batches import grouped
+from ...local.local_training import LocalTask, LocalUpdate, batches_an_epoch, local_sgd
+from ...local.to_device import send
 from ...local.worker_model import head_layer
 from ...rng import torch_generator
 from ...settings.settings import setting
@@ -112,12 +114,11 @@ class FedGen(ClientMethod):
         size = network["hidden.weight"].shape[1] - classes
         draws = torch_generator(task.seed, "generator", round=task.round, client=task.client, draw=task.draw)
         factor = self.decay ** (task.round - 1)
+        drawn = self._drawn(task, draws, classes, size, dtype)
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             n, logits = len(y), module(x)
-            # Drawn where the mini-batches are, so that a device trains with the same numbers.
-            wanted = torch.randint(classes, (n,), generator=draws).to(y.device)
-            noise = torch.randn(2 * n, size, generator=draws, dtype=dtype).to(y.device)
+            wanted, noise = next(drawn)
             with torch.no_grad():
                 made = generate(network, noise, torch.cat((y, wanted)))
             answers = head_layer(module, task.facts.head)(made)
@@ -128,6 +129,24 @@ class FedGen(ClientMethod):
             return functional.cross_entropy(logits, y) + factor * (self.alpha * asked + self.beta * taught)
 
         return local_sgd(task, self, objective=objective)
+
+    def _drawn(
+        self, task: LocalTask, draws: torch.Generator, classes: int, size: int, dtype: torch.dtype
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield y′ [n] and z, z′ [2 n, noise] of each step: drawn on the processor, so that a device trains with the
+        same numbers, and sent to it for many steps at once."""
+
+        def step(n: int) -> tuple[Tensor, Tensor]:
+            wanted = torch.randint(classes, (n,), generator=draws)
+            return wanted, torch.randn(2 * n, size, generator=draws, dtype=dtype)
+
+        sizes, device = batches_an_epoch(task, self) * task.pace.epochs, task.y.device
+        if device.type == "cpu":
+            yield from map(step, sizes)
+            return
+        for group in grouped(sizes, 2 * size * dtype.itemsize):
+            wanted, noise = (send(torch.cat(parts), device) for parts in zip(*map(step, group), strict=True))
+            yield from zip(torch.split(wanted, group), torch.split(noise, [2 * n for n in group]), strict=True)
 
     def share(self, sent: State, exchange: Exchange) -> State:
         """The generator, trained on with the heads that came back; on the CPU, in one thread."""

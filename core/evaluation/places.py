@@ -1,0 +1,52 @@
+"""Where a worker of an evaluator measures: a device, the data there, and the models that are formed there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from .accelerators import refuse_without_memory
+from .device import Compute
+from .model_replica import Replica
+from .samples import Samples
+from .uint8_images import Inputs
+
+
+class Place:
+    """What one worker has; its data are the other workers' too, where these are on the same device.
+
+    Attributes:
+        compute: one device.
+        data: inputs and targets of each data set, as they are evaluated.
+
+    Args:
+        module: the architecture of the models.
+    """
+
+    def __init__(self, module: nn.Module, compute: Compute, data: list[tuple[Inputs, Tensor]]) -> None:
+        self.compute, self.data = compute, data
+        self._module = module
+        # as many as were ever asked for
+        self._replicas: list[Replica] = []
+
+    @classmethod
+    def holding(cls, module: nn.Module, compute: Compute, parts: Sequence[Samples]) -> Place:
+        """Bring data sets to a device.
+
+        Raises:
+            FedscopeError: it has no memory left for them, or for a model.
+        """
+        place = cls(module, compute, [])
+        (first,) = place.replicas(1)
+        for part in parts:
+            what = f"hold the {len(part):,} samples of {part.label}"
+            with refuse_without_memory(compute.device, what, "give fewer (--limit), or --device cpu"):
+                place.data.append((first.prepare(part.x), first.targets(part.y)))
+        return place
+
+    def replicas(self, count: int) -> list[Replica]:
+        """Return so many replicas, the same ones again."""
+        while len(self._replicas) < count:
+            self._replicas.append(Replica(self._module, self.compute))
+        return self._replicas[:count]
