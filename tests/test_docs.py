@@ -58,6 +58,7 @@ SLOW = {
     "howto/optimisers.md",
     "howto/subsets.md",
     "howto/forgetting.md",
+    "howto/matrix.md",
     "howto/disk.md",
     "howto/decomposition.md",
     "howto/compare.md",

@@ -1,0 +1,278 @@
+"""Losses by model and place against literal loops, and against the numbers that runs and other questions have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from random_models import Table
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
+from fedscope.decomposition.matrix.losses import losses_at
+from fedscope.decomposition.matrix.result import Cell, Gain, Matrix, RoundMatrix, at_home, neighbours
+from fedscope.evaluation.device import Compute
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
+
+Recorded = Callable[..., Path]
+
+
+class Case:
+    """Four random tables on 70 samples of 3 classes, and five places: random ones, one without a sample, one with one,
+    one with all."""
+
+    def __init__(self) -> None:
+        draw = np.random.default_rng(3)
+        n = 70
+        self.y = draw.integers(0, 3, n)
+        self.module = Table(n, 3)
+        self.tables = (draw.normal(size=(4, n, 3)) + 1.5 * np.eye(3)[self.y]).astype(np.float32)
+        layout = Layout.of(self.module)
+        self.models = [Weights(layout, table.ravel(), {}) for table in self.tables]
+        self.members = draw.random((5, n)) < 0.4
+        self.members[2], self.members[3], self.members[4] = False, np.arange(n) == 8, True
+        x = torch.arange(n, dtype=torch.float32)[:, None]
+        self.samples = Samples(x, torch.from_numpy(self.y), 3, "toy", "train", np.arange(n))
+
+    def loss(self, i: int, j: int) -> float:
+        row = self.tables[i, j].astype(np.float64)
+        return float(np.log(np.exp(row).sum()) - row[self.y[j]])
+
+    def error(self, i: int, j: int) -> float:
+        return float(self.tables[i, j].argmax() != self.y[j])
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case()
+
+
+def mean_and_stderr(values: list[float]) -> tuple[float, float]:
+    if not values:
+        return math.nan, math.nan
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return mean, math.nan
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+@pytest.mark.parametrize("chunk", [7, 2000])
+def test_every_number_is_what_a_loop_gives(case: Case, chunk: int) -> None:
+    pairs = [(0, 3, 0), (1, 3, 1), (2, 3, 2), (1, 3, 3), (0, 1, 4)]
+    counts, means, gains = losses_at(
+        case.module, case.samples, case.models, case.members, pairs, number=1, chunk=chunk, compute=Compute(workers=1)
+    )
+    assert counts.tolist() == case.members.sum(axis=1).tolist()
+    # float32 outputs: a loss is rounded to 1e-7 of itself, and a spread of n of them likewise
+    close = {"rtol": 2e-6, "atol": 1e-7, "equal_nan": True}
+    for name, value in (("loss", case.loss), ("error", case.error)):
+        for i in range(4):
+            for k, own in enumerate(case.members):
+                expected = mean_and_stderr([value(i, int(j)) for j in np.flatnonzero(own)])
+                found = getattr(means, name)[i, k], getattr(means, f"{name}_stderr")[i, k]
+                np.testing.assert_allclose(found, expected, **close)
+        for number, (i, a, k) in enumerate(pairs):
+            own = [value(i, int(j)) - value(a, int(j)) for j in np.flatnonzero(case.members[k])]
+            found = getattr(gains, name)[number], getattr(gains, f"{name}_stderr")[number]
+            np.testing.assert_allclose(found, mean_and_stderr(own), **close)
+
+
+def test_samples_count_as_their_task_weighs_them(case: Case) -> None:
+    class Weighted(type(case.samples.task)):  # type: ignore[misc]
+        def weights(self, y: torch.Tensor) -> torch.Tensor:
+            return y + 1
+
+    samples = Samples(case.samples.x, case.samples.y, 3, "toy", "train", np.arange(70), task=Weighted())
+    _, means, gains = losses_at(case.module, samples, case.models, case.members, [(0, 1, 0)], number=1)
+    c = case.y + 1.0
+    for k in (0, 1, 4):
+        own = np.flatnonzero(case.members[k])
+        losses = np.array([case.loss(2, int(j)) for j in own])
+        mean = (c[own] * losses).sum() / c[own].sum()
+        spread = len(own) / (len(own) - 1) * (c[own] ** 2 * (losses - mean) ** 2).sum()
+        np.testing.assert_allclose(means.loss[2, k], mean, rtol=2e-6)
+        np.testing.assert_allclose(means.loss_stderr[2, k], math.sqrt(spread) / c[own].sum(), rtol=2e-6)
+    np.testing.assert_allclose(gains.loss[0], means.loss[0, 0] - means.loss[1, 0], rtol=1e-6)
+
+
+def test_a_model_that_is_not_finite_spoils_its_own_row_alone(case: Case) -> None:
+    broken = case.models[1].parameters.copy().reshape(70, 3)
+    lost = int(np.flatnonzero(case.members[0] & ~case.members[1])[0])
+    broken[lost] = np.nan
+    models = [case.models[0], Weights(case.models[1].layout, broken.ravel(), {}), case.models[2]]
+    _, means, gains = losses_at(case.module, case.samples, models, case.members, [(0, 1, 0), (0, 1, 1)], number=1)
+    assert np.isnan(means.loss[1, [0, 4]]).all()
+    assert np.isfinite(means.loss[1, 1]), "the sample is not of this place"
+    assert np.isfinite(means.loss[[0, 2]][:, [0, 1, 3, 4]]).all()
+    assert math.isnan(gains.loss[0])
+    assert math.isfinite(gains.loss[1])
+
+
+def test_members_of_other_samples_are_refused(case: Case) -> None:
+    with pytest.raises(FedscopeError, match=r"members of round 4 are of 69 samples, and there are 70; give those"):
+        losses_at(case.module, case.samples, case.models, case.members[:, 1:], number=4)
+
+
+def test_every_model_sees_a_sample_once_however_many_places_there_are(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    real = Evaluator.logits
+
+    def counted(self: Evaluator, models: Any, rows: slice) -> Any:
+        seen.append(len(models) * (rows.stop - rows.start))
+        return real(self, models, rows)
+
+    monkeypatch.setattr(Evaluator, "logits", counted)
+    losses_at(case.module, case.samples, case.models, np.repeat(case.members, 40, axis=0), number=1)
+    assert sum(seen) == 4 * 70
+
+
+@pytest.fixture(scope="module")
+def averaged(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("matrix")
+    words = ["--average", "ima", "--set", "average.start=2", "--set", "data.client_test=0.25", "--participation", "0.1"]
+    return Run.open(recorded(folder / "run", *words, "--rounds", "3"))
+
+
+def rows_of(result: Matrix) -> dict[tuple[str, str], Cell]:
+    return {(cell.model, cell.place): cell for cell in result.rounds[-1].cells}
+
+
+def test_the_test_column_is_what_the_run_has_measured(averaged: Run) -> None:
+    for split in ("train", "test"):
+        cells = rows_of(fedscope.matrix(averaged, rounds=3, split=split))
+        measured = averaged.metrics()
+        for model, column in (("global", "test"), ("averaged", "averaged_test")):
+            for value in ("loss", "error"):
+                # sums of the same float32 losses in another order
+                assert getattr(cells[model, "test"], value) == pytest.approx(
+                    measured[f"{column}_{value}"][-1], rel=1e-6, abs=1e-9
+                )
+        assert cells["global", "test"].samples == 360
+
+
+def test_the_diagonal_is_forgettings_own_accuracy(averaged: Run) -> None:
+    for split in ("train", "test"):
+        one = fedscope.matrix(averaged, rounds=3, split=split).rounds[0]
+        other = fedscope.forgetting(averaged, rounds=3, split=split)
+        cells = {(cell.model, cell.place): cell for cell in one.cells}
+        for i, client in enumerate(other.client_ids[0]):
+            own = other.own[0, i]
+            for model, name in ((f"client-{client}", "after_own"), ("start", "before_own")):
+                right = np.nansum(getattr(other, name)[0, i] * own) / own.sum()
+                assert cells[model, f"client-{client}"].error == pytest.approx(1 - right, abs=1e-12)
+            assert cells["start", f"client-{client}"].samples == own.sum()
+
+
+def test_weighted_row_means_are_the_loss_on_all_clients_data(averaged: Run) -> None:
+    from fedscope.training.build import data_of, module_of
+
+    one = fedscope.matrix(averaged, rounds=3).rounds[0]
+    partition = averaged.partition
+    assert partition is not None
+    rows = np.concatenate([partition.clients[k] for k in one.clients])
+    samples = data_of(averaged).samples("train")
+    part = Samples(samples.x[rows], samples.y[rows], samples.classes, "own", "train", rows)
+    loss, error = Evaluator(module_of(averaged), part).models([averaged.round(3).read("averaged")])
+    # p is by samples here; sums of float32 losses in another order
+    assert one.weighted("loss")["averaged"] == pytest.approx(loss[0], rel=1e-6)
+    assert one.weighted("error")["averaged"] == pytest.approx(error[0], abs=1e-12)
+
+
+def test_gains_are_differences_of_cells_and_have_smaller_errors(averaged: Run) -> None:
+    result = fedscope.matrix(averaged, rounds=3)
+    cells = rows_of(result)
+    one = result.rounds[0]
+    assert one.deployed == "averaged"
+    for gain in one.gains:
+        place = f"client-{gain.client}"
+        own, other = cells[place, place], cells[gain.than, place]
+        assert own.loss is not None
+        assert other.loss is not None
+        assert gain.loss_gain == pytest.approx(own.loss - other.loss, rel=1e-5, abs=1e-9)
+    home = at_home(one)
+    assert home.measured == len(one.clients)
+    assert home.worse == sum(1 for gain in one.gains_of("averaged") if (gain.error_gain or 0) < 0)
+
+
+def test_a_personal_methods_clients_have_their_own_models(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--client", "ditto", "--set", "data.client_test=0.25", "--participation", "0.1", "--rounds", "2"]
+    run = Run.open(recorded(tmp_path / "run", *words))
+    one = fedscope.matrix(run, rounds=2).rounds[0]
+    personal = run.round(2).client_state("personal")
+    assert isinstance(personal, Weights)
+    from fedscope.training.build import data_of, module_of
+
+    samples = data_of(run).samples("train")
+    partition = run.partition
+    assert partition is not None
+    cells = {(cell.model, cell.place): cell for cell in one.cells}
+    for i, client in enumerate(run.round(2).client_ids):
+        rows = partition.clients[client]
+        part = Samples(samples.x[rows], samples.y[rows], samples.classes, "own", "train", rows)
+        loss, _ = Evaluator(module_of(run), part).models([personal.row(i)])
+        assert cells[f"client-{client}", f"client-{client}"].loss == pytest.approx(loss[0], rel=1e-6)
+
+
+def made(*gains: float | None, error: bool = True) -> RoundMatrix:
+    clients = tuple(range(len(gains)))
+    names = [*(f"client-{k}" for k in clients), "global"]
+    level = 0.5 if error else None
+    cells = [
+        Cell(model, place, 10, 1.0, 0.1, level, None) for model in names for place in [*names[: len(clients)], "test"]
+    ]
+    rows = [
+        Gain(k, 1 / len(gains), "global", 10, gain, 0.01, gain if error else None, 0.01) for k, gain in enumerate(gains)
+    ]
+    return RoundMatrix(4, clients, "global", tuple(cells), tuple(rows))
+
+
+def test_the_sentence_says_for_how_many_the_average_is_worse_at_home() -> None:
+    said = Matrix("ima", (made(0.1, -0.2, -0.01),)).summary()
+    assert said == (
+        "ima, round 4: on their own data the global model has a larger error than the client's own model for 2 of 3 "
+        "clients (1 of them by more than two standard errors); there it loses 3.67 ± 8.8 points on average over "
+        "clients, least for client 1 (-20 ± 1 points); test error 50 %, of a client's model 50 % on average"
+    )
+    without = Matrix("ima", (made(0.1, 0.3, error=False),)).summary()
+    assert "has a larger loss than the client's own model for 0 of 2 clients" in without
+    assert "there it gains 0.2 ± 0.1 on average over clients" in without
+    nothing = Matrix("ima", (made(None, None),)).summary()
+    assert nothing == (
+        "ima, round 4: no client has samples of its own on which its model and the global model are numbers"
+    )
+
+
+def test_a_result_reads_back_what_it_saved(tmp_path: Path) -> None:
+    result = Matrix(
+        "ima", (made(0.1, None), made(0.2, 0.3, error=False).__class__(5, (1, 0), "global", (), ())), {"a": 1}
+    )
+    result.save(tmp_path / "x")
+    again = fedscope.load(tmp_path / "x")
+    assert isinstance(again, Matrix)
+    assert again == result
+
+
+def test_clients_with_similar_labels_are_neighbours() -> None:
+    counts = np.array([[9, 0, 0], [0, 5, 5], [8, 1, 0], [0, 6, 4], [0, 0, 7]])
+    order = list(neighbours(counts))
+    assert sorted(order) == [0, 1, 2, 3, 4]
+    assert abs(order.index(0) - order.index(2)) == abs(order.index(1) - order.index(3)) == 1
+    assert list(neighbours(np.ones((4, 3)))) == [0, 1, 2, 3]
+    assert list(neighbours(np.zeros((3, 3)))) == [0, 1, 2]
+
+
+def test_a_figure_of_one_client_and_of_many_stands(tmp_path: Path) -> None:
+    for result in (Matrix("ima", (made(0.1),)), Matrix("ima", (made(*np.linspace(-0.4, 0.4, 100)),))):
+        figure = result.figure()
+        assert figure.get_figwidth() == 3.5
+        assert figure.get_figheight() < 9
