@@ -27,7 +27,7 @@ from ..profile import time_span
 from ..returned import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
-from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, summarize_all
+from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, on_device, summarize_all
 from .personalized import PersonalizedModels
 from .server import step_server, validator_of, warn_of_test_data
 from .state import Memory, Position, next_start
@@ -93,14 +93,14 @@ class Federation:
 
         Raises:
             FedscopeError: a method that needs to know the model's head, and a model in which none is known; an
-                optimiser that does not go with the model.
+                optimiser that does not go with the model; a device without memory for the data.
         """
         facts = model_info(config, engine.module, data.classes, data.task)
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
         if measured:
             warn_of_rate(config.client)
         train = data.samples("train")
-        x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
+        x, y = on_device(train, engine.compute.device)
         meter = None
         if measured:
             meter = RoundMeter(
