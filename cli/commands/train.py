@@ -195,12 +195,13 @@ def command(
         code_changed=course.code_changed,
     )
     if resume is not None:
-        if own is not None:
-            given = [text for text in given if not text.startswith("model.task=")]
+        how = replace(how, device=flags["run__device"])
+        apart = ("run.device=", "model.task=") if own is not None else ("run.device=",)
+        given = [text for text in given if not text.startswith(apart)]
         if any((*vars(typed).values(), given, out, course.force, from_, download)):
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
-                "--engine ray, --until, --code or --profile"
+                "--engine ray, --device, --until, --code or --profile"
             )
         run = _resume_run(resume, how, course.profile)
     elif from_ is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def device() -> str:
+def device(asked_device: str | None) -> str:
     """``FEDSCOPE_DEVICE``, by default the first GPU; ``pretend`` and ``cpu`` try these tests where there is none."""
     import torch
 
-    asked = os.environ.get("FEDSCOPE_DEVICE", "cuda")
+    asked = asked_device or "cuda"
     kind = asked.partition(":")[0]
     if kind == "pretend":
         from device.pretend import install, why_not
