@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints import Layout, Weights
+from ..checkpoints import FedscopeError, Layout, Weights
 from .accelerators import has_float64, refuse_without_memory
 from .device import CPU, Compute
 from .first_layer_cache import Entrance, FirstLayer
@@ -41,6 +41,7 @@ class FlatModule:
         self.compute, self.original = compute, module
         self.layout = Layout.of(module)
         self.device = torch.device(self.compute.device)
+        refuse_float64(module, self.compute.device)
         self.module = copy_module(module).to(self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = reduce(torch.promote_types, [named[name].dtype for name in self.layout.slices])
@@ -73,12 +74,30 @@ class FlatModule:
         dtype = self.w.dtype if x.is_floating_point() else None
         if isinstance(x, Uint8Images):
             return x.to(self.device, dtype).held()
-        x = x.to(device=self.device, dtype=dtype)
+        # cast first where the device may lack what they are given in
+        x = x.to(dtype or x.dtype).to(self.device) if self.compute.is_gpu else x.to(device=self.device, dtype=dtype)
         return channels_last(x) if x.dim() == 4 else x
 
     def targets(self, y: Tensor) -> Tensor:
-        """Targets on the device."""
+        """Targets on the device, there in float32 where they are float64 and it has none."""
+        if y.dtype == torch.float64 and not has_float64(self.compute.device):
+            y = y.float()
         return y.to(self.device)
+
+
+def refuse_float64(module: nn.Module, device: str) -> None:
+    """Refuse a module in float64 on a device that has none.
+
+    Raises:
+        FedscopeError: names the first such parameter or buffer.
+    """
+    named = (*module.named_parameters(), *module.named_buffers())
+    double = next((name for name, values in named if values.dtype in (torch.float64, torch.complex128)), None)
+    if double is not None and not has_float64(device):
+        raise FedscopeError(
+            f"the module's {double} is float64, and {device} has no float64; give --device cpu, or a module in float32 "
+            "(module.float())"
+        )
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ CHUNK = 500
 # Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory
 # does not grow.
 CHUNK_NUMBERS = 8 * 2**20
-# Outputs in float32 that wait for their chunk where the models were on a device, 1 GiB: each model is sent there once, as a
-# rule, and answers as many samples at a time as suit the device.
+# Outputs in float32 that wait for their chunk where the models were on a device, 1 GiB: each model is sent there once,
+# as a rule, and answers as many samples at a time as suit the device.
 WAITING = 2**28
 
 
