@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from .accelerators import refuse_without_memory
+from .accelerators import has_float64, refuse_without_memory
 from .device import Compute
 from .model_replica import Replica
 from .samples import Samples
@@ -19,6 +19,7 @@ class Place:
     Attributes:
         compute: one device.
         data: inputs and targets of each data set, as they are evaluated.
+        float64: whether the device computes in it; where not, sums are the processor's.
 
     Args:
         module: the architecture of the models.
@@ -26,6 +27,7 @@ class Place:
 
     def __init__(self, module: nn.Module, compute: Compute, data: list[tuple[Inputs, Tensor]]) -> None:
         self.compute, self.data = compute, data
+        self.float64 = has_float64(compute.device)
         self._module = module
         # as many as were ever asked for
         self._replicas: list[Replica] = []
