@@ -82,6 +82,9 @@ def resolve_devices(names: str) -> tuple[str, ...]:
     >>> resolve_devices("cpu")
     ('cpu',)
     """
+    known = os.environ.get(DEFAULT, "")
+    if names == "auto" and "," in known:
+        names = known
     found = tuple(resolve_device(name.strip()) for name in names.split(","))
     if len(found) == 1:
         return found
