@@ -186,6 +186,11 @@ def batch_hsics(
         # a layer's features are let go before the next one's kernel is made
         return [gram([part.to(sums) for part in features.pop(layer)]) for layer in layers]
 
+    def here() -> Iterator[list[Tensor]]:
+        """Without a worker that is ahead: what a device has to hold is always the same."""
+        activations, never = make(), Event()
+        yield from (task(item, activations, never) for item in items())
+
     every: list[list[Array]] = [[] for _ in layers]
     # the products of this thread in one thread, too: their sums do not depend on how many cores there are
     with (
@@ -195,7 +200,9 @@ def batch_hsics(
             f"hold the kernels of {len(models)} models on {max(map(len, cut)):,} samples",
             "give a smaller --batch, fewer models, or --device cpu",
         ),
-        closing(run_in_workers(task, items(), make=make, workers=compute.workers)) as results,
+        closing(
+            here() if compute.is_gpu else run_in_workers(task, items(), make=make, workers=compute.workers)
+        ) as results,
     ):
         for b, rows in enumerate(cut):
             some = kept[b]

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...evaluation.accelerators import is_out_of_memory, refuse_without_memory
+from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.float64 import require_float64
 from ...evaluation.memory import halve_without_memory
@@ -102,13 +102,18 @@ def tangent_kernel(
             if progress is not None:
                 progress(min(chunk * len(parts), len(x)), len(x))
     projected = torch.cat(parts)  # [n, C, m]
+    # graphs of the last samples, which Python has not looked for yet
+    empty_cache(compute.device)
     with refuse_without_memory(
         compute.device, f"hold a kernel of {len(x):,} samples", "give fewer --kernel-samples, or --device cpu"
     ):
         kernel = torch.zeros(len(x), len(x), dtype=torch.float64, device=compute.device)
         for c in range(projected.shape[1]):
             one = projected[:, c].to(compute.device).double()
-            kernel += one @ one.T
+            if compute.is_gpu:
+                kernel.addmm_(one, one.T)
+            else:
+                kernel += one @ one.T
         mean: np.ndarray = (kernel / projected.shape[1]).cpu().numpy()
     return mean
 

@@ -190,7 +190,7 @@ def test_a_gap_sends_each_client_once_and_waits_once(device: str) -> None:
     np.testing.assert_allclose([one.gap for one in found], [one.gap for one in expected], rtol=1e-10)
     # clients and their mean, and the mean again as a model
     assert copies(seen, "to device", "decomposition/theory/outputs.py") == 5 + 1  # and the targets
-    assert copies(seen, "from device", "") == 1
+    assert copies(seen, "from device", "decomposition") == 1
     assert copies(seen, "wait", "decomposition") == 0
 
 
