@@ -40,7 +40,7 @@ class Compute:
             does any number depend on that.
 
     Raises:
-        FedscopeError: a device that this machine does not have, an unknown precision, a cluster together with a GPU.
+        FedscopeError: a device that this machine does not have, an unknown precision, a cluster of another kind.
 
     >>> Compute(workers=2)
     Compute(device='cpu', precision='float32', workers=2)
@@ -55,10 +55,10 @@ class Compute:
         if self.precision not in PRECISIONS:
             raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
         object.__setattr__(self, "device", resolve_device(self.device))
-        if self.is_gpu and self.cluster is not None:
+        if self.cluster is not None and self.cluster.device != self.kind:
             raise FedscopeError(
-                f"a cluster's workers compute on processors, and device = {self.device!r}; give --device cpu, or leave "
-                "--engine out"
+                f"the cluster's workers compute on {self.cluster.device}, and device = {self.device!r}; give --device "
+                f"{self.cluster.device}, or leave --engine out"
             )
         if self.is_gpu:
             object.__setattr__(self, "workers", 1)
@@ -75,8 +75,8 @@ class Compute:
 
     @property
     def here(self) -> Compute:
-        """The same without the cluster, as each of its workers has it."""
-        return self if self.cluster is None else replace(self, cluster=None, workers=1)
+        """The same without the cluster, as each of its workers has it: on the device of its own."""
+        return self if self.cluster is None else replace(self, device=self.kind, cluster=None, workers=1)
 
     @property
     def exact(self) -> Compute:
