@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
@@ -111,7 +111,8 @@ class EvaluationConfig:
             return Compute(self.device, self.precision)
         from ..distributed.engines import open_cluster
 
-        return Compute(self.device, self.precision, cluster=open_cluster(self.engine))
+        where = Compute(self.device, self.precision)
+        return replace(where, cluster=open_cluster(self.engine, where.device))
 
 
 def refuse_unknown_choice(name: str, value: Any, options: Sequence[str]) -> None:

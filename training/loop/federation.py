@@ -100,7 +100,9 @@ class Federation:
         if measured:
             warn_of_rate(config.client)
         train = data.samples("train")
-        x, y = on_device(train, engine.compute.device)
+        # a cluster's workers take what they need to devices of their own
+        cluster = engine.compute.cluster is not None
+        x, y = (train.x, train.y) if cluster else on_device(train, engine.compute.device)
         meter = None
         if measured:
             meter = RoundMeter(
@@ -109,7 +111,11 @@ class Federation:
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 compute=engine.compute.exact,
-                own=None if partition.test is None else Parts.of(train, partition.test, engine, (x, y)),
+                own=None
+                if partition.test is None
+                else Parts.of(
+                    train, partition.test, engine, (x.to(engine.compute.device), y.to(engine.compute.device))
+                ),
                 domains=MeasuredDomains.of(data, engine, averages=method_name(config.average) != "none"),
             )
         validator = None

@@ -177,7 +177,7 @@ def compute_of(config: Config, workers: int | None, engine: str | None) -> Compu
         return where
     from ...distributed.engines import open_cluster
 
-    return replace(where, device=where.name, cluster=open_cluster(engine))
+    return replace(where, device=where.name, cluster=open_cluster(engine, where.name))
 
 
 def made_with(config: Config, compute: Compute) -> dict[str, Any]:
