@@ -144,6 +144,7 @@ def test_where_one_of_two_is_gone_the_other_goes_on_from_the_same_points(tmp_pat
         progress=lambda done, of: counted.append(done),
     )
     assert counted[0] > 12
-    assert np.array_equal(rest.loss, whole.loss)
+    # other points stand beside each other now, which may change the last bits of a float32
+    np.testing.assert_allclose(rest.loss, whole.loss, rtol=1e-6)
     with pytest.warns(FedscopeWarning, match="left by an analysis with other settings"):
         line(module, samples, pairs(models), betas=21, compute=Compute("cpu"), partial=kept)
