@@ -112,7 +112,7 @@ class EvaluationConfig:
         from ..distributed.engines import open_cluster
 
         where = Compute(self.device, self.precision)
-        return replace(where, cluster=open_cluster(self.engine, where.device))
+        return replace(where, device=where.name, cluster=open_cluster(self.engine, where.name))
 
 
 def refuse_unknown_choice(name: str, value: Any, options: Sequence[str]) -> None:

@@ -15,13 +15,14 @@ from torch import Tensor
 from .model_replica import Replica
 from .places import Place
 from .samples import Samples
+from .stacked_models import STACKED
 from .standard_tasks import is_own
 from .tasks import Task
 from .uint8_images import in_batches
 
 # Constants and nothing that a card has free, so that the last bits do not depend on it.
 #: models whose sums are read together: a wait for each of them costs as much as ten operators
-POINTS = 8
+POINTS = STACKED
 #: batches after which a wait costs nothing any more, and progress and Ctrl-C should not wait longer
 BATCHES = 64
 #: numbers of outputs that are kept until then
@@ -55,14 +56,22 @@ def measure_points(
     """
     sums = [PointSums(part.task, count, place.float64) for part in parts]
     waiting: list[list[list[Tensor]]] = [[[] for _ in range(0, len(part), batch)] for part in parts]
+    if place.stacked is not None:
+        stacked, _ = place.stacked
+        stacked.form(count, form)
     with torch.inference_mode():
         targets = [torch.split(y, batch) for _, y in place.data]
+        if place.stacked is not None:
+            for s, (inputs, _) in enumerate(place.data):
+                for x, y in zip(in_batches(inputs, batch), targets[s], strict=True):
+                    _heed(stop)
+                    sums[s].add(stacked.logits(x, count), y)
+            return read_sums(sums)
         for k in range(count):
             replica = form(k)
             for s, (inputs, _) in enumerate(place.data):
                 for number, x in enumerate(in_batches(inputs, batch)):
-                    if stop.is_set():
-                        raise InterruptedError("the evaluation was told to stop")
+                    _heed(stop)
                     outputs = replica.logits(x)
                     if count == 1:
                         sums[s].add([outputs], targets[s][number])
@@ -74,6 +83,11 @@ def measure_points(
                     own.add(together, y)
                     together.clear()
         return read_sums(sums)
+
+
+def _heed(stop: Event) -> None:
+    if stop.is_set():
+        raise InterruptedError("the evaluation was told to stop")
 
 
 class PointSums:

@@ -25,6 +25,7 @@ from .model_replica import Replica
 from .module_copy import copy_module
 from .places import Place
 from .samples import Samples
+from .stacked_models import STACKED
 from .tasks import Tally
 from .uint8_images import Inputs, in_batches
 from .validation import refuse_shapeless, try_out
@@ -107,6 +108,10 @@ class Evaluator:
         (first,) = place.replicas(1)
         self.layout = first.layout
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
+        if compute.is_gpu:
+            for own in self._idle:
+                own.stack()
+        self._stacks = place.stacked is not None
 
     def evaluate(
         self,
@@ -132,7 +137,7 @@ class Evaluator:
         if spanning is not None:
             groups = spanning.groups(order)
         else:
-            size = points_together(self.parts, self.batch) if self.compute.is_gpu else 1
+            size = self._at_once()
             groups = [order[start : start + size] for start in range(0, len(order), size)]
         if elsewhere is None:
             results = self._run(partial(self.measured, form, spanning), groups)
@@ -142,6 +147,12 @@ class Evaluator:
         with closing(results):
             for result in results:
                 yield from result
+
+    def _at_once(self) -> int:
+        """Count the models that are measured together; on several devices no other number than on one."""
+        if not self.compute.is_gpu:
+            return 1
+        return STACKED if self._stacks else points_together(self.parts, self.batch)
 
     def measured(
         self,
@@ -252,7 +263,7 @@ class Evaluator:
         self, form: Callable[[int, Replica], None], group: list[int], place: Place, stop: Event
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Measure a group of models on a device: in one pass, and where there is no memory for that one by one."""
-        (replica,) = place.replicas(1)
+        replica = place.stacked[1] if place.stacked is not None else place.replicas(1)[0]
         if len(group) > 1:
 
             def at_once(k: int) -> Replica:

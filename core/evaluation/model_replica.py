@@ -14,7 +14,7 @@ from ..checkpoints import FedscopeError, Layout, Weights
 from .accelerators import has_float64, refuse_without_memory
 from .device import CPU, Compute
 from .first_layer_cache import Entrance, FirstLayer
-from .module_copy import copy_module
+from .module_copy import copy_module, to_device
 from .normalization import re_estimate
 from .uint8_images import Inputs, Uint8Images
 
@@ -42,7 +42,7 @@ class FlatModule:
         self.layout = Layout.of(module)
         self.device = torch.device(self.compute.device)
         refuse_float64(module, self.compute.device)
-        self.module = copy_module(module).to(self.device)
+        self.module = to_device(copy_module(module), self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = reduce(torch.promote_types, [named[name].dtype for name in self.layout.slices])
         self.w = torch.zeros(self.layout.size, dtype=dtype, device=self.device)
@@ -118,6 +118,9 @@ class Replica(FlatModule):
     """A private copy of ``module`` in evaluation mode, whose parameters are views of one vector.
 
     Writing to :attr:`w` changes the model, so forming one costs a pass over [P] and no copies of layers.
+
+    Attributes:
+        sums_there: whether an accelerator combines models.
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
@@ -126,8 +129,8 @@ class Replica(FlatModule):
         self.module.eval().requires_grad_(False)
         self._kept: dict[int, tuple[Weights, Tensor, dict[str, Tensor]]] = {}
         # an accelerator without float64 has the models combined by the processor
-        self._sums_there = compute.is_gpu and has_float64(compute.device)
-        self._sum = torch.empty_like(self.w, device="cpu") if compute.is_gpu and not self._sums_there else self.w
+        self.sums_there = compute.is_gpu and has_float64(compute.device)
+        self._sum = torch.empty_like(self.w, device="cpu") if compute.is_gpu and not self.sums_there else self.w
         self._entrance: tuple[FirstLayer, Entrance] | None = None
         self._calibration: tuple[Tensor, Tensor] | None = None
 
@@ -141,10 +144,10 @@ class Replica(FlatModule):
         terms = terms or [(0.0, models[0])]
         if len(terms) == 1 and terms[0][0] == 1.0:
             model = terms[0][1]
-            self.w.copy_(self._resident(model)[0] if self._sums_there else torch.as_tensor(model.parameters))
+            self.w.copy_(self.resident(model)[0] if self.sums_there else torch.as_tensor(model.parameters))
         else:
-            vectors, chunk = [(c, self._resident(model)[0]) for c, model in terms], CHUNK
-            if self._sums_there:
+            vectors, chunk = [(c, self.resident(model)[0]) for c, model in terms], CHUNK
+            if self.sums_there:
                 chunk = DEVICE_CHUNK
             for start in range(0, self.layout.size, chunk):
                 here = slice(start, start + chunk)
@@ -159,24 +162,24 @@ class Replica(FlatModule):
         mine = outputs.untyped_storage().data_ptr() == self.w.untyped_storage().data_ptr()
         return outputs.clone() if mine else outputs
 
-    def _resident(self, model: Weights) -> tuple[Tensor, dict[str, Tensor]]:
+    def resident(self, model: Weights) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a model's parameters where they are summed, and on a device its buffers: the few that the points of a
         surface are made of are sent there once."""
         known = self._kept.get(id(model))
         if known is None or known[0] is not model:
-            room = KEPT if not self._sums_there else max(KEPT, KEPT_BYTES // max(1, model.parameters.nbytes))
+            room = KEPT if not self.sums_there else max(KEPT, KEPT_BYTES // max(1, model.parameters.nbytes))
             while len(self._kept) >= room:
                 self._kept.pop(next(iter(self._kept)))
-            where = self.device if self._sums_there else torch.device("cpu")
-            buffers = model.buffers if self._sums_there else {}
+            where = self.device if self.sums_there else torch.device("cpu")
+            buffers = model.buffers if self.sums_there else {}
             there = {name: torch.as_tensor(np.asarray(values)).to(where) for name, values in buffers.items()}
             known = model, torch.from_numpy(model.parameters).to(where), there
             self._kept[id(model)] = known
         return known[1:]
 
     def _buffer(self, model: Weights, name: str) -> Tensor:
-        if self._sums_there:
-            return self._resident(model)[1][name]
+        if self.sums_there:
+            return self.resident(model)[1][name]
         return torch.as_tensor(np.asarray(model.buffers[name]))
 
     def _combine_buffer(
