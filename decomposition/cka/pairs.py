@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from threading import Event
@@ -186,7 +186,7 @@ def batch_hsics(
         # a layer's features are let go before the next one's kernel is made
         return [gram([part.to(sums) for part in features.pop(layer)]) for layer in layers]
 
-    def here() -> Iterator[list[Tensor]]:
+    def here() -> Generator[list[Tensor], None, None]:
         """Without a worker that is ahead: what a device has to hold is always the same."""
         activations, never = make(), Event()
         yield from (task(item, activations, never) for item in items())

@@ -97,7 +97,9 @@ def tangent_kernel(
     chunk = kind.chunk
     parts = []
     with differentiable(module), _plain_attention() if compute.is_gpu else nullcontext():
-        for part in run_in_workers(task, range(0, len(x), chunk), make=make, workers=compute.workers):
+        # of several devices the first one alone
+        workers = 1 if compute.is_gpu else compute.workers
+        for part in run_in_workers(task, range(0, len(x), chunk), make=make, workers=workers):
             parts.append(part)
             if progress is not None:
                 progress(min(chunk * len(parts), len(x)), len(x))
