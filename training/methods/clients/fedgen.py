@@ -146,7 +146,7 @@ class FedGen(ClientMethod):
             return
         for group in grouped(sizes, 2 * size * dtype.itemsize):
             wanted, noise = (send(torch.cat(parts), device) for parts in zip(*map(step, group), strict=True))
-            yield from zip(wanted.split(group), noise.split([2 * n for n in group]), strict=True)
+            yield from zip(torch.split(wanted, group), torch.split(noise, [2 * n for n in group]), strict=True)
 
     def share(self, sent: State, exchange: Exchange) -> State:
         """The generator, trained on with the heads that came back; on the CPU, in one thread."""
