@@ -32,8 +32,8 @@ CNN_GN = merge(CNN, {"model": {"name": "cnn-gn", "hidden": [64]}})
 ROUND = 1e-4
 #: of one step's gradient, whatever the model: nothing has carried anything on
 GRADIENT = 1e-5
-#: of a round of models with normalisation: many activations lie near 0 there, so that rounding decides the sign of
-#: some, or which of four pixels is the greatest, and a whole term of the next gradient comes or goes
+#: of a round of models with normalisation: many activations lie near 0 there, so rounding decides the sign of some,
+#: or which of four pixels is the greatest, and a whole term of the next gradient comes or goes
 NORMALISED_ROUND = 0.05
 
 
