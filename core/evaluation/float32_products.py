@@ -38,7 +38,9 @@ def _set(tf32: bool) -> list[tuple[Any, str, Any]]:
     """Set the flags, and return what they were."""
     import torch
 
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul: Any = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    kinds: list[tuple[Any, str, Any]]
     if hasattr(matmul, "fp32_precision"):
         # reading allow_tf32 fails where the caller has used these, and setting it leaves others unreadable
         kinds = [(place, "fp32_precision", "tf32" if tf32 else "ieee") for place in (matmul, cudnn.conv, cudnn.rnn)]
