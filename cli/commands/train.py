@@ -43,7 +43,7 @@ _FLAGS = (
     ("--batch", "client.batch", "B", "Mini-batch size."),
     ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
     ("--seed", "run.seed", "SEED", "Seed of everything except the partition and the cohorts (data.seed)."),
-    ("--device", "run.device", "DEVICE", "cpu, cuda or auto."),
+    ("--device", "run.device", "DEVICE", "cpu, cuda, mps, xpu, or auto."),
     ("--client", "client.method", "NAME", "What a client minimises and how it steps; your own as module:Class."),
     ("--server", "server.method", "NAME", "How client models become the next model; your own as module:Class."),
     ("--average", "average.method", "NAME", "Average over rounds; your own as module:Class."),
@@ -134,7 +134,10 @@ class _Train(click.Command):
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
 @click.option("--force", is_flag=True, help="Replace an existing run; train even if the disk may be too small.")
 @click.option(
-    "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue a run exactly where it stopped."
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Continue a run exactly where it stopped, on the same kind of device.",
 )
 @click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, another method from there on.")
 @click.option("--until", type=int, metavar="ROUND", help="Stop after this round; --resume continues.")
@@ -142,7 +145,8 @@ class _Train(click.Command):
 @click.option(
     "--engine",
     metavar="NAME",
-    help="auto, threads, device or cohort; or ray, ray:HOST:6379: the workers of a cluster, with the same numbers.",
+    help="auto, threads, device or cohort; or ray, ray:HOST:6379: the workers of a cluster, with the same numbers; "
+    "with --device cuda each on a GPU (ray@0.5: two share one).",
 )
 @click.option("--keep-going", is_flag=True, help="Continue when a client's loss is no longer a number.")
 @click.option(

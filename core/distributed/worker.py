@@ -67,7 +67,6 @@ class WorkerInfo:
 
         import torch
 
-        from ..evaluation.accelerators import device_name
         from ..results.base import versions
 
         said = versions()
@@ -76,7 +75,7 @@ class WorkerInfo:
             torch.backends.cpu.get_cpu_capability(),
             torch.get_num_threads(),
             platform.node(),
-            "" if device == "cpu" else device_name(device),
+            "" if device == "cpu" else str(torch.get_device_module(device).get_device_name()),
         )
 
 
@@ -130,9 +129,7 @@ def take_device(kind: str, given: Sequence[Any]) -> None:
     """
     import torch
 
-    from ..evaluation.accelerators import devices
-
-    if len(devices()) == 1:
+    if not torch.accelerator.is_available():
         raise FedscopeError(f"torch {torch.__version__} sees no {kind} device there")
     module = torch.get_device_module(kind)
     module.set_device(int(given[0]) if module.device_count() > len(given) else 0)
@@ -207,9 +204,7 @@ class ClusterWorker:
 
     def _error(self, error: Exception) -> bytes:
         """Pickle an error; what cannot be is said in its words, and so is memory that has run out on a device."""
-        from ..evaluation.accelerators import is_out_of_memory
-
-        if self._device != "cpu" and is_out_of_memory(error):
+        if self._device != "cpu" and isinstance(error, RuntimeError) and "out of memory" in str(error):
             import platform
 
             error = FedscopeError(

@@ -19,7 +19,6 @@ from fedscope.distributed import worker as workers
 from fedscope.distributed.engines import is_cluster, open_cluster
 from fedscope.distributed.serialization import is_own_module
 from fedscope.distributed.worker import ClusterWorker, take_device
-from fedscope.evaluation import accelerators
 from fedscope.evaluation.device import Compute
 
 
@@ -150,12 +149,12 @@ def test_a_worker_takes_the_device_that_it_was_given(monkeypatch: pytest.MonkeyP
     taken: list[int] = []
     module = SimpleNamespace(device_count=lambda: 4, set_device=taken.append)
     monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
-    monkeypatch.setattr(accelerators, "devices", lambda: ["cpu", "cuda:0", "cuda:1"])
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     take_device("cuda", [3])
     module.device_count = lambda: 1  # Ray has hidden the others
     take_device("cuda", ["GPU-8a2b"])
     assert taken == [3, 0]
-    monkeypatch.setattr(accelerators, "devices", lambda: ["cpu"])
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     with pytest.raises(FedscopeError, match=r"^torch .* sees no cuda device there$"):
         take_device("cuda", [0])
 
