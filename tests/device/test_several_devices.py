@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gpu.conftest import alike, devices  # noqa: F401 (fixtures)
 from random_models import random_models, random_samples
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Model
+from fedscope.cli.main import run
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.model_replica import Replica
@@ -148,3 +152,43 @@ def test_where_one_of_two_is_gone_the_other_goes_on_from_the_same_points(tmp_pat
     np.testing.assert_allclose(rest.loss, whole.loss, rtol=1e-6)
     with pytest.warns(FedscopeWarning, match="left by an analysis with other settings"):
         line(module, samples, pairs(models), betas=21, compute=Compute("cpu"), partial=kept)
+
+
+QUESTIONS = (
+    "line r@3 --clients --limit 100",
+    "plane r@1/global r@2/global r@3/global --grid 5 --limit 100",
+    "decompose r --rounds 3 --draws rounds:2 --limit 100",
+    "subsets r --rounds 3 --sizes 1,2 --limit 100",
+    "forgetting r --rounds 3",
+    "wima r --windows 2,3",
+    "reaggregate r@3 --server fedavgm --limit 100",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(few_digits: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three rounds of all of its clients, trained on the processor."""
+    folder, before = tmp_path_factory.mktemp("several"), Path.cwd()
+    words = "train --method fma --clients 4 --participation 1 --rounds 3 --epochs 1 --device cpu --out r"
+    os.chdir(folder)
+    try:
+        assert run([*words.split(), "--set", "model.hidden=[16]", "--set", "record.globals=all"]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.mark.parametrize("words", QUESTIONS, ids=lambda words: words.partition(" ")[0])
+def test_a_command_on_two_devices_has_the_numbers_of_one(
+    words: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    alike: Callable[..., int],  # noqa: F811
+    devices: Callable[[Path], set[str]],  # noqa: F811
+) -> None:
+    monkeypatch.chdir(folder)
+    name = words.partition(" ")[0]
+    for place, on in (("one", "pretend:1"), ("two", BOTH)):
+        assert run([*words.split(), "--device", on, "--out", f"{name}/{place}/x", "--force"]) == 0
+        assert on in devices(folder / name / place)
+    assert alike(folder / name / "one", folder / name / "two", 0.0, 72) > 0
