@@ -85,14 +85,15 @@ class StackedModels:
         self.compute = compute
         self._module = to_device(copy_module(module), compute.device).eval().requires_grad_(False)
         self.w = torch.zeros(STACKED, layout.size, dtype=next(self._module.parameters()).dtype, device=compute.device)
-        self._samples = 0
+        # not this object itself, which its layers would then keep in memory
+        self._samples = [0]
         for name, layer in self._module.named_modules():
             if isinstance(layer, nn.Linear):
                 of = [layout.slices.get(f"{name}.{which}".lstrip(".")) for which in ("weight", "bias")]
                 weight = self.w[:, of[0]].view(STACKED, *layer.weight.shape).transpose(1, 2)
                 bias = None if of[1] is None else self.w[:, of[1]].unsqueeze(1)
                 part: nn.Module = layer
-                part.forward = self._linear(weight, bias)
+                part.forward = _linear(weight, bias, self._samples)
 
     def form(self, count: int, form: Callable[[int], Replica]) -> None:
         """Write ``count`` models into the first rows.
@@ -134,21 +135,24 @@ class StackedModels:
     def logits(self, x: Tensor, count: int) -> list[Tensor]:
         """Compute the outputs of the first ``count`` models, [n, ...] each."""
         with torch.inference_mode(), self.compute.products(), self.compute.forward():
-            self._samples = len(x)
+            self._samples[0] = len(x)
             outputs: Tensor = self._module(x)
             return list(outputs.view(STACKED, len(x), *outputs.shape[1:])[:count])
 
-    def _linear(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        def forward(h: Tensor) -> Tensor:
-            inner = h.shape[1:-1]
-            if len(h) == self._samples:  # what all models are given
-                rows = h.reshape(1, -1, h.shape[-1]).expand(STACKED, -1, -1)
-            else:
-                rows = h.reshape(STACKED, -1, h.shape[-1])
-            made = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias, rows, weight)
-            return made.reshape(STACKED * self._samples, *inner, -1)
 
-        return forward
+def _linear(weight: Tensor, bias: Tensor | None, samples: list[int]) -> Callable[[Tensor], Tensor]:
+    """Return the forward pass of one layer of all models; ``samples`` holds how many there are now."""
+
+    def forward(h: Tensor) -> Tensor:
+        inner = h.shape[1:-1]
+        if len(h) == samples[0]:  # what all models are given
+            rows = h.reshape(1, -1, h.shape[-1]).expand(STACKED, -1, -1)
+        else:
+            rows = h.reshape(STACKED, -1, h.shape[-1])
+        made = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias, rows, weight)
+        return made.reshape(STACKED * samples[0], *inner, -1)
+
+    return forward
 
 
 def stacked_models(module: nn.Module, compute: Compute, x: Tensor) -> tuple[StackedModels, PostponingReplica] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from device.pretend import loaded
 from random_models import random_models, random_samples
 from torch import Tensor, nn
 
@@ -198,3 +200,20 @@ def test_a_nan_reaches_no_point_that_does_not_count_it() -> None:
     np.testing.assert_allclose(there, here, rtol=1e-5)
     ends = line(module, samples, [(models[0], models[1])], betas=5, compute=Compute("pretend"))
     assert np.isfinite(ends.loss).all()
+
+
+def test_an_evaluator_goes_with_its_memory_and_waits_for_no_collection() -> None:
+    module, samples = flat(nn.Linear(12, 3)), data()
+    weights = [model.weights for model in random_models(module, 9)]
+    Evaluator(module, samples, compute=Compute("pretend")).models(weights)
+    gc.collect()
+    gc.disable()
+    try:
+        before = loaded().held()
+        evaluator = Evaluator(module, samples, compute=Compute("pretend"))
+        evaluator.models(weights)
+        assert loaded().held() > before
+        del evaluator
+        assert loaded().held() == before
+    finally:
+        gc.enable()
