@@ -55,7 +55,9 @@ test-elsewhere: $(VENV)/.installed
 ON_DEVICE := $(RUN) -m pytest -q -n auto --maxprocesses 8 --dist loadfile
 ## test-device: all paths of an accelerator on a pretend one, `pretend` and `pretend:1`; needs g++
 test-device: $(VENV)/.installed
-	FEDSCOPE_DEVICE=pretend $(PAUSED) $(ON_DEVICE) -m 'gpu or device' tests/gpu tests/device
+	@why=$$(PYTHONPATH=tests $(RUN) -c 'from device.pretend import why_not; print(why_not())') || exit; \
+	if [ -n "$$why" ]; then echo "make test-device: SKIPPED, nothing was tested: $$why" >&2; exit 0; fi; set -x; \
+	FEDSCOPE_DEVICE=pretend $(PAUSED) $(ON_DEVICE) -m '(gpu or device) and not slow' tests/gpu tests/device && \
 	FEDSCOPE_DEVICE=pretend:1 $(PAUSED) $(ON_DEVICE) -m gpu tests/gpu
 
 ## test-everywhere: all tests under every capability of the processor, on one core and in another order
@@ -68,6 +70,7 @@ test-everywhere: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow
+	FEDSCOPE_DEVICE=pretend $(RUN) -m pytest -m 'device and slow' tests/device
 
 ## campaign: commands on damaged files, as many as CASES says (1500), drawn from SEED (0) on, and a table of how they ended
 campaign: $(VENV)/.installed

@@ -268,7 +268,7 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
             help="What is measured: classification, regression, sequences, or your own module:factory (default: the "
             "task that the run was trained for).",
         ),
-        click.option("--device", default="auto", show_default=True, help="cpu, cuda or auto (cuda if there is one)."),
+        click.option("--device", default="auto", show_default=True, help="cpu, cuda, mps, xpu, or auto."),
         choice("--precision", PRECISIONS, "Arithmetic of the forward passes; tf32 matters only on a GPU."),
         click.option(
             "--engine",
@@ -276,7 +276,7 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
             default="threads",
             show_default=True,
             help="threads: one worker per core. ray or ray:ADDRESS: the workers of a cluster compute replays and the "
-            "points of lines and planes; the numbers are the same.",
+            "points of lines and planes, with --device cuda each on a GPU; the numbers are the same.",
         ),
         standardise_option,
         accept_data_option,

@@ -40,6 +40,23 @@ settings.register_profile("fedscope", deadline=None, derandomize=True, max_examp
 settings.load_profile("fedscope")
 
 
+#: the device that whoever runs the tests has asked for
+_ASKED = os.environ.get("FEDSCOPE_DEVICE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have ``auto`` be the processor, in programs that tests start, too: tests compare bits, and a machine with a GPU
+    has others. Not in the process that only hands tests to others, which would take it for what was asked for."""
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        os.environ.setdefault("FEDSCOPE_DEVICE", "cpu")
+
+
+@pytest.fixture(scope="session")
+def asked_device() -> str | None:
+    """``FEDSCOPE_DEVICE`` as it was given; None where it was not."""
+    return _ASKED
+
+
 @pytest.fixture(scope="session", autouse=True)
 def decoded_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Data sets are decoded into a folder of the tests' own, in their subprocesses too."""

@@ -140,7 +140,7 @@ def play_step(step: Step, folder: Path) -> None:
         output = here(step, folder)
     elif (
         not re.search(r"\bfedscope ", step.text)
-        or ("cuda" in step.text and not torch.cuda.is_available())
+        or torch.cuda.device_count() < _cuda_devices(step.text)
         or "cifar10" in step.text
     ):
         return
@@ -153,6 +153,11 @@ def play_step(step: Step, folder: Path) -> None:
     for line in step.shown:
         is_path = step.language == "sh" or re.fullmatch(r"  \S+", line)
         assert not is_path or (folder / line.strip()).exists(), f"{step.place}: {line.strip()} is not there"
+
+
+def _cuda_devices(text: str) -> int:
+    """How many GPUs a command needs."""
+    return 0 if "cuda" not in text else 1 + max(map(int, re.findall(r"cuda:(\d+)", text)), default=0)
 
 
 def is_plain(step: Step) -> bool:

@@ -11,7 +11,7 @@ from ..printing import say_json, say_lines
 
 @click.command("bench", epilog="Example:  fedscope bench    Another model:  fedscope bench --model mlp --seconds 1")
 @click.option("--model", default="cnn", metavar="NAME", show_default=True, help="A model that takes 3x32x32 images.")
-@click.option("--device", default="auto", metavar="DEVICE", show_default=True, help="cpu, cuda or auto.")
+@click.option("--device", default="auto", metavar="DEVICE", show_default=True, help="cpu, cuda, mps, xpu, or auto.")
 @click.option(
     "--folder", default=".", type=click.Path(path_type=Path), help="Folder on the disk to measure.  [default: here]"
 )

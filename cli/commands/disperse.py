@@ -49,7 +49,12 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
     show_default=True,
     help="Seed of t-SNE. It starts here from the principal components, so every seed gives the same map.",
 )
-@click.option("--device", default="auto", show_default=True, help="Device that computes statistics and distances.")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Device that computes statistics and distances: cpu, cuda, mps, xpu, or auto.",
+)
 @output_options
 def command(
     runs: tuple[Path, ...],

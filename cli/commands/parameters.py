@@ -48,7 +48,7 @@ from ..options import Count, Output, choice, output_options, refuse_given
     "--device",
     default="auto",
     show_default=True,
-    help="With --backend torchdr: cpu, cuda or auto (cuda if there is one).",
+    help="With --backend torchdr: cpu, cuda, mps, xpu, or auto.",
 )
 @click.option("--seed", type=Count(0), default=0, show_default=True, help="Seed of the sample and of t-SNE.")
 @output_options

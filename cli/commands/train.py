@@ -43,7 +43,7 @@ _FLAGS = (
     ("--batch", "client.batch", "B", "Mini-batch size."),
     ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
     ("--seed", "run.seed", "SEED", "Seed of everything except the partition and the cohorts (data.seed)."),
-    ("--device", "run.device", "DEVICE", "cpu, cuda or auto."),
+    ("--device", "run.device", "DEVICE", "cpu, cuda, mps, xpu, or auto."),
     ("--client", "client.method", "NAME", "What a client minimises and how it steps; your own as module:Class."),
     ("--server", "server.method", "NAME", "How client models become the next model; your own as module:Class."),
     ("--average", "average.method", "NAME", "Average over rounds; your own as module:Class."),
@@ -134,7 +134,10 @@ class _Train(click.Command):
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
 @click.option("--force", is_flag=True, help="Replace an existing run; train even if the disk may be too small.")
 @click.option(
-    "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Continue a run exactly where it stopped."
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Continue a run exactly where it stopped, on the same kind of device.",
 )
 @click.option("--from", "from_", metavar="RUN@ROUND", help="Branch: same history, another method from there on.")
 @click.option("--until", type=int, metavar="ROUND", help="Stop after this round; --resume continues.")
@@ -142,7 +145,8 @@ class _Train(click.Command):
 @click.option(
     "--engine",
     metavar="NAME",
-    help="auto, threads, device or cohort; or ray, ray:HOST:6379: the workers of a cluster, with the same numbers.",
+    help="auto, threads, device or cohort; or ray, ray:HOST:6379: the workers of a cluster, with the same numbers; "
+    "with --device cuda each on a GPU (ray@0.5: two share one).",
 )
 @click.option("--keep-going", is_flag=True, help="Continue when a client's loss is no longer a number.")
 @click.option(
@@ -195,12 +199,13 @@ def command(
         code_changed=course.code_changed,
     )
     if resume is not None:
-        if own is not None:
-            given = [text for text in given if not text.startswith("model.task=")]
+        how = replace(how, device=flags["run__device"])
+        apart = ("run.device=", "model.task=") if own is not None else ("run.device=",)
+        given = [text for text in given if not text.startswith(apart)]
         if any((*vars(typed).values(), given, out, course.force, from_, download)):
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
-                "--engine ray, --until, --code or --profile"
+                "--engine ray, --device, --until, --code or --profile"
             )
         run = _resume_run(resume, how, course.profile)
     elif from_ is not None:

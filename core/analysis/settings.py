@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
@@ -32,7 +32,8 @@ class EvaluationSettings(TypedDict, total=False):
         task: what is measured, where that is not what the run has learnt: ``classification``, ``regression``,
             ``sequences``, one's own as ``module:factory``, a :class:`fedscope.Task`, or a function
             ``loss(outputs, y) -> [n]``.
-        device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one.
+        device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one; ``cuda:0,cuda:1`` spreads models and points
+            over several.
         precision: ``float32``, ``tf32`` or ``bf16``.
         engine: ``threads``: a worker a core of this machine; or ``ray``, ``ray:2``, ``ray:ADDRESS``: replays and the
             points of lines and planes are computed by the workers of a cluster, to the same numbers.
@@ -111,7 +112,8 @@ class EvaluationConfig:
             return Compute(self.device, self.precision)
         from ..distributed.engines import open_cluster
 
-        return Compute(self.device, self.precision, cluster=open_cluster(self.engine))
+        where = Compute(self.device, self.precision)
+        return replace(where, device=where.name, cluster=open_cluster(self.engine, where.name))
 
 
 def refuse_unknown_choice(name: str, value: Any, options: Sequence[str]) -> None:

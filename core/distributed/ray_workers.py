@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from socket import create_connection
 from threading import current_thread, main_thread
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from ..checkpoints import FedscopeError
 from .scheduler import WorkerLost
 from .serialization import Parcel, Serializer, own_by_value
-from .worker import ClusterWorker, become_worker
+from .worker import ClusterWorker, become_worker, take_device
 
 #: seconds to look for a cluster
 SEARCH = 10
@@ -26,12 +27,16 @@ _joined: list[str] = []
 
 @dataclass(frozen=True)
 class RayBackend:
-    """Actors with one core each, of which a lost one is not brought back by Ray.
+    """Actors with one core each, and on an accelerator a device or a share of one; a lost one is not brought back by
+    Ray.
 
     Attributes:
         address: of a cluster, as ``ray.init`` takes it: ``auto``, ``HOST:6379``; ``local`` for one of this machine
             alone, which ends with this process.
         workers: at most so many.
+        device: on which they compute, ``cpu`` or an accelerator's kind.
+        share: of a device, that a worker has; None for a device a worker, or where there are more workers than
+            devices for equal shares.
 
     Raises:
         FedscopeError: Ray is not installed; there is no cluster at the address, or one of another version.
@@ -39,6 +44,8 @@ class RayBackend:
 
     address: str = "local"
     workers: int | None = None
+    device: str = "cpu"
+    share: float | None = None
 
     def __post_init__(self) -> None:
         # read when Ray is imported: no reports to its makers; no GPU taken away from whoever asks for none
@@ -73,6 +80,10 @@ class RayBackend:
             from .cores import cores
 
             how |= {"num_cpus": self.workers or cores(), "include_dashboard": False}
+            if self.on_devices:
+                # said, because Ray looks for the kinds that it knows
+                how["num_gpus"] = count = _devices_here()
+                how["num_cpus"] = self.workers or max(cores(), int(count / (self.share or 1)))
         try:
             _refuse_silent(self.address)
         except OSError as error:
@@ -96,12 +107,42 @@ class RayBackend:
         _joined.append(self.address)
 
     @property
+    def on_devices(self) -> bool:
+        """Whether workers compute on an accelerator."""
+        return self.device != "cpu"
+
+    @property
     def size(self) -> int:
-        """The cores of the cluster, or ``workers`` if these are fewer."""
+        """The cores of the cluster, or on accelerators the shares of its devices; ``workers`` if these are fewer."""
         import ray
 
-        there = int(ray.cluster_resources().get("CPU", 0))
+        resources = ray.cluster_resources()
+        there = int(resources.get("CPU", 0))
+        if self.on_devices:
+            there = min(there, self._devices() * int(1 / self.own_share + 1e-9))
         return there if self.workers is None else min(self.workers, there)
+
+    @cached_property
+    def own_share(self) -> float:
+        """A worker's share of a device: as many workers have one as is needed for all to have some.
+
+        Raises:
+            FedscopeError: the cluster has no devices.
+        """
+        if not (devices := self._devices()):
+            raise FedscopeError(
+                f"Ray at {self.address} has no GPU to give to workers, and --device {self.device} asks for one each; "
+                "start Ray with --num-gpus on the machines that have some, or give --device cpu"
+            )
+        if self.share is not None or self.workers is None:
+            return self.share or 1.0
+        together = max(1, ceil(self.workers / devices))
+        return int(10_000 / together) / 10_000  # Ray counts in ten-thousandths, and all must fit
+
+    def _devices(self) -> int:
+        import ray
+
+        return int(ray.cluster_resources().get("GPU", 0))
 
     @property
     def about(self) -> dict[str, str]:
@@ -120,7 +161,7 @@ class RayBackend:
 
     def start(self) -> Any:
         """Start an actor."""
-        return self._class.remote()
+        return self._class.remote(self.device)
 
     def info(self, worker: Any) -> Any:
         """See :class:`~fedscope.distributed.scheduler.WorkerBackend`, as all below."""
@@ -164,7 +205,8 @@ class RayBackend:
     def _class(self) -> Any:
         import ray
 
-        return ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_Actor)
+        own = {"num_gpus": self.own_share} if self.on_devices else {}
+        return ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, **own)(_Actor)
 
     def _store(self, array: Any) -> Any:
         import ray
@@ -182,11 +224,14 @@ class RayBackend:
 class _Actor:
     """A cluster worker as an actor of Ray."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        import ray
         from ray import cloudpickle
 
         become_worker()
-        self.worker = ClusterWorker(cloudpickle.dumps)
+        if device != "cpu":
+            take_device(device, ray.get_gpu_ids())
+        self.worker = ClusterWorker(cloudpickle.dumps, device)
 
     def info(self) -> Any:
         return self.worker.info()
@@ -196,6 +241,12 @@ class _Actor:
 
     def work(self, context: str, content: bytes, *arrays: Any) -> Any:
         return self.worker.work(context, content, arrays)
+
+
+def _devices_here() -> int:
+    import torch
+
+    return int(torch.accelerator.device_count())
 
 
 def _refuse_silent(address: str) -> None:

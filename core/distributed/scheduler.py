@@ -33,6 +33,10 @@ class WorkerBackend(Protocol):
     """A source of workers. A ticket stands for an answer that comes later."""
 
     @property
+    def device(self) -> str:
+        """The kind of device on which its workers compute: ``cpu``, ``cuda``."""
+
+    @property
     def size(self) -> int:
         """The number of workers that there is room for now."""
 
@@ -156,6 +160,11 @@ class WorkerPool:
         self._alone_since = time.monotonic()
         self._failed_starts = 0
 
+    @property
+    def device(self) -> str:
+        """The kind of device on which the workers compute."""
+        return self.backend.device
+
     def begin(self) -> list[WorkerInfo]:
         """Wait for the workers that there is room for, some seconds longer than for the first; returns what they are.
 
@@ -176,9 +185,11 @@ class WorkerPool:
         :meth:`begin`."""
         infos = self.begin()
         places = {one.place for one in infos}
+        devices = {"devices": ", ".join(sorted({one.device for one in infos}))} if self.device != "cpu" else {}
         return {
             "workers": f"{len(infos)} on {len(places)} machine{'s' if len(places) > 1 else ''}",
             "capability": ", ".join(sorted({one.capability for one in infos})),
+            **devices,
             **self.backend.about,
         }
 
@@ -223,7 +234,7 @@ class WorkerPool:
             self._members.append(_PoolWorker(worker, self.backend.info(worker)))
 
     def _admit(self, member: _PoolWorker, info: WorkerInfo) -> None:
-        own = WorkerInfo.here()
+        own = WorkerInfo.here(self.device)
         if info.versions != own.versions:
             names = ("fedscope", "torch", "Python")
             other = [
@@ -239,6 +250,11 @@ class WorkerPool:
             self._warn_once(
                 f"the cluster is mixed: {info.place} computes with {info.capability}, this machine with "
                 f"{own.capability}; last bits of what is computed there may differ"
+            )
+        if info.device != own.device:
+            self._warn_once(
+                f"the cluster is mixed: {info.place} computes on {info.device}, this machine on {own.device}; last "
+                "bits of what is computed there may differ"
             )
         member.info = info
         self._failed_starts = 0

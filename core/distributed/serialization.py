@@ -164,12 +164,18 @@ def own_by_value(pickler: type[pickle.Pickler], register: Callable[[ModuleType],
 
 @cache
 def is_own_module(module: ModuleType) -> bool:
-    """Check whether a module is a file of the user's own, and neither installed nor Python's."""
+    """Check whether a module is a file of the user's own, and neither installed nor Python's.
+
+    Installed is also what lies in another Python's packages, as of an environment that has the system's beside its own.
+    """
     file = getattr(module, "__file__", None)
     if not file or module.__name__ == "__main__" or module.__name__.partition(".")[0] == _ROOT:
         return False
     installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not any(real_path(Path(file)).is_relative_to(real_path(Path(place))) for place in installed if place)
+    place = real_path(Path(file))
+    if {"site-packages", "dist-packages"} & {*place.parts}:
+        return False
+    return not any(place.is_relative_to(real_path(Path(own))) for own in installed if own)
 
 
 def unpack(content: bytes, arrays: Sequence[Any]) -> Any:

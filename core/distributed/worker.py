@@ -51,16 +51,18 @@ class WorkerInfo:
         capability: which instructions of the processor torch uses.
         threads: of torch.
         place: the machine's name.
+        device: what the accelerator calls itself; "" on a processor.
     """
 
     versions: tuple[str, str, str]
     capability: str
     threads: int
     place: str
+    device: str = ""
 
     @classmethod
-    def here(cls) -> WorkerInfo:
-        """Look at this process."""
+    def here(cls, device: str = "cpu") -> WorkerInfo:
+        """Look at this process, which computes on a device."""
         import platform
 
         import torch
@@ -73,6 +75,7 @@ class WorkerInfo:
             torch.backends.cpu.get_cpu_capability(),
             torch.get_num_threads(),
             platform.node(),
+            "" if device == "cpu" else str(torch.get_device_module(device).get_device_name()),
         )
 
 
@@ -114,6 +117,24 @@ def become_worker() -> None:
     _keep_freed_memory()
 
 
+def take_device(kind: str, given: Sequence[Any]) -> None:
+    """Have this process compute on the device that it was given: ``cuda`` without a number is that one from then on.
+
+    Args:
+        given: numbers of devices on this machine. Where torch sees no more than these, the others are hidden from this
+            process, and the first one is its own.
+
+    Raises:
+        FedscopeError: torch does not see it.
+    """
+    import torch
+
+    if not torch.accelerator.is_available():
+        raise FedscopeError(f"torch {torch.__version__} sees no {kind} device there")
+    module = torch.get_device_module(kind)
+    module.set_device(int(given[0]) if module.device_count() > len(given) else 0)
+
+
 def _keep_freed_memory() -> None:
     """Have glibc keep what a batch frees for the next one; given back and taken again it is cleared page by page, which
     takes a fifth of a convolutional network's training (measured). Nothing to do on other systems."""
@@ -132,15 +153,16 @@ class ClusterWorker:
 
     Args:
         dumps: pickles results.
+        device: on which it computes.
     """
 
-    def __init__(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
-        self._dumps = dumps
+    def __init__(self, dumps: Callable[[Any], bytes] = pickle.dumps, device: str = "cpu") -> None:
+        self._dumps, self._device = dumps, device
         self._known: OrderedDict[str, Any] = OrderedDict()
 
     def info(self) -> WorkerInfo:
         """Look at this worker."""
-        return WorkerInfo.here()
+        return WorkerInfo.here(self._device)
 
     def set_context(self, context: str, content: bytes, arrays: Sequence[Any]) -> TaskResult:
         """Make a context; the last :data:`CONTEXTS` that were set are kept, on which the caller relies."""
@@ -181,7 +203,14 @@ class ClusterWorker:
         return TaskResult(found, failed, perf_counter() - began, said)
 
     def _error(self, error: Exception) -> bytes:
-        """Pickle an error; what cannot be is said in its words."""
+        """Pickle an error; what cannot be is said in its words, and so is memory that has run out on a device."""
+        if self._device != "cpu" and isinstance(error, RuntimeError) and "out of memory" in str(error):
+            import platform
+
+            error = FedscopeError(
+                f"a worker on {platform.node()} has no memory left on its {self._device} device; have fewer workers "
+                "share one (--engine ray@1), give a smaller --batch, or --device cpu"
+            )
         try:
             found = self._dumps(error)
             pickle.loads(found)

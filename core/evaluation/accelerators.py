@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..checkpoints import FedscopeError
 
+#: the environment variable that says what ``auto`` is
+DEFAULT = "FEDSCOPE_DEVICE"
 #: kinds that a device's name may begin with; a backend that torch got from elsewhere answers to its own name, too
 KINDS = ("cpu", "cuda", "mps", "xpu")
 #: how torch and the libraries below it say that memory has run out, where they raise a plain RuntimeError
@@ -24,8 +27,9 @@ _OUT_OF_MEMORY = (
 def resolve_device(device: str) -> str:
     """Return the device's name, ``auto`` resolved.
 
-    ``auto`` is the accelerator that torch sees, if it has float64, which sums of losses need; else ``cpu``. So a Mac's
-    ``mps`` is taken where it is asked for alone.
+    ``auto`` is the device that the environment variable :data:`DEFAULT` names. Without it, it is the accelerator that
+    torch sees, if it has float64, which sums of losses need; else ``cpu``. So a Mac's ``mps`` is taken where it is
+    asked for alone.
 
     Raises:
         FedscopeError: no name of a device, or one that torch cannot compute on here; names those that are here.
@@ -38,6 +42,8 @@ def resolve_device(device: str) -> str:
     import torch
 
     if device == "auto":
+        if (known := os.environ.get(DEFAULT, "auto")) != "auto":
+            return _known_device(known)
         kind = accelerator()
         return kind if kind is not None and has_float64(kind) else "cpu"
     try:
@@ -76,6 +82,9 @@ def resolve_devices(names: str) -> tuple[str, ...]:
     >>> resolve_devices("cpu")
     ('cpu',)
     """
+    known = os.environ.get(DEFAULT, "")
+    if names == "auto" and "," in known:
+        names = known
     found = tuple(resolve_device(name.strip()) for name in names.split(","))
     if len(found) == 1:
         return found
@@ -105,6 +114,14 @@ def _number(name: str) -> int:
 def _example(found: tuple[str, ...]) -> str:
     kind = next(name for name in found if not name.startswith("cpu")).partition(":")[0]
     return ",".join(name for name in found if name.startswith(kind))
+
+
+def _known_device(known: str) -> str:
+    """Return the device that the environment names. Raises as :func:`resolve_device`."""
+    try:
+        return resolve_device(known)
+    except FedscopeError as error:
+        raise FedscopeError(str(error).replace("device = ", f"{DEFAULT} = ", 1)) from None
 
 
 def accelerator() -> str | None:

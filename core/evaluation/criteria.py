@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.nn.modules.loss import _Loss
 
 from ..checkpoints import FedscopeError
-from .standard_tasks import CLASSIFICATION, PADDED, TASKS, Classification, Sequences
+from .standard_tasks import CLASSIFICATION, PADDED, TASKS, Classification, Sequences, in_float64
 from .tasks import Task
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class PositionCriterion(Sequences):
         """Return the share of a sample's positions that count at which the greatest output is another class's, [n]."""
         logits = _classes_second(outputs, y)
         wrong = ((logits.argmax(dim=1) != y) | logits.isnan().any(dim=1)) & (y != PADDED)
-        return wrong.flatten(1).sum(dim=1).double() / super().weights(y).clamp(min=1)
+        return in_float64(wrong.flatten(1).sum(dim=1)) / super().weights(y).clamp(min=1)
 
     def weights(self, y: Tensor) -> Tensor:
         """c [n]."""

@@ -43,7 +43,7 @@ class Compute:
 
     Raises:
         FedscopeError: a device that this machine does not have, devices of several kinds, an unknown precision, a
-            cluster together with a GPU.
+            cluster of another kind.
 
     >>> Compute(workers=2)
     Compute(device='cpu', precision='float32', workers=2)
@@ -60,10 +60,10 @@ class Compute:
             raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
         object.__setattr__(self, "devices", resolve_devices(self.device))
         object.__setattr__(self, "device", self.devices[0])
-        if self.is_gpu and self.cluster is not None:
+        if self.cluster is not None and self.cluster.device != self.kind:
             raise FedscopeError(
-                f"a cluster's workers compute on processors, and device = {self.name!r}; give --device cpu, or leave "
-                "--engine out"
+                f"the cluster's workers compute on {self.cluster.device}, and device = {self.name!r}; give --device "
+                f"{self.cluster.device}, or leave --engine out"
             )
         if self.is_gpu:
             object.__setattr__(self, "workers", len(self.devices))
@@ -97,8 +97,8 @@ class Compute:
 
     @property
     def here(self) -> Compute:
-        """The same without the cluster, as each of its workers has it."""
-        return self if self.cluster is None else replace(self, device=self.name, cluster=None, workers=1)
+        """The same without the cluster, as each of its workers has it: on the device of its own."""
+        return self if self.cluster is None else replace(self, device=self.kind, cluster=None, workers=1)
 
     @property
     def exact(self) -> Compute:

@@ -20,10 +20,12 @@ from ..checkpoints import FedscopeError, FedscopeWarning, Weights
 from ..distributed.worker import MapJob
 from .accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from .device import CPU, Compute, Item, Result, run_in_workers, torch_threads
+from .device_points import measure_points, points_together
 from .model_replica import Replica
 from .module_copy import copy_module
 from .places import Place
 from .samples import Samples
+from .stacked_models import STACKED
 from .tasks import Tally
 from .uint8_images import Inputs, in_batches
 from .validation import refuse_shapeless, try_out
@@ -106,6 +108,10 @@ class Evaluator:
         (first,) = place.replicas(1)
         self.layout = first.layout
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
+        if compute.is_gpu:
+            for own in self._idle:
+                own.stack()
+        self._stacks = place.stacked is not None
 
     def evaluate(
         self,
@@ -128,7 +134,11 @@ class Evaluator:
         """
         elsewhere = None if here else self.compute.cluster
         order = list(range(count) if indices is None else indices)
-        groups = [[i] for i in order] if spanning is None else spanning.groups(order)
+        if spanning is not None:
+            groups = spanning.groups(order)
+        else:
+            size = self._at_once()
+            groups = [order[start : start + size] for start in range(0, len(order), size)]
         if elsewhere is None:
             results = self._run(partial(self.measured, form, spanning), groups)
         else:
@@ -137,6 +147,12 @@ class Evaluator:
         with closing(results):
             for result in results:
                 yield from result
+
+    def _at_once(self) -> int:
+        """Count the models that are measured together; on several devices no other number than on one."""
+        if not self.compute.is_gpu:
+            return 1
+        return STACKED if self._stacks else points_together(self.parts, self.batch)
 
     def measured(
         self,
@@ -147,6 +163,9 @@ class Evaluator:
         stop: Event,
     ) -> list[Measured]:
         """Measure a group of models as :meth:`evaluate` yields them, here in a worker's place."""
+        if place.compute.is_gpu:
+            means = self._measure_there(form, group, place, stop)
+            return [(i, loss, error) for i, (loss, error) in zip(group, means, strict=True)]
         formed = place.replicas(len(group))
         for i, replica in zip(group, formed, strict=True):
             self._form(form, i, replica)
@@ -239,6 +258,37 @@ class Evaluator:
             return found
 
         return self._halving(means, place, max(map(len, self.parts)))
+
+    def _measure_there(
+        self, form: Callable[[int, Replica], None], group: list[int], place: Place, stop: Event
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Measure a group of models on a device: in one pass, and where there is no memory for that one by one."""
+        replica = place.stacked[1] if place.stacked is not None else place.replicas(1)[0]
+        if len(group) > 1:
+
+            def at_once(k: int) -> Replica:
+                form(group[k], replica)
+                return replica
+
+            try:
+                return measure_points(place, self.parts, len(group), at_once, self.batch, stop)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            empty_cache(place.compute.device)
+
+        def alone(i: int) -> tuple[np.ndarray, np.ndarray]:
+            def formed(k: int) -> Replica:
+                self._form(form, i, replica)
+                return replica
+
+            def means(batch: int) -> tuple[np.ndarray, np.ndarray]:
+                (found,) = measure_points(place, self.parts, 1, formed, batch, stop)
+                return found
+
+            return self._halving(means, place, max(map(len, self.parts)))
+
+        return [alone(i) for i in group]
 
     def _halving(self, work: Callable[[int], Result], place: Place, most: int) -> Result:
         """Return ``work(batch)``, with half the batch as often as a device's memory runs out.

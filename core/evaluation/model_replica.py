@@ -10,18 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints import Layout, Weights
-from .accelerators import refuse_without_memory
+from ..checkpoints import FedscopeError, Layout, Weights
+from .accelerators import has_float64, refuse_without_memory
 from .device import CPU, Compute
 from .first_layer_cache import Entrance, FirstLayer
-from .module_copy import copy_module
+from .module_copy import copy_module, to_device
 from .normalization import re_estimate
 from .uint8_images import Inputs, Uint8Images
 
 # So many parameters are combined at a time: their float64 sum stays in cache, whatever the size of the model.
 CHUNK = 65_536
-# So many models stay on the device; a plane has three.
+# An accelerator does with few operators what it can; but for what that takes besides the models.
+DEVICE_CHUNK = 2**26
+# So many models stay on the device, a plane has three; there more, as many as these bytes hold.
 KEPT = 4
+KEPT_BYTES = 2**30
 
 
 class FlatModule:
@@ -38,7 +41,8 @@ class FlatModule:
         self.compute, self.original = compute, module
         self.layout = Layout.of(module)
         self.device = torch.device(self.compute.device)
-        self.module = copy_module(module).to(self.device)
+        refuse_float64(module, self.compute.device)
+        self.module = to_device(copy_module(module), self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = reduce(torch.promote_types, [named[name].dtype for name in self.layout.slices])
         self.w = torch.zeros(self.layout.size, dtype=dtype, device=self.device)
@@ -70,12 +74,30 @@ class FlatModule:
         dtype = self.w.dtype if x.is_floating_point() else None
         if isinstance(x, Uint8Images):
             return x.to(self.device, dtype).held()
-        x = x.to(device=self.device, dtype=dtype)
+        # cast first where the device may lack what they are given in
+        x = x.to(dtype or x.dtype).to(self.device) if self.compute.is_gpu else x.to(device=self.device, dtype=dtype)
         return channels_last(x) if x.dim() == 4 else x
 
     def targets(self, y: Tensor) -> Tensor:
-        """Targets on the device."""
+        """Targets on the device, there in float32 where they are float64 and it has none."""
+        if y.dtype == torch.float64 and not has_float64(self.compute.device):
+            y = y.float()
         return y.to(self.device)
+
+
+def refuse_float64(module: nn.Module, device: str) -> None:
+    """Refuse a module in float64 on a device that has none.
+
+    Raises:
+        FedscopeError: names the first such parameter or buffer.
+    """
+    named = (*module.named_parameters(), *module.named_buffers())
+    double = next((name for name, values in named if values.dtype in (torch.float64, torch.complex128)), None)
+    if double is not None and not has_float64(device):
+        raise FedscopeError(
+            f"the module's {double} is float64, and {device} has no float64; give --device cpu, or a module in float32 "
+            "(module.float())"
+        )
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -96,13 +118,19 @@ class Replica(FlatModule):
     """A private copy of ``module`` in evaluation mode, whose parameters are views of one vector.
 
     Writing to :attr:`w` changes the model, so forming one costs a pass over [P] and no copies of layers.
+
+    Attributes:
+        sums_there: whether an accelerator combines models.
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
         with refuse_without_memory(compute.device, "hold a copy of the model"):
             super().__init__(module, compute)
         self.module.eval().requires_grad_(False)
-        self._kept: dict[int, tuple[Weights, Tensor]] = {}
+        self._kept: dict[int, tuple[Weights, Tensor, dict[str, Tensor]]] = {}
+        # an accelerator without float64 has the models combined by the processor
+        self.sums_there = compute.is_gpu and has_float64(compute.device)
+        self._sum = torch.empty_like(self.w, device="cpu") if compute.is_gpu and not self.sums_there else self.w
         self._entrance: tuple[FirstLayer, Entrance] | None = None
         self._calibration: tuple[Tensor, Tensor] | None = None
 
@@ -115,34 +143,53 @@ class Replica(FlatModule):
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         terms = terms or [(0.0, models[0])]
         if len(terms) == 1 and terms[0][0] == 1.0:
-            self.w.copy_(torch.as_tensor(terms[0][1].parameters))
+            model = terms[0][1]
+            self.w.copy_(self.resident(model)[0] if self.sums_there else torch.as_tensor(model.parameters))
         else:
-            vectors = [(c, self._resident(model)) for c, model in terms]
-            for start in range(0, self.layout.size, CHUNK):
-                here = slice(start, start + CHUNK)
-                self.w[here] = _weighted_sum([(c, vector[here]) for c, vector in vectors])
+            vectors, chunk = [(c, self.resident(model)[0]) for c, model in terms], CHUNK
+            if self.sums_there:
+                chunk = DEVICE_CHUNK
+            for start in range(0, self.layout.size, chunk):
+                here = slice(start, start + chunk)
+                self._sum[here] = _weighted_sum([(c, vector[here]) for c, vector in vectors])
+            if self._sum is not self.w:
+                self.w.copy_(self._sum)
         for name, target in self._buffers.items():
             self._combine_buffer(name, target, models, terms if buffers else [(1.0, models[0])])
 
-    def _resident(self, model: Weights) -> Tensor:
-        """Return a model's parameters on the device: the few that the points of a surface are made of are sent there
-        once."""
+    def apart(self, outputs: Tensor) -> Tensor:
+        """Return outputs that stay what they are when the next model is formed here."""
+        mine = outputs.untyped_storage().data_ptr() == self.w.untyped_storage().data_ptr()
+        return outputs.clone() if mine else outputs
+
+    def resident(self, model: Weights) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a model's parameters where they are summed, and on a device its buffers: the few that the points of a
+        surface are made of are sent there once."""
         known = self._kept.get(id(model))
         if known is None or known[0] is not model:
-            while len(self._kept) >= KEPT:
+            room = KEPT if not self.sums_there else max(KEPT, KEPT_BYTES // max(1, model.parameters.nbytes))
+            while len(self._kept) >= room:
                 self._kept.pop(next(iter(self._kept)))
-            known = model, torch.from_numpy(model.parameters).to(self.device)
+            where = self.device if self.sums_there else torch.device("cpu")
+            buffers = model.buffers if self.sums_there else {}
+            there = {name: torch.as_tensor(np.asarray(values)).to(where) for name, values in buffers.items()}
+            known = model, torch.from_numpy(model.parameters).to(where), there
             self._kept[id(model)] = known
-        return known[1]
+        return known[1:]
+
+    def _buffer(self, model: Weights, name: str) -> Tensor:
+        if self.sums_there:
+            return self.resident(model)[1][name]
+        return torch.as_tensor(np.asarray(model.buffers[name]))
 
     def _combine_buffer(
         self, name: str, target: Tensor, models: Sequence[Weights], terms: Sequence[tuple[float, Weights]]
     ) -> None:
         single = terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else None
         if single is not None or not target.dtype.is_floating_point:
-            target.copy_(torch.as_tensor(np.asarray((single or models[0]).buffers[name])))
+            target.copy_(self._buffer(single or models[0], name))
             return
-        value = _weighted_sum([(c, torch.as_tensor(np.asarray(model.buffers[name]))) for c, model in terms])
+        value = _weighted_sum([(c, self._buffer(model, name)) for c, model in terms])
         if name.endswith("running_var"):  # an affine combination outside the anchors may leave what a variance is
             value = value.clamp(min=0.0)
         target.copy_(value)

@@ -62,6 +62,26 @@ def copy_module(module: nn.Module) -> nn.Module:
     return copy
 
 
+def to_device(module: nn.Module, device: torch.device | str) -> nn.Module:
+    """Put a module on a device, in which layers that share a parameter still do.
+
+    torch puts new parameters in place of the old ones where the device's tensors are of another make, as those of
+    backends that it got from elsewhere are, and then one for each layer.
+    """
+    if str(device).startswith("cpu"):
+        return module.to(device)
+    places: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        places.setdefault(id(parameter), []).append(name)
+    there = module.to(device)
+    for first, *others in places.values():
+        shared = there.get_parameter(first)
+        for name in others:
+            path, _, leaf = name.rpartition(".")
+            there.get_submodule(path)._parameters[leaf] = shared
+    return there
+
+
 def refuse_borrowed(original: nn.Module, copy: nn.Module, x: Tensor) -> None:
     """Refuse a copy that computes with weights which are not its own: it would answer the same whatever these are.
 

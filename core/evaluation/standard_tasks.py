@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..checkpoints import FedscopeError
+from .accelerators import has_float64
 from .tasks import Task
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Sequences(Task):
         """Share of a sample's positions at which the greatest output is another class's, [n]."""
         logits = _classes_second(outputs, y)
         wrong = ((logits.argmax(dim=1) != y) | logits.isnan().any(dim=1)) & (y != PADDED)
-        return wrong.flatten(1).sum(dim=1).double() / self.weights(y)
+        return in_float64(wrong.flatten(1).sum(dim=1)) / self.weights(y)
 
     def weights(self, y: Tensor) -> Tensor:
         """c [n]: a sample's positions that count."""
@@ -208,6 +209,11 @@ class Sequences(Task):
         there = (y != PADDED).flatten()
         of = torch.arange(len(y), device=y.device).repeat_interleave(prod(y.shape[1:]))
         return rows[:, there.to(rows.device)], y.flatten()[there], of[there]
+
+
+def in_float64(values: Tensor) -> Tensor:
+    """Return numbers in float64, or in float32 on a device that has no other."""
+    return values.double() if values.device.type == "cpu" or has_float64(str(values.device)) else values.float()
 
 
 def _classes_second(outputs: Tensor, y: Tensor) -> Tensor:

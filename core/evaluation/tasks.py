@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError
+from .accelerators import has_float64
 
 if TYPE_CHECKING:
     from .samples import Samples
@@ -152,26 +153,33 @@ class Plain(Task):
 
 
 class Tally:
-    """Sums of a task's losses and errors over the samples of a data set, in float64."""
+    """Sums of a task's losses and errors over the samples of a data set, in float64; on a device that has none by the
+    processor."""
 
     def __init__(self, task: Task, device: str) -> None:
         self.task = task
-        self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        self.error: Tensor | None = torch.zeros((), dtype=torch.float64, device=device)
+        at = device if has_float64(device) else "cpu"
+        self._brought = at != device
+        self.loss = torch.zeros((), dtype=torch.float64, device=at)
+        self.error: Tensor | None = torch.zeros((), dtype=torch.float64, device=at)
         self.n: int | float = 0
         self.counted: int | float = 0
 
     def add(self, outputs: Tensor, y: Tensor) -> None:
         """Take in a batch of outputs and targets."""
         outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
-        weights = self.task.weights(y)
-        self.loss += _sum(self.task.loss(outputs, y), weights)
+        losses, weights = self.task.loss(outputs, y), self.task.weights(y)
+        if self._brought:
+            losses, weights = losses.cpu(), None if weights is None else weights.cpu()
+        self.loss += _sum(losses, weights)
         self.n += _total_weight(weights, y)
         error = self.task.error(outputs, y)
         if error is None or self.error is None:
             self.error = None
             return
         shares = self.task.error_weights(y)
+        if self._brought:
+            error, shares = error.cpu(), None if shares is None else shares.cpu()
         self.error = self.error + _sum(error, shares)
         self.counted += _total_weight(shares, y)
 

@@ -131,7 +131,7 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
     part, x, _ = data[0]
     with refuse_without_memory(str(replica.device), f"try out the module on {part.label}"):
         refuse_borrowed(replica.original, replica.module, x[:1])
-    once, again = (_answer(replica, x[:TRIED], part).double() for _ in range(2))
+    once, again = (_answer(replica, x[:TRIED], part).cpu().double() for _ in range(2))
     # a GPU may round a sum differently the second time; dropout changes it by far more
     scale = float(torch.nan_to_num(once.abs()).max())
     if not torch.allclose(once, again, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
@@ -206,9 +206,10 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
                 "samples is taken by fedscope)"
             )
         if name == "error" and bool(((values < 0) | (values > 1)).any()):
+            most = float(values.cpu().double().max())
             raise FedscopeError(
-                f"{what} is {float(values.double().max()):g} for a sample of {label}; an error is a share, 0 to 1 "
-                "(return None if there is none)"
+                f"{what} is {most:g} for a sample of {label}; an error is a share, 0 to 1 (return None if there is "
+                "none)"
             )
 
 

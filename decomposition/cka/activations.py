@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.io.errors import list_few
 from ...evaluation.device import Compute
+from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import Replica
 from ...evaluation.standard_tasks import Sequences
 from ...evaluation.tasks import Task
@@ -65,12 +66,19 @@ class Activations:
         Raises:
             FedscopeError: a layer that returns no tensor with a row a sample, that is not run or run more than once.
         """
+        self._replica.load(model.parameters, model.buffers)
+        if not self._replica.compute.is_gpu:
+            return self._features(x, y, self._batch)
+        device, of, batch = self._replica.compute.device, "samples of a minibatch", min(self._batch, len(x))
+        found, used = halve_without_memory(lambda size: self._features(x, y, size), batch, device, of=of)
+        if used < batch:
+            self._batch = used
+        return found
+
+    def _features(self, x: Tensor, y: Tensor, batch: int) -> dict[str, list[Tensor]]:
         replica = self._replica
-        replica.load(model.parameters, model.buffers)
         features: dict[str, list[Tensor]] = {layer: [] for layer in self._layers}
-        for part, targets in zip(
-            torch.split(replica.prepare(x), self._batch), torch.split(y, self._batch), strict=True
-        ):
+        for part, targets in zip(torch.split(replica.prepare(x), batch), torch.split(y, batch), strict=True):
             for seen in self._seen.values():
                 seen.clear()
             outputs = replica.logits(part)

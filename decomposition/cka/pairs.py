@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from threading import Event
@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Model, Weights
+from ...evaluation.accelerators import refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers, torch_threads
 from ...evaluation.evaluator import Evaluator
+from ...evaluation.float64 import where_float64
 from ...evaluation.resumable import provenance_of
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Sequences
@@ -161,10 +163,16 @@ def batch_hsics(
     make = partial(Activations, module, tuple(layers), evaluator.compute, evaluator.batch, learnt)
     kept = [_positions(learnt, targets[torch.from_numpy(rows)], batch, seed + b) for b, rows in enumerate(cut)]
 
+    compute = evaluator.compute
+    # where kernels are made
+    sums = where_float64(compute).device
+
     def items() -> Iterator[tuple[Tensor, Tensor, Tensor | None, Weights]]:
         for rows, some in zip(cut, kept, strict=True):
             at = torch.from_numpy(rows).to(inputs.device)
             x, y = inputs[at], targets[at]
+            if compute.is_gpu:  # sent once for all models
+                x = x.to(compute.device)
             for model in models:
                 yield x, y, some, model
 
@@ -176,19 +184,31 @@ def batch_hsics(
         if some is not None:
             features = {layer: [torch.cat(parts)[some]] for layer, parts in features.items()}
         # a layer's features are let go before the next one's kernel is made
-        return [gram(features.pop(layer)) for layer in layers]
+        return [gram([part.to(sums) for part in features.pop(layer)]) for layer in layers]
+
+    def here() -> Generator[list[Tensor], None, None]:
+        """Without a worker that is ahead: what a device has to hold is always the same."""
+        activations, never = make(), Event()
+        yield from (task(item, activations, never) for item in items())
 
     every: list[list[Array]] = [[] for _ in layers]
     # the products of this thread in one thread, too: their sums do not depend on how many cores there are
     with (
         torch_threads(1),
-        closing(run_in_workers(task, items(), make=make, workers=evaluator.compute.workers)) as results,
+        refuse_without_memory(
+            compute.device,
+            f"hold the kernels of {len(models)} models on {max(map(len, cut)):,} samples",
+            "give a smaller --batch, fewer models, or --device cpu",
+        ),
+        closing(
+            here() if compute.is_gpu else run_in_workers(task, items(), make=make, workers=compute.workers)
+        ) as results,
     ):
         for b, rows in enumerate(cut):
             some = kept[b]
             size = len(rows) if some is None else len(some)
             shape = (len(models), size, size)
-            kernels = [torch.empty(shape, dtype=torch.float64, device=evaluator.compute.device) for _ in layers]
+            kernels = [torch.empty(shape, dtype=torch.float64, device=sums) for _ in layers]
             for i in range(len(models)):
                 for kernel, own in zip(kernels, next(results), strict=True):
                     kernel[i] = own

@@ -14,10 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
+from ...evaluation.accelerators import has_float64, refuse_without_memory
+
 Array = npt.NDArray[np.float64]
 
 # Float64 numbers of all clients at a time: 1.3 MB, which stays in a core's cache while four sums are made of it.
 NUMBERS = 160_000
+# And on a GPU, 8 MiB, of which it holds three copies: enough to keep it busy.
+GPU_NUMBERS = 2**20
 #: clients from which on the test exists
 FEWEST = 8
 #: by how much less than a critical value counts as at it, so that rounding leaves nothing out
@@ -50,7 +54,11 @@ def column_moments(values: np.ndarray, device: str = "cpu") -> ColumnMoments:
     that nothing cancels where clients differ in their last digits.
 
     Args:
-        device: where the four means are made, which read all the numbers; ``cuda`` for a GPU.
+        device: where the four means are made, which read all the numbers; ``cuda`` for a GPU. One without float64
+            leaves them to the processor.
+
+    Raises:
+        FedscopeError: the device has no memory left.
 
     >>> moments = column_moments(np.array([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]]))
     >>> moments.mean.tolist(), moments.constant.tolist()
@@ -59,7 +67,8 @@ def column_moments(values: np.ndarray, device: str = "cpu") -> ColumnMoments:
     (0.5952, True)
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        mean, second, third, fourth = _central_means(values) if device == "cpu" else _on_device(values, device)
+        here = device == "cpu" or not has_float64(device)
+        mean, second, third, fourth = _central_means(values) if here else _on_device(values, device)
         constant = _constant(values, mean, second)
         deviation = np.sqrt(second)
         cv = deviation / np.abs(mean)
@@ -100,16 +109,24 @@ def _central_means(values: np.ndarray) -> tuple[Array, Array, Array, Array]:
 
 
 def _on_device(values: np.ndarray, device: str) -> tuple[Array, Array, Array, Array]:
-    """Do as :func:`_central_means`, by torch."""
+    """Do as :func:`_central_means`, by torch; some columns at a time, of which there are three copies in float64."""
     import torch
 
-    about = torch.from_numpy(values).to(device).double()
-    mean = about.mean(dim=0)
-    about -= mean
-    square = about.square()
-    means = (mean, square.mean(dim=0), (square * about).mean(dim=0), square.square().mean(dim=0))
-    found = torch.stack(means).cpu().numpy()
-    return found[0], found[1], found[2], found[3]
+    clients, count = values.shape
+    step = max(GPU_NUMBERS // clients, 1)
+    with refuse_without_memory(device, f"measure {min(step, count):,} parameters of {clients:,} clients at a time"):
+        found = torch.empty(4, count, dtype=torch.float64, device=device)
+        for start in range(0, count, step):
+            mean, second, third, fourth = found[:, start : start + step]
+            about = torch.from_numpy(values[:, start : start + step]).to(device).double()
+            torch.mean(about, dim=0, out=mean)
+            about -= mean
+            square = about.square()
+            torch.mean(square, dim=0, out=second)
+            torch.mean(about.mul_(square), dim=0, out=third)
+            torch.mean(square.square_(), dim=0, out=fourth)
+        means = found.cpu().numpy()
+    return means[0], means[1], means[2], means[3]
 
 
 def _constant(values: np.ndarray, mean: Array, second: Array) -> npt.NDArray[np.bool_]:

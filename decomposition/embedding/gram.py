@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Run
 from ...distributed.cores import cores
+from ...evaluation.accelerators import refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
+from ...evaluation.float64 import where_float64
 from ...results.resume import ResumeStore
 from .shown_models import LayerColumns, Models, Point, known_layers, models_of, read_blocks, refuse_too_many
 
@@ -74,7 +76,7 @@ def gram(
     Args:
         asked: runs and numbers of rounds whose clients were recorded.
         layers: only these parameters; all by default.
-        compute: where products are made, in float64.
+        compute: where products are made, in float64; where the device has none, on the processor.
         numbers: of all models in a block.
         partial: a store of finished layers, so that the same call goes on after an interruption.
         progress: told (columns done, in all).
@@ -172,24 +174,28 @@ def block_products(
     come in the layers' order, so the sums do not depend on how many there are.
 
     Args:
-        compute: where they are made, in float64.
+        compute: where they are made, in float64; where the device has none, on the processor.
 
     Raises:
-        FedscopeError: parameters that are not finite; names the model.
+        FedscopeError: parameters that are not finite; names the model. A device without the memory.
     """
     if not layers:
         return
     import torch
 
+    compute = where_float64(compute)
     n, where, dtype = len(models.points), torch.device(compute.device), models.layout.dtype
     columns = max(1, numbers // n)
+    doing = f"multiply {n:,} models"
 
     def rooms() -> tuple[np.ndarray, torch.Tensor]:
-        part = torch.empty(n, min(columns, max(1, PART // n)), dtype=torch.float64, device=where)
+        with refuse_without_memory(compute.device, doing):
+            part = torch.empty(n, min(columns, max(1, PART // n)), dtype=torch.float64, device=where)
         return np.empty(n * columns, dtype), part
 
     def task(block: LayerColumns, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[str, int, Array]:
-        return block.reference.layer, block.reference.count, _products(models, block, *rooms)
+        with refuse_without_memory(compute.device, doing):
+            return block.reference.layer, block.reference.count, _products(models, block, *rooms)
 
     blocks = read_blocks(models, layers, columns)
     with closing(blocks), closing(run_in_workers(task, blocks, make=rooms, workers=compute.workers)) as results:
@@ -202,13 +208,14 @@ def _products(models: Models, block: LayerColumns, buffer: np.ndarray, room: tor
 
     n, step = room.shape
     rows = block.read(buffer)
-    reference = torch.from_numpy(block.reference.read()[0]).to(room)
+    reference = torch.from_numpy(block.reference.read()[0]).to(room.device).to(room.dtype)
     sums = torch.zeros(n, n, dtype=torch.float64, device=room.device)
     for start in range(0, len(reference), step):
         part = slice(start, start + step)
         x, at = room[:, : len(reference[part])], 0
         for values in rows:
-            x[at : at + len(values)] = torch.from_numpy(values[:, part])
+            # they travel as they are, and become float64 there
+            x[at : at + len(values)] = torch.from_numpy(values[:, part]).to(room.device)
             at += len(values)
         x -= reference[part]
         for i in range(0, n, TILE):

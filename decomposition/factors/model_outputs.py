@@ -24,6 +24,9 @@ CHUNK = 500
 # Outputs of one chunk in float64, all models: 64 MiB. With many classes or clients the chunk shrinks, so that memory
 # does not grow.
 CHUNK_NUMBERS = 8 * 2**20
+# Outputs in float32 that wait for their chunk where the models were on a device, 1 GiB: each model is sent there once,
+# as a rule, and answers as many samples at a time as suit the device.
+WAITING = 2**28
 
 
 class PassSettings(TypedDict, total=False):
@@ -142,8 +145,14 @@ def model_outputs(
             raise FedscopeError(f"{name} of round {number} does not fit the module: {difference}")
     n, positions = len(samples.y), samples.y[0].numel()  # of a classification 1
     size = max(-(-16 // positions), min(chunk, CHUNK_NUMBERS // (len(models) * samples.classes * positions)))
-    for start in range(0, n, size):
-        rows = slice(start, min(start + size, n))
-        yield rows, evaluator.logits(models, rows)
-        if progress is not None:
-            progress(rows.stop, n)
+    at_once = size
+    if compute.is_gpu:
+        at_once = size * max(1, WAITING // (len(models) * samples.classes * positions * size))
+    for first in range(0, n, at_once):
+        outputs = evaluator.logits(models, slice(first, min(first + at_once, n)))
+        for start in range(first, min(first + at_once, n), size):
+            rows = slice(start, min(start + size, n))
+            # apart, so that sums are those of a chunk that was computed alone
+            yield rows, outputs if at_once == size else outputs[:, start - first : rows.stop - first].contiguous()
+            if progress is not None:
+                progress(rows.stop, n)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Round, read_columns
 from ...checkpoints.io.errors import list_few, nearest
+from ...evaluation.accelerators import refuse_without_memory
 from ...training.methods.shared.client_groups import Criteria
 from ...training.methods.shared.micro_classes import is_high, mean_and_cv
 from ..dispersion.statistics import column_moments
@@ -294,7 +295,8 @@ def _torchdr(points: Array, perplexity: float, seed: int, device: str) -> Any:
             "backend sklearn"
         ) from None
     map_ = TSNE(perplexity=perplexity, init="pca", random_state=seed, max_iter=ITERATIONS, device=device)
-    return map_.fit_transform(points.astype(np.float32))
+    with refuse_without_memory(device, f"embed {len(points):,} points", "take fewer of them, or --backend sklearn"):
+        return map_.fit_transform(points.astype(np.float32))
 
 
 BACKENDS: dict[str, Callable[[Array, float, int, str], Any]] = {"sklearn": _sklearn, "torchdr": _torchdr}

@@ -14,6 +14,7 @@ from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_ru
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.device import Compute
+from ...evaluation.float64 import require_float64
 from ...training.data.membership import kernel_rows, refuse_outside
 from ...training.inputs.models import ResolvedModels, resolve_models
 from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as
@@ -69,7 +70,7 @@ def theory(
 
     Raises:
         FedscopeError: rounds without clients; a run without a partition, or one whose training cannot be replayed;
-            data that the run was not trained on; a client without a sample in the kernel.
+            data that the run was not trained on; a client without a sample in the kernel; a device without float64.
     """
     source = EvaluationConfig.of("train", measured)
     if source.precision != "float32":
@@ -91,6 +92,7 @@ def theory(
     held = {number: rows_of(opened, number, kernel_samples, source.seed) for number in kernels}
 
     def prepare() -> SettingsAndCompute[Theory]:
+        require_float64(source.compute.device, "theory")
         first = opened.round(numbers[0])
         posed = resolve_models([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
         read_as(posed.module, opened)

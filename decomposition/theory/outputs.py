@@ -12,12 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
-from ...evaluation.device import CPU, Compute, run_in_workers
+from ...evaluation.accelerators import refuse_without_memory
+from ...evaluation.device import CPU, Compute, run_in_workers, torch_threads
 from ...evaluation.evaluator import default_batch
+from ...evaluation.float64 import require_float64
+from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import Replica
 from ...evaluation.module_copy import copy_module
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
+from ...evaluation.uint8_images import in_batches
 from ...evaluation.validation import refuse_shapeless, try_out
 from ..draws.cohort_draws import P_TOLERANCE, CohortDraws
 from ..factors.model_outputs import CHUNK, stream_outputs
@@ -61,7 +65,7 @@ def locality_gaps(
 
     Raises:
         FedscopeError: weights that are negative or do not sum to 1, clients that do not fit the module, a module that
-            does not fit the samples, an ε that is not above 0.
+            does not fit the samples, an ε that is not above 0, a device without float64.
 
     Source: Zhou et al., Lemma 1. Shrinking the clients is ours.
 
@@ -77,12 +81,45 @@ def locality_gaps(
     _refuse_unfit(module, clients, p, round)
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
+    require_float64(compute.device, "the gap of Lemma 1")
+    centre, n = _mean(clients, p), len(samples)
+    measure = _squares_on_device if compute.is_gpu else _squares
+    squared, scale = measure(module, samples, clients, p, centre, shrink, outputs, compute, progress)
+    with np.errstate(invalid="ignore", over="ignore"):
+        distances = np.array([np.linalg.norm(row - centre.parameters) for row in clients.parameters])
+    return tuple(
+        Gap(
+            round=round,
+            shrink=float(epsilon),
+            gap=float(np.sqrt(squared[e] / n)),
+            distance=float(epsilon * distances.max()),
+            mean_distance=float(epsilon * distances.mean()),
+            scale=float(np.sqrt(scale[e] / n)),
+        )
+        for e, epsilon in enumerate(shrink)
+    )
+
+
+Progress = Callable[[int, int], None] | None
+
+
+def _squares(
+    module: nn.Module,
+    samples: Samples,
+    clients: Weights,
+    p: np.ndarray,
+    centre: Weights,
+    shrink: Sequence[float],
+    outputs: Outputs,
+    compute: Compute,
+    progress: Progress,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Σ_x ‖WENS(x) − f_FMA(x)‖² and Σ_x ‖f_FMA(x)‖² of every ε."""
     make = partial(Replica, copy_module(module).double(), compute)
     first = make()
     x = first.prepare(samples.x)
     try_out(first, [(samples, x, samples.y.to(first.device))])
     batch = default_batch(module, samples, compute.device)
-    centre = _mean(clients, p)
     count, n = len(clients), len(samples)
     starts = range(0, n, CHUNK)
     # The clients one after the other and their mean last, so that a chunk's outputs are added up as they come.
@@ -106,19 +143,72 @@ def locality_gaps(
         ensemble = 0.0
         if progress is not None:
             progress(e * n + min(start + CHUNK, n), len(shrink) * n)
-    with np.errstate(invalid="ignore", over="ignore"):
-        distances = np.array([np.linalg.norm(row - centre.parameters) for row in clients.parameters])
-    return tuple(
-        Gap(
-            round=round,
-            shrink=float(epsilon),
-            gap=float(np.sqrt(squared[e] / n)),
-            distance=float(epsilon * distances.max()),
-            mean_distance=float(epsilon * distances.mean()),
-            scale=float(np.sqrt(scale[e] / n)),
+    return squared, scale
+
+
+def _squares_on_device(
+    module: nn.Module,
+    samples: Samples,
+    clients: Weights,
+    p: np.ndarray,
+    centre: Weights,
+    shrink: Sequence[float],
+    outputs: Outputs,
+    compute: Compute,
+    progress: Progress,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do as :func:`_squares`, each client sent to the device once and shrunk there."""
+    label = f"samples of {samples.label}"
+    with refuse_without_memory(compute.device, f"hold two models in float64 and the {label}"):
+        own = _Shrunk(copy_module(module).double(), compute, centre)
+        x = own.prepare(samples.x)
+        try_out(own, [(samples, x, samples.y.to(own.device))])
+    batch, count, n = min(default_batch(module, samples, compute.device), len(samples)), len(clients), len(samples)
+
+    def answers() -> Tensor:
+        nonlocal batch
+        f, batch = halve_without_memory(
+            lambda size: torch.cat([own.logits(part) for part in in_batches(x, size)]), batch, compute.device, of=label
         )
-        for e, epsilon in enumerate(shrink)
-    )
+        return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
+
+    with refuse_without_memory(compute.device, f"hold {len(shrink)} outputs of each of the {label}"), torch_threads(1):
+        ensembles: list[Tensor | float] = [0.0] * len(shrink)
+        for k in range(count):
+            client = own.sent(clients.row(k))
+            for e, epsilon in enumerate(shrink):
+                own.shrink(client, epsilon)
+                ensembles[e] = ensembles[e] + float(p[k]) * answers()
+            if progress is not None:
+                progress((k + 1) * len(shrink) * n // (count + 1), len(shrink) * n)
+        own.load(centre.parameters, centre.buffers)
+        f = answers()
+        sums = torch.stack([*((one - f).square().sum() for one in ensembles), f.square().sum()]).cpu().numpy()
+    if progress is not None:
+        progress(len(shrink) * n, len(shrink) * n)
+    return sums[:-1], np.full(len(shrink), sums[-1])
+
+
+class _Shrunk(Replica):
+    """A model on a device that is a client's, drawn towards the middle of all."""
+
+    def __init__(self, module: nn.Module, compute: Compute, centre: Weights) -> None:
+        super().__init__(module, compute)
+        self._middle = self.sent(centre)
+
+    def sent(self, model: Weights) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a model's parameters and buffers on the device."""
+        buffers = {name: torch.as_tensor(np.asarray(values)).to(self.device) for name, values in model.buffers.items()}
+        return torch.as_tensor(model.parameters).to(self.device), buffers
+
+    def shrink(self, client: tuple[Tensor, dict[str, Tensor]], epsilon: float) -> None:
+        """Become w_FMA + ε (w_k − w_FMA), float buffers alike: what :func:`_towards` does."""
+        (w, buffers), (middle, of_middle) = client, self._middle
+        self.w.copy_(middle + epsilon * (w - middle))
+        for name, own in buffers.items():
+            centre = of_middle[name]
+            moved = centre + epsilon * (own - centre) if own.is_floating_point() else centre
+            self._buffers[name].copy_(moved)
 
 
 def _refuse_unfit(module: nn.Module, clients: Weights, p: np.ndarray, round: int) -> None:

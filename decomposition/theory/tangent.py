@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import FedscopeError, Layout, Weights
+from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
+from ...evaluation.float64 import require_float64
+from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import copy_module
 from ...evaluation.trainable_parameters import trained_parameters
@@ -20,6 +26,9 @@ from ...landscape.curvature.derivatives import differentiable
 
 # Samples a worker takes at a time: often enough to say how far it is.
 CHUNK = 16
+# Of a GPU, which differentiates them together: as many as keep it busy, and so many that their gradients in one output
+# have so many numbers (512 MiB).
+GPU_CHUNK, GPU_NUMBERS = 64, 2**26
 
 
 def tangent_kernel(
@@ -53,7 +62,8 @@ def tangent_kernel(
         progress: called with (samples done, n).
 
     Raises:
-        FedscopeError: ``dimension`` < 1; a model that does not fit the module, or whose module has no gradients.
+        FedscopeError: ``dimension`` < 1; a model that does not fit the module, or whose module has no gradients; a
+            device without float64, or without the memory.
 
     Source: Jacot, Gabriel and Hongler, "Neural Tangent Kernel", NeurIPS 2018; the mean over outputs is the usual
     scalar kernel of several outputs. Projection: Charikar, Chen and Farach-Colton, "Finding Frequent Items in Data
@@ -72,27 +82,41 @@ def tangent_kernel(
     if difference:
         raise FedscopeError(f"the model of the kernel does not fit the module: {difference}")
     size = model.layout.size
+    require_float64(compute.device, "a tangent kernel")
     sketch = None if dimension >= size else _sketch(size, dimension, seed)
     double = copy_module(module).double()
+    kind = _GradientsTogether if compute.is_gpu else _Gradients
 
     def make() -> _Gradients:
-        return _Gradients(double, model, sketch, min(dimension, size), compute)
+        with refuse_without_memory(compute.device, f"hold a model of {size:,} parameters in float64"):
+            return kind(double, model, sketch, min(dimension, size), compute)
 
     def task(start: int, own: _Gradients, stop: Event) -> Tensor:
-        return torch.stack([own.of(sample) for sample in x[start : start + CHUNK]])
+        return own.of_all(x[start : start + chunk])
 
+    chunk = kind.chunk
     parts = []
-    with differentiable(module):
-        for part in run_in_workers(task, range(0, len(x), CHUNK), make=make, workers=compute.workers):
+    with differentiable(module), _plain_attention() if compute.is_gpu else nullcontext():
+        # of several devices the first one alone
+        workers = 1 if compute.is_gpu else compute.workers
+        for part in run_in_workers(task, range(0, len(x), chunk), make=make, workers=workers):
             parts.append(part)
             if progress is not None:
-                progress(min(CHUNK * len(parts), len(x)), len(x))
+                progress(min(chunk * len(parts), len(x)), len(x))
     projected = torch.cat(parts)  # [n, C, m]
-    kernel = torch.zeros(len(x), len(x), dtype=torch.float64)
-    for c in range(projected.shape[1]):
-        one = projected[:, c].double()
-        kernel += one @ one.T
-    mean: np.ndarray = (kernel / projected.shape[1]).numpy()
+    # graphs of the last samples, which Python has not looked for yet
+    empty_cache(compute.device)
+    with refuse_without_memory(
+        compute.device, f"hold a kernel of {len(x):,} samples", "give fewer --kernel-samples, or --device cpu"
+    ):
+        kernel = torch.zeros(len(x), len(x), dtype=torch.float64, device=compute.device)
+        for c in range(projected.shape[1]):
+            one = projected[:, c].to(compute.device).double()
+            if compute.is_gpu:
+                kernel.addmm_(one, one.T)
+            else:
+                kernel += one @ one.T
+        mean: np.ndarray = (kernel / projected.shape[1]).cpu().numpy()
     return mean
 
 
@@ -110,6 +134,8 @@ class _Gradients(FlatModule):
     because a gradient for each sample makes grouped convolutions.
     """
 
+    chunk = CHUNK
+
     def __init__(
         self, module: nn.Module, model: Weights, sketch: tuple[Tensor, Tensor] | None, dimension: int, compute: Compute
     ) -> None:
@@ -124,19 +150,25 @@ class _Gradients(FlatModule):
         places = self.layout.slices
         self._places = {own[name]: places[name] for name in places if trained is None or name in trained}
 
+    def of_all(self, x: Tensor) -> Tensor:
+        """Return the projected gradients of all outputs of some samples, float32 [n, C, m] on the CPU."""
+        return torch.stack([self.of(sample) for sample in x])
+
     def of(self, sample: Tensor) -> Tensor:
-        """Return the projected gradients of all outputs, float32 [C, m] on the CPU."""
+        """Return the projected gradients of all outputs, float32 [C, m]."""
         try:
             f = self.module(self.prepare(sample.unsqueeze(0)))[0]
             every = [
                 torch.autograd.grad(one, list(self._places), retain_graph=True, materialize_grads=True) for one in f
             ]
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             raise FedscopeError(
                 f"the module has no gradients to make a kernel of ({str(error).splitlines()[0]}); Theorem 2 needs "
                 "outputs that can be differentiated in the parameters, and --kernel none leaves it out"
             ) from error
-        return torch.stack([self._projected(parts) for parts in every]).float().cpu()
+        return torch.stack([self._projected(parts) for parts in every]).float()
 
     def _projected(self, parts: tuple[Tensor, ...]) -> Tensor:
         total = torch.zeros(self._dimension, dtype=self.w.dtype, device=self.device)
@@ -147,3 +179,105 @@ class _Gradients(FlatModule):
                 rows, signs = self._sketch
                 total.index_add_(0, rows[where], part.reshape(-1) * signs[where])
         return total
+
+
+class _GradientsTogether(_Gradients):
+    """Gradients of many samples at once, on a GPU, where a step costs the same for one as for many.
+
+    Each sample has a model of its own to be differentiated in, [n, P] of which there is but one in memory. A module
+    that torch cannot vectorise is differentiated sample by sample.
+    """
+
+    chunk = GPU_CHUNK
+
+    def __init__(
+        self, module: nn.Module, model: Weights, sketch: tuple[Tensor, Tensor] | None, dimension: int, compute: Compute
+    ) -> None:
+        super().__init__(module, model, sketch, dimension, compute)
+        self._size = sum(parameter.numel() for parameter in self._places)
+        self._batch = max(1, GPU_NUMBERS // max(1, self._size))
+        # of recurrent layers torch makes a loop over the samples, and warns
+        self._alone = any(isinstance(layer, nn.RNNBase) for layer in module.modules())
+        named = {parameter: name for name, parameter in self.module.named_parameters(remove_duplicate=False)}
+        self._names = [named[parameter] for parameter in self._places]
+        if sketch is not None:
+            columns = torch.cat([torch.arange(where.start, where.stop) for where in self._places.values()])
+            rows, signs = (part[columns] for part in sketch)
+            self._gathered = tuple(part.to(self.device) for part in _by_row(rows, signs, dimension))
+
+    def of_all(self, x: Tensor) -> Tensor:
+        """Return the projected gradients of all outputs of some samples, float32 [n, C, m] on the CPU."""
+
+        def attempt(batch: int) -> Tensor:
+            return torch.cat([self._of_batch(part) for part in torch.split(self.prepare(x), batch)])
+
+        batch = min(self._batch, len(x))
+        found, used = halve_without_memory(attempt, batch, str(self.device), of="samples of the kernel")
+        if used < batch:
+            self._batch = used
+        return found.cpu()
+
+    def _of_batch(self, x: Tensor) -> Tensor:
+        if not self._alone:
+            try:
+                f, own = self._outputs(x)
+                every = range(f.shape[1])
+                return torch.stack([self._gradient(f[:, c], own, c < every[-1]) for c in every], dim=1)
+            except Exception as error:  # whatever a module does that cannot be vectorised, or not differentiated
+                if is_out_of_memory(error):
+                    raise
+            self._alone = True
+        return torch.stack([self.of(sample) for sample in x])
+
+    def _outputs(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Outputs [n, C], and each parameter [n, ...] that they are a function of."""
+        own = [parameter.detach().expand(len(x), *parameter.shape).requires_grad_() for parameter in self._places]
+
+        def one(sample: Tensor, *parameters: Tensor) -> Tensor:
+            named = dict(zip(self._names, parameters, strict=True))
+            outputs: Tensor = functional_call(self.module, named, (sample.unsqueeze(0),))[0]
+            return outputs
+
+        return vmap(one)(x, *own), own
+
+    def _gradient(self, f: Tensor, own: list[Tensor], again: bool) -> Tensor:
+        """Return projected gradients of one output a sample, float32 [n, m]."""
+        parts = torch.autograd.grad(f.sum(), own, retain_graph=again, materialize_grads=True)
+        flat = torch.cat([part.reshape(len(f), -1) for part in parts], dim=1)
+        del parts
+        if self._sketch is None:
+            return flat.float()
+        where, signs = self._gathered
+        gathered = flat.index_select(1, where)
+        del flat
+        # rows of the sketch as sums of a fixed order, which index_add_ has not on a GPU
+        return gathered.mul_(signs).view(len(f), self._dimension, -1).sum(dim=2).float()
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Attention in steps that torch can vectorise: within its vmap it takes weights for such as have no gradients, and
+    the form of a whole layer that is made for these."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _by_row(rows: Tensor, signs: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
+    """Return which columns of S are in each row and their signs, filled up with the sign 0 to the longest: [m L] each.
+
+    >>> [part.tolist() for part in _by_row(torch.tensor([1, 0, 1]), torch.tensor([1, 1, -1], dtype=torch.int8), 2)]
+    [[1, 0, 0, 2], [1.0, 0.0, 1.0, -1.0]]
+    """
+    order = rows.argsort(stable=True)
+    counts = rows.bincount(minlength=dimension)
+    longest = int(counts.max())
+    place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows[order]]
+    at = rows[order] * longest + place
+    where, filled = torch.zeros(dimension * longest, dtype=torch.int32), torch.zeros(dimension * longest)
+    where[at], filled[at] = order.int(), signs[order].float()
+    return where, filled

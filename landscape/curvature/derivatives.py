@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
 from typing import Any
@@ -13,16 +13,23 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
+from ...evaluation.accelerators import refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.evaluator import default_batch
+from ...evaluation.float64 import where_float64
+from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import Task
 
-# At most so many samples at a time, on a GPU too: second derivatives keep several times a forward pass's activations.
-BATCH = 500
+# At most so many samples at a time, because second derivatives keep several times a forward pass's activations. A GPU
+# is given more, which cost it hardly more, and half as many where memory does not do.
+BATCH, GPU_BATCH = 500, 2000
 # Batches are summed in at most so many shares, whose sums [K, P] wait in memory for those before them.
 SHARES = 64
+
+#: what is asked of a batch (x, y): rows of derivatives, each with the loss, as a tensor a parameter
+Ask = Callable[["_Differentiable", Tensor, Tensor], Iterator[tuple[Tensor, list[Tensor]]]]
 
 
 class Derivatives:
@@ -63,17 +70,21 @@ class Derivatives:
     ) -> None:
         self.compute = compute.exact
         self.device = self.compute.device
-        self.batch = min(BATCH, default_batch(module, samples, self.device))
+        self.batch = min(GPU_BATCH if compute.is_gpu else BATCH, default_batch(module, samples, self.device))
         self._module, self._trained = module, trained
         self._task, self._count = samples.task, samples.task.count(samples.y)
-        first = _Differentiable(module, self._task, self.compute, trained)
+        self._label = f"samples of {samples.label}"
+        with refuse_without_memory(self.device, f"hold a model and the {self._label}"):
+            first = _Differentiable(module, self._task, self.compute, trained)
+            self._x = first.prepare(samples.x)
+            self._y = samples.y.to(self.device)
         self.layout = first.layout
         self._idle = [first]
-        self._x = first.prepare(samples.x)
-        self._y = samples.y.to(self.device)
+        self._sums_on = where_float64(self.compute).device
         starts = range(0, len(samples), self.batch)
         each = -(-len(starts) // SHARES)
-        self._shares = [starts[i : i + each] for i in range(0, len(starts), each)]
+        # a GPU takes them one after the other and sums them itself
+        self._shares = [starts] if self.compute.is_gpu else [starts[i : i + each] for i in range(0, len(starts), each)]
 
     def gradient(self, model: Weights, moved: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """L and ∇L, float64 [P], at the model, or with its buffers at the parameters ``moved`` [P]."""
@@ -86,33 +97,31 @@ class Derivatives:
 
         Several at once share the passes up to the gradient.
         """
-        v = torch.as_tensor(vectors, device=self.device).to(self._idle[0].w.dtype)
+        with refuse_without_memory(self.device, f"hold {len(vectors)} directions of {self.layout.size:,} parameters"):
+            # rounded before they travel
+            v = torch.as_tensor(vectors).to(self._idle[0].w.dtype).to(self.device)
         return self._sum(model, model.parameters, lambda own, x, y: own.products(x, y, v), len(v))[:, :-1]
 
-    def _sum(
-        self,
-        model: Weights,
-        parameters: np.ndarray,
-        ask: Callable[[_Differentiable, Tensor, Tensor], Iterator[tuple[Tensor, list[Tensor]]]],
-        rows: int,
-    ) -> np.ndarray:
+    def _sum(self, model: Weights, parameters: np.ndarray, ask: Ask, rows: int) -> np.ndarray:
         """Rows [K, P + 1], the loss last, that ``ask`` yields batch by batch, summed and divided by n."""
 
         def make() -> _Differentiable:
             return _Differentiable(self._module, self._task, self.compute, self._trained)
 
         def task(share: range, own: _Differentiable, stop: Event) -> np.ndarray:
-            own.load(parameters, model.buffers)
-            total = torch.zeros(rows, self.layout.size + 1, dtype=torch.float64, device=self.device)
-            for start in share:
-                if stop.is_set():
-                    raise InterruptedError("the derivatives were told to stop")
-                here = slice(start, start + self.batch)
-                with self.compute.products():
-                    for row, (loss, parts) in zip(total, ask(own, self._x[here], self._y[here]), strict=True):
-                        own.add(row, parts)
-                        row[-1] += loss.double()
-            return total.cpu().numpy()
+            if not self.compute.is_gpu:
+                own.load(parameters, model.buffers)
+                return self._share(own, ask, rows, share, stop)
+
+            def attempt(batch: int) -> np.ndarray:
+                own.hold(parameters, model.buffers)
+                return self._share(own, ask, rows, range(0, len(self._x), batch), stop)
+
+            batch = min(self.batch, len(self._x))
+            total, used = halve_without_memory(attempt, batch, self.device, of=self._label)
+            if used < batch:
+                self.batch = used
+            return total
 
         total = np.zeros((rows, self.layout.size + 1))
         with differentiable_twice(self._module):
@@ -120,6 +129,18 @@ class Derivatives:
             for part in run_in_workers(task, self._shares, make=make, workers=workers, idle=self._idle):
                 total += part
         return total / self._count
+
+    def _share(self, own: _Differentiable, ask: Ask, rows: int, starts: range, stop: Event) -> np.ndarray:
+        """Sum what ``ask`` yields of some batches, [K, P + 1]."""
+        total = own.sums(rows, self._sums_on)
+        for start in starts:
+            if stop.is_set():
+                raise InterruptedError("the derivatives were told to stop")
+            here = slice(start, start + starts.step)
+            with self.compute.products():
+                for row, (loss, parts) in zip(total, ask(own, self._x[here], self._y[here]), strict=True):
+                    own.add(row, loss, parts)
+        return own.whole(total)
 
 
 class _Differentiable(FlatModule):
@@ -134,6 +155,7 @@ class _Differentiable(FlatModule):
         wanted = [name for name in places if trained is None or name in trained]
         # by parameter, so that one with two names counts once
         self._places = {own[name].requires_grad_(): places[name] for name in wanted}
+        self._held: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None
 
     def loss_and_gradient(self, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
         loss = self._loss(x, y)
@@ -144,16 +166,52 @@ class _Differentiable(FlatModule):
         loss = self._loss(x, y)
         gradient = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
         for k, v in enumerate(vectors):
-            parts = zip(gradient, self._places.items(), strict=True)
-            inner = torch.stack([(g * v[where].view(p.shape)).sum() for g, (p, where) in parts]).sum()
             last = k == len(vectors) - 1
-            product = torch.autograd.grad(inner, parameters, retain_graph=not last, materialize_grads=True)
+            how: Any = {"retain_graph": not last, "materialize_grads": True}
+            if self.compute.is_gpu:  # the gradient of the same ⟨∇L, v⟩, which is not made
+                at = [v[where].view(p.shape) for p, where in self._places.items()]
+                curved = [i for i, g in enumerate(gradient) if g.requires_grad]
+                given = [gradient[i] for i in curved], parameters, [at[i] for i in curved]
+                product = torch.autograd.grad(*given, **how) if curved else [torch.zeros_like(p) for p in parameters]
+            else:
+                parts = zip(gradient, self._places.items(), strict=True)
+                inner = torch.stack([(g * v[where].view(p.shape)).sum() for g, (p, where) in parts]).sum()
+                product = torch.autograd.grad(inner, parameters, **how)
             yield loss.detach(), list(product)
 
-    def add(self, row: Tensor, parts: list[Tensor]) -> None:
-        """Add what belongs to each parameter to a row [P + 1]."""
+    def hold(self, parameters: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
+        """Take over a model, unless it is the one that is there: products of one Hessian are many."""
+        if self._held is None or self._held[0] is not parameters or self._held[1] is not buffers:
+            self._held = None
+            self.load(torch.as_tensor(parameters).to(self.w.dtype), buffers)
+            self._held = parameters, buffers
+
+    def sums(self, rows: int, device: str) -> Tensor:
+        """Make room for rows of sums, the loss last: [K, P + 1], on a GPU of the parameters that are asked for."""
+        size = sum(p.numel() for p in self._places) if self.compute.is_gpu else self.layout.size
+        return torch.zeros(rows, size + 1, dtype=torch.float64, device=device)
+
+    def add(self, row: Tensor, loss: Tensor, parts: list[Tensor]) -> None:
+        """Add what belongs to each parameter to a row of :meth:`sums`, and the loss."""
+        if self.compute.is_gpu:  # few long steps
+            row += torch.cat([*(part.reshape(-1) for part in parts), loss.reshape(1)]).to(row.device)
+            return
         for where, part in zip(self._places.values(), parts, strict=True):
             row[where] += part.reshape(-1)
+        row[-1] += loss.double()
+
+    def whole(self, total: Tensor) -> np.ndarray:
+        """Sums as [K, P + 1]."""
+        found: np.ndarray = total.cpu().numpy()
+        if found.shape[1] == self.layout.size + 1:
+            return found
+        whole, at = np.zeros((len(found), self.layout.size + 1)), 0
+        for where in self._places.values():
+            size = where.stop - where.start
+            whole[:, where] = found[:, at : at + size]
+            at += size
+        whole[:, -1] = found[:, -1]
+        return whole
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         return self._task.reduced(self.module(x), y, "sum")

@@ -26,7 +26,7 @@ from fedscope.decomposition.theory.fedswa import bound_factor, said_of_bound
 from fedscope.decomposition.theory.lemma1 import Gap, fit_slope, local_slopes
 from fedscope.decomposition.theory.outputs import locality_gaps, replay_variances
 from fedscope.decomposition.theory.result import Theory
-from fedscope.decomposition.theory.tangent import tangent_kernel
+from fedscope.decomposition.theory.tangent import _Gradients, _GradientsTogether, _sketch, tangent_kernel
 from fedscope.decomposition.theory.theorem2 import ClientBound, client_bounds, correlate, mmd2, posterior_variance
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
@@ -891,3 +891,32 @@ def test_fedswas_factor_is_a_line_of_its_runs_alone(tmp_path: Path) -> None:
 def test_fedswas_factor_is_exact_until_a_float_ends(steps: int, rounds: int) -> None:
     expected = 1 + (2 + Fraction(1, steps * rounds)) ** (steps - 1) / rounds
     assert bound_factor(steps, rounds) == pytest.approx(float(expected), rel=1e-11)
+
+
+class Tied(nn.Module):
+    """One matrix under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.other.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        head: torch.Tensor = self.head(torch.tanh(self.other(torch.tanh(self.one(x)))))
+        return head
+
+
+@pytest.mark.parametrize("dimension", [7, 200])
+def test_gradients_of_samples_together_are_those_of_each(dimension: int) -> None:
+    """What a GPU does, here on the processor; a weight with two names counts once."""
+    torch.manual_seed(0)
+    module, x = Tied().double(), torch.randn(9, 6, dtype=torch.float64)
+    model = at(module)
+    sketch = _sketch(model.layout.size, dimension, 0) if dimension < model.layout.size else None
+    asked = (module, model, sketch, min(dimension, model.layout.size), Compute(workers=1))
+    each, together = (kind(*asked).of_all(x) for kind in (_Gradients, _GradientsTogether))
+    assert torch.allclose(
+        torch.einsum("icm,jcm->ij", together, together), torch.einsum("icm,jcm->ij", each, each), rtol=1e-5
+    )
+    if sketch is not None:
+        assert torch.allclose(together, each, rtol=1e-6, atol=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from fedscope.cli.main import run
 
 
 @pytest.fixture(scope="session", autouse=True)
-def pretend() -> str:
+def pretend(asked_device: str | None) -> str:
     """The name of the device; where it was not asked for, ordinary tests in this process would be computed on it."""
-    if os.environ.get("FEDSCOPE_DEVICE", "").partition(":")[0] != NAME:
+    if (asked_device or "").partition(":")[0] != NAME:
         pytest.skip("FEDSCOPE_DEVICE=pretend asks for the pretend device, as `make test-device` does")
     if why := why_not():
         pytest.skip(why)

@@ -72,6 +72,23 @@ def test_with_less_memory_batches_are_smaller_and_numbers_the_same(images: int) 
             assert evaluator.batch <= images * 2.5
 
 
+@pytest.mark.parametrize("size", [400_000, 1_200_000, 4_000_000])
+def test_models_in_one_pass_take_smaller_batches_likewise(size: int) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 3))
+    samples = random_samples(2000, (1, 3, 4))
+    models = [model.weights for model in random_models(module, 11)]
+    expected = Evaluator(module, samples, compute=Compute("pretend")).models(models)
+    evaluator = Evaluator(module, samples, compute=Compute("pretend"))
+    allow(size)
+    with pytest.warns(FedscopeWarning, match="ran out of memory with 2,000 samples at a time; going on with 1,000"):
+        loss, error = evaluator.models(models)
+    limit(None)
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(error, expected[1], rtol=1e-9)
+    assert evaluator.batch < 2000 * size / 4_000_000 * 2
+
+
 def test_at_every_limit_a_plane_is_measured_or_refused_in_one_sentence() -> None:
     module, samples, _ = network()
     models = random_models(module, 3)

@@ -15,7 +15,8 @@ from fedscope.evaluation.device import Compute
 pytestmark = pytest.mark.device
 
 
-def test_auto_is_the_processor(without_float64: str) -> None:
+def test_auto_is_the_processor(without_float64: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSCOPE_DEVICE")
     assert Compute("auto").device == "cpu"
     assert Compute(without_float64).device == without_float64
 

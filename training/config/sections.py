@@ -58,7 +58,7 @@ class RunConfig(Settings):
     rounds: int = setting(60, "R, the number of rounds", least=1, most=10**6)
     participation: float = setting(0.2, "share of the clients in a round's cohort", above=0, most=1)
     seed: int = setting(0, "seed of the initial model, batch orders and augmentation", least=0)
-    device: str = setting("auto", "cpu, cuda, or auto (cuda if there is one)")
+    device: str = setting("auto", "cpu, cuda, mps, xpu, or auto (the accelerator if it has float64, else cpu)")
     engine: Literal["auto", "threads", "device", "cohort"] = setting(
         "auto",
         "`threads`: one single-threaded worker per core. `device`: one client at a time on the accelerator. `cohort`: "

@@ -23,6 +23,7 @@ from ...evaluation.uint8_images import Inputs
 from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
+from .own_samples import on_device
 from .own_updates import refuse_group, refused_updates
 from .vectorized_model import VectorizedModel
 from .vectorized_training import VectorizedTask, updates_of
@@ -340,6 +341,7 @@ class OfOne:
 
     def __call__(self, task: LocalTask, bench: TrainableModel, stop: Event) -> Any:
         """Do the work."""
+        (task,) = on_device([task], bench.compute)
         return self.work(replace(task, bench=bench, stop=stop))
 
 
@@ -351,6 +353,7 @@ class OfGroup:
 
     def __call__(self, tasks: list[LocalTask], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
         """Return the updates, in the order of the tasks."""
+        tasks = on_device(tasks, benches.one.compute)
         if len(tasks) < FEWEST:
             return [self.method.train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
         task = replace(VectorizedTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)

@@ -23,7 +23,6 @@ from .augmentation import crop_and_flip
 from .device_batches import batches_of_epoch
 from .loss_sum import LossSum
 from .optimisers import left_by, stepper
-from .to_device import send
 from .worker_model import Objective, TrainableModel, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class LocalTask:
         bench, count = self.place, self.facts.task.count
         bench.begin(self, pass_=1)
         total = torch.zeros_like(bench.g)
-        rows = send(self.indices, self.x.device)
+        rows = torch.from_numpy(self.indices).to(self.x.device)
         whole = count(self.y[rows])
         for block in torch.split(rows, batches_an_epoch(self, method)):
             if self.stop is not None and self.stop.is_set():

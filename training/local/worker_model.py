@@ -150,13 +150,20 @@ class MeanLoss:
         self.maskable = not is_own(learnt)
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return self.learnt.reduced(module(x), y, "mean")
+        return self.learnt.reduced(as_float32(module(x)), y, "mean")
 
     def masked(self, module: nn.Module, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
         """Return the mean over the samples for which ``real`` [n] is 1; 0 where it is 0 for all."""
         weights = self.learnt.weights(y)
         counts = real if weights is None else real * weights
         return (self.learnt.loss(module(x), y) * counts).sum() / counts.sum().clamp(min=1.0)
+
+
+def as_float32(outputs: Tensor) -> Tensor:
+    """Outputs as a loss takes them: in ``bf16`` torch's cross entropy is computed in float32 on a processor, and in
+    bfloat16 on accelerators, whose losses would have three digits."""
+    low = outputs.dtype is torch.bfloat16 and outputs.device.type != "cpu"
+    return outputs.float() if low else outputs
 
 
 def mean_loss(learnt: Task) -> MeanLoss:

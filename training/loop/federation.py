@@ -27,7 +27,7 @@ from ..profile import time_span
 from ..returned import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
-from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, summarize_all
+from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, on_device, summarize_all
 from .personalized import PersonalizedModels
 from .server import step_server, validator_of, warn_of_test_data
 from .state import Memory, Position, next_start
@@ -93,14 +93,16 @@ class Federation:
 
         Raises:
             FedscopeError: a method that needs to know the model's head, and a model in which none is known; an
-                optimiser that does not go with the model.
+                optimiser that does not go with the model; a device without memory for the data.
         """
         facts = model_info(config, engine.module, data.classes, data.task)
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
         if measured:
             warn_of_rate(config.client)
         train = data.samples("train")
-        x, y = train.x.to(engine.compute.device), train.y.to(engine.compute.device)
+        # a cluster's workers take what they need to devices of their own
+        cluster = engine.compute.cluster is not None
+        x, y = (train.x, train.y) if cluster else on_device(train, engine.compute.device)
         meter = None
         if measured:
             meter = RoundMeter(
@@ -109,7 +111,11 @@ class Federation:
                 client_samples=config.run.evaluate_clients,
                 seed=config.run.seed,
                 compute=engine.compute.exact,
-                own=None if partition.test is None else Parts.of(train, partition.test, engine, (x, y)),
+                own=None
+                if partition.test is None
+                else Parts.of(
+                    train, partition.test, engine, (x.to(engine.compute.device), y.to(engine.compute.device))
+                ),
                 domains=MeasuredDomains.of(data, engine, averages=method_name(config.average) != "none"),
             )
         validator = None

@@ -4,15 +4,17 @@ client."""
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import Weights
+from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.evaluator import Evaluator, default_batch
 from ...evaluation.model_replica import FlatModule
@@ -44,7 +46,7 @@ class Parts:
     Attributes:
         x, y: the whole split, on the engine's device.
         parts: the rows of each.
-        batch: samples at a time.
+        batch: samples at a time, at most; half as many from where a device has run out of memory.
     """
 
     x: Inputs
@@ -53,6 +55,7 @@ class Parts:
     engine: Engine
     task: Task
     batch: int
+    _narrowed: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -60,7 +63,7 @@ class Parts:
     ) -> Parts:
         """Of a split, brought to the engine's device, or ``there`` already."""
         device = engine.compute.device
-        x, y = there or (samples.x.to(device), samples.y.to(device))
+        x, y = there or on_device(samples, device)
         return cls(x, y, tuple(parts), engine, samples.task, default_batch(engine.module, samples, device))
 
     def errors(self, ids: Sequence[int] | np.ndarray, models: Weights | Sequence[Weights]) -> np.ndarray:
@@ -75,14 +78,11 @@ class Parts:
             if not len(rows):
                 return float("nan")
             bench.load(model.parameters, model.buffers)
-            tally = Tally(self.task, str(self.x.device))
-            with torch.no_grad(), bench.compute.products():
-                for block in torch.split(torch.from_numpy(rows).to(self.x.device), self.batch):
-                    tally.add(bench.module(bench.prepare(self.x[block])), self.y[block])
-            return tally.means()[1]
+            return self._error(torch.from_numpy(rows).to(self.x.device), bench)
 
         def make() -> FlatModule:
-            bench = FlatModule(self.engine.module, self.engine.compute.exact)
+            with refuse_without_memory(self.engine.compute.device, "hold a model"):
+                bench = FlatModule(self.engine.module, self.engine.compute.exact)
             bench.module.eval()
             return bench
 
@@ -92,6 +92,38 @@ class Parts:
         # the split is on the first device alone
         workers = 1 if self.engine.compute.is_gpu else self.engine.compute.workers
         return np.array(list(run_in_workers(work, items, make=make, workers=workers)))
+
+    def _error(self, rows: Tensor, bench: FlatModule) -> float:
+        """The mean error of a worker's model on some rows; a device that runs out of memory takes half as many samples
+        at a time."""
+        device = bench.compute.device
+        while True:
+            batch = self._narrowed[-1] if self._narrowed else self.batch
+            try:
+                return self._measure(rows, bench, batch)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                batch = min(batch, len(rows))
+                if batch == 1:
+                    raise FedscopeError(
+                        f"{device} has no memory left for even one sample at a time; --device cpu always can"
+                    ) from None
+            # outside of `except`, which keeps the tensors of the failed attempt alive
+            self._narrowed.append(batch // 2)
+            empty_cache(device)
+            warnings.warn(
+                f"{device} ran out of memory with {batch:,} samples at a time; going on with {batch // 2:,}",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+
+    def _measure(self, rows: Tensor, bench: FlatModule, batch: int) -> float:
+        tally = Tally(self.task, str(self.x.device))
+        with torch.no_grad(), bench.compute.products():
+            for block in torch.split(rows, batch):
+                tally.add(bench.module(bench.prepare(self.x[block])), self.y[block])
+        return tally.means()[1]
 
 
 @dataclass(frozen=True)
@@ -128,6 +160,16 @@ class MeasuredDomains:
         errors = self.parts.errors([*range(count)] * len(models), each).reshape(-1, count)
         numbers = [number for row in errors for number in (*row, *summarize_errors(row))]
         return dict(zip(self.columns, map(float, numbers), strict=False))
+
+
+def on_device(samples: Samples, device: str) -> tuple[Inputs, Tensor]:
+    """Bring a split to a device.
+
+    Raises:
+        FedscopeError: the device has no memory for it.
+    """
+    with refuse_without_memory(device, f"hold the {len(samples.y):,} samples of {samples.label}"):
+        return samples.x.to(device), samples.y.to(device)
 
 
 def domain_columns(groups: Groups) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ class TrainOptions:
         until: stop after this round; None for the last one.
         profile: where the rounds' times are left.
         code: of the user's own that a run names, by kind; code_changed: whether it may be another than the run's.
+        device: on which a run goes on, of the kind that it has; None for the same.
     """
 
     force: bool = False
@@ -39,3 +40,4 @@ class TrainOptions:
     profile: Profile | None = None
     code: Given = field(default_factory=dict)
     code_changed: bool = False
+    device: str | None = None

@@ -44,6 +44,7 @@ from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import first_model, refuse_other_file, with_whole_path
 from .options import TrainOptions
+from .resume_device import device_to_resume
 from .run_history import branch_of, complete_history
 from .state import Position, RunMemory, position_after
 from .verify_run import refuse_contradictions, refuse_damaged
@@ -176,7 +177,7 @@ def compute_of(config: Config, workers: int | None, engine: str | None) -> Compu
         return where
     from ...distributed.engines import open_cluster
 
-    return replace(where, device=where.name, cluster=open_cluster(engine))
+    return replace(where, device=where.name, cluster=open_cluster(engine, where.name))
 
 
 def made_with(config: Config, compute: Compute) -> dict[str, Any]:
@@ -222,6 +223,7 @@ def resume(
     workers: int | None = None,
     engine: str | None = None,
     task: Any = None,
+    device: str | None = None,
     until: int | None = None,
     profile: Profile | None = None,
     code: Mapping[str, Any] | None = None,
@@ -233,14 +235,15 @@ def resume(
 
     Args:
         task: the run's, where it is code of the user's own; see :func:`train`.
+        device: another one of the kind that the run was trained on, ``cuda:1`` for ``cuda:0``.
         engine, until, profile: as in :func:`train`; on a cluster or not, whatever it was before.
         code: of the user's own that the run names, by kind, ``{"server": FedX}``: a run's files only name it, and
             nothing that they name is imported.
         code_changed: take it although its source is another than the run has; the run says from which round on.
 
     Raises:
-        FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone; code
-            that was not given, or is another.
+        FedscopeError: no run, a complete run, changed data, a run from another program, a device that is gone or of
+            another kind; code that was not given, or is another.
 
     >>> import tempfile, fedscope
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -250,7 +253,7 @@ def resume(
     """
     watcher = watcher or Unwatched()
     own = code_of_objects(code)
-    options = TrainOptions(False, keep_going, watcher, workers, engine, task, until, profile, own, code_changed)
+    options = TrainOptions(False, keep_going, watcher, workers, engine, task, until, profile, own, code_changed, device)
     return resume_with(path, options)
 
 
@@ -266,7 +269,8 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     split = partition_of(run)
     data = data_of(run, trained_task(config, options.task, str(run.path)))
     module = module_of(run)
-    compute = compute_of(config, options.workers, options.engine)
+    there = device_to_resume(run, config.run.device, options.device)
+    compute = compute_of(replace(config, run=replace(config.run, device=there)), options.workers, options.engine)
     tell_of_another_processor(run)
     if compute.cluster is not None:
         compute.cluster.begin()

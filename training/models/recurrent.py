@@ -71,6 +71,11 @@ class OneBiasLSTM(nn.LSTM):
 
     torch's gates are W x + b + U h + b', and b + b' is all that an output depends on. Here b' is 0 and no parameter,
     so the functions are the same and P is smaller by 4 x hidden.
+
+    cuDNN wants the weights of a layer at the beginning of a block of memory that has nothing else before them, in an
+    order of its own. Here all of a model lies in one vector of P numbers in the order of its file, the embedding first
+    and b' in none. So cuDNN copies a layer's weights at each call and remarks on it once; ``flatten_parameters`` would
+    take them out of the vector.
     """
 
     bias_hh_l0: Tensor | None

@@ -48,6 +48,7 @@ class Pool:
     given: list[int] = field(default_factory=list)
     alive: set[int] = field(default_factory=set)
     about: dict[str, str] = field(default_factory=dict)
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         self._workers: dict[int, ClusterWorker] = {}
@@ -399,7 +400,7 @@ def test_a_cluster_that_has_ended_and_one_that_lets_nobody_in_are_told_apart(mon
 
 def test_one_process_has_one_team_and_one_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named, "_POOLS", {})
-    monkeypatch.setattr(named, "_pool_of", lambda engine: WorkerPool(Pool(2)))
+    monkeypatch.setattr(named, "_pool_of", lambda engine, device: WorkerPool(Pool(2)))
     first = open_cluster("ray:2")
     assert list(first.run(MapJob(Shift(), made), range(3))) == [1100, 1101, 1102]
     assert open_cluster("ray:2") is first

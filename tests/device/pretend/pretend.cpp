@@ -475,7 +475,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
     return self;
   }
   if (to != of) {
-    tell(to ? (non_blocking ? "to device, not waited for" : "to device") : "from device", "aten::copy_", from.nbytes());
+    // CUDA converts on the processor what it waits for, before it is sent
+    tell(to ? (non_blocking ? "to device, not waited for" : "to device") : "from device", "aten::copy_",
+         to && !non_blocking ? self.nbytes() : from.nbytes());
     if (!non_blocking) finish();
   }
   auto own = here(self);

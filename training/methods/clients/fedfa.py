@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ....checkpoints import Weights
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ...local.worker_model import features_and_logits, head_layer
+from ...local.worker_model import as_float32, features_and_logits, head_layer
 from ...rng import generator
 from ...settings.settings import setting
 from ..base import ClientMethod, Exchange, MethodInfo, State
@@ -98,10 +98,10 @@ class FedFA(ClientMethod):
             seen.append((features.detach().to(anchors.dtype), y))
             of_class = (y[:, None] == classes).sum(0)
             distances = (features - anchors[y]).square().sum(1)
-            loss = functional.cross_entropy(logits, y)
+            loss = functional.cross_entropy(as_float32(logits), y)
             loss = loss + self.anchor_weight / len(classes) * (distances / of_class[y]).sum()
             if calibrates:
-                loss = loss + functional.cross_entropy(head_layer(module, head)(anchors), classes)
+                loss = loss + functional.cross_entropy(as_float32(head_layer(module, head)(anchors)), classes)
             return loss
 
         def move(epoch: int) -> None:

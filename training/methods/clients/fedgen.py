@@ -17,7 +17,7 @@ from ....evaluation.device import run_in_workers
 from ...local.device_batches import grouped
 from ...local.local_training import LocalTask, LocalUpdate, batches_an_epoch, local_sgd
 from ...local.to_device import send
-from ...local.worker_model import head_layer
+from ...local.worker_model import as_float32, head_layer
 from ...rng import torch_generator
 from ...settings.settings import setting
 from ..base import ClientMethod, Exchange, MethodInfo, State
@@ -125,8 +125,8 @@ class FedGen(ClientMethod):
             target = functional.log_softmax(answers[:n].detach(), dim=1)
             own = functional.log_softmax(logits, dim=1)
             taught = functional.kl_div(own, target, reduction="batchmean", log_target=True)
-            asked = functional.cross_entropy(answers[n:], wanted)
-            return functional.cross_entropy(logits, y) + factor * (self.alpha * asked + self.beta * taught)
+            asked = functional.cross_entropy(as_float32(answers[n:]), wanted)
+            return functional.cross_entropy(as_float32(logits), y) + factor * (self.alpha * asked + self.beta * taught)
 
         return local_sgd(task, self, objective=objective)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
+from ...local.worker_model import as_float32
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
 
@@ -54,7 +55,7 @@ class FedNTD(ClientMethod):
                 for answer in (logits, taught)
             )
             distance: Tensor = (global_.exp() * (global_ - own)).sum() / n
-            loss: Tensor = functional.cross_entropy(logits, y) + self.beta * self.temperature**2 * distance
+            loss: Tensor = functional.cross_entropy(as_float32(logits), y) + self.beta * self.temperature**2 * distance
             return loss
 
         return local_sgd(task, self, objective=objective)

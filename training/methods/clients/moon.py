@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ...local.worker_model import features_and_logits
+from ...local.worker_model import as_float32, features_and_logits
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
 
@@ -61,7 +61,7 @@ class MOON(ClientMethod):
             # One call for both, so that equal cosines send back gradients that cancel before they meet the loss's.
             towards, away = functional.cosine_similarity(features, torch.stack([seen[0], seen[-1]]), dim=2)
             contrast = functional.softplus((away - towards) / self.temperature).mean()
-            return functional.cross_entropy(logits, y) + self.mu * contrast
+            return functional.cross_entropy(as_float32(logits), y) + self.mu * contrast
 
         update = local_sgd(task, self, objective=objective)
         return replace(update, state={"previous": update.weights})

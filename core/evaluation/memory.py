@@ -1,0 +1,47 @@
+"""Work in batches that a device has no memory for: again in halves, or one sentence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..checkpoints import FedscopeError, FedscopeWarning
+from .accelerators import empty_cache, is_out_of_memory
+
+Result = TypeVar("Result")
+
+
+def halve_without_memory(attempt: Callable[[int], Result], batch: int, device: str, *, of: str) -> tuple[Result, int]:
+    """Return ``attempt(batch)``, and the batch it was: halved as often as the device runs out of memory.
+
+    Args:
+        attempt: begins anew each time it is called.
+        batch: how many at a time.
+        of: what the batches are of, for the sentences: ``samples of digits/test``.
+
+    Raises:
+        FedscopeError: memory does not do for a single one.
+
+    >>> halve_without_memory(lambda batch: 10 * batch, 4, "cpu", of="samples")
+    (40, 4)
+    """
+    while True:
+        try:
+            return attempt(batch), batch
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if batch == 1:
+                raise FedscopeError(
+                    f"{device} has no memory left for even one of the {of} at a time; free some of it, or give "
+                    "--device cpu"
+                ) from None
+        # outside of `except`, which keeps the tensors of the failed attempt alive
+        empty_cache(device)
+        warnings.warn(
+            f"{device} ran out of memory with {batch:,} {of} at a time; going on with {batch // 2:,}",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+        batch //= 2
