@@ -47,7 +47,7 @@ def allow(size: int) -> None:
     limit(loaded().held() + size)
 
 
-@pytest.mark.parametrize("images", [2000, 150, 60, 20, 5])
+@pytest.mark.parametrize("images", [2000, 150, 20, 5])
 def test_with_less_memory_batches_are_smaller_and_numbers_the_same(images: int) -> None:
     module, samples, models = network()
     compute = Compute("pretend")
@@ -153,7 +153,7 @@ def test_no_memory_for_one_sample_is_one_sentence(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Replica, "logits", none)
     sentence = "pretend has no memory left for even one sample of toy0 test at a time; --device cpu always can"
     for what in (lambda: evaluator.models(models), lambda: evaluator.logits(models, slice(0, SAMPLES))):
-        evaluator.batch = SAMPLES
+        evaluator.batch = 4
         with pytest.warns(FedscopeWarning), pytest.raises(FedscopeError) as refusal:
             what()
         assert str(refusal.value) == sentence
