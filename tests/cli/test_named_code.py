@@ -58,6 +58,7 @@ MEASURES = {
     "decompose": "decompose run --rounds last --draws none --split test",
     "explain": "explain run --rounds last --draws none --split test",
     "forgetting": "forgetting run --rounds last --split test",
+    "matrix": "matrix run --split test",
     "theory": "theory run --draws none --kernel none --split test",
     "reaggregate": "reaggregate run@2 --server fedavgm",
 }
