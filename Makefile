@@ -53,12 +53,13 @@ test-elsewhere: $(VENV)/.installed
 
 # In processes of their own: the device is torch's accelerator for a whole process, and `auto` takes it.
 ON_DEVICE := $(RUN) -m pytest -q -n auto --maxprocesses 8 --dist loadfile
-## test-device: all paths of an accelerator on a pretend one, `pretend` and `pretend:1`; needs g++
+## test-device: all paths of an accelerator on a pretend one, on `pretend`, `pretend:1` and both; needs g++
 test-device: $(VENV)/.installed
 	@why=$$(PYTHONPATH=tests $(RUN) -c 'from device.pretend import why_not; print(why_not())') || exit; \
 	if [ -n "$$why" ]; then echo "make test-device: SKIPPED, nothing was tested: $$why" >&2; exit 0; fi; set -x; \
 	FEDSCOPE_DEVICE=pretend $(PAUSED) $(ON_DEVICE) -m '(gpu or device) and not slow' tests/gpu tests/device && \
-	FEDSCOPE_DEVICE=pretend:1 $(PAUSED) $(ON_DEVICE) -m gpu tests/gpu
+	FEDSCOPE_DEVICE=pretend:1 $(PAUSED) $(ON_DEVICE) -m gpu tests/gpu && \
+	FEDSCOPE_DEVICE=pretend:0,pretend:1 $(PAUSED) $(ON_DEVICE) -m gpu tests/gpu
 
 ## test-everywhere: all tests under every capability of the processor, on one core and in another order
 test-everywhere: $(VENV)/.installed

@@ -85,7 +85,7 @@ def embed(
             "rounds": [[run.name, number] for run, number in asked],
             "asked_layers": names,
             # nothing that is told from sketches is computed there
-            "device": "cpu" if sketched else where.device,
+            "device": "cpu" if sketched else where.name,
             **({"sketch": k} if sketched else {}),
         }
         drawing = {"method": method, "asked_perplexity": perplexity, "seed": seed}

@@ -58,7 +58,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
             **describe_samples(samples, source.seed if source.limit else None),
             "test_samples": len(samples if test is None else test),
             "models": "personal" if personal else "sent",
-            "device": source.compute.device,
+            "device": source.compute.name,
             "precision": source.precision,
         }
 
