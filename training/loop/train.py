@@ -34,7 +34,9 @@ from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
+from ..local.own_randomness import draws_by_itself, warn_of_draws
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
+from ..models.custom import Factory, OwnModel
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
 from ..user_code.given import code_of_objects
@@ -136,6 +138,11 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, facts), out)
     say_memory_of(config, facts)
+    own_draws = isinstance(config.model.architecture, Factory | OwnModel) and draws_by_itself(
+        module, data.samples("train")
+    )
+    if own_draws:
+        warn_of_draws(config.model.name)
     code, texts = entries_of(config.tables())
     info: dict[str, Any] = {
         **made_with(config, compute),
@@ -145,6 +152,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         "classes": data.classes,
         "data": data.describe(),
         **({} if first.source is None else {"weights": first.source}),
+        **({"own_draws": True} if own_draws else {}),
     }
     info["identity"] = identity_of(info, config, split, learnt)
     keep = partial(write_texts, texts=texts)
