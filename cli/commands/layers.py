@@ -77,7 +77,8 @@ def _modules(run: Run) -> Iterable[tuple[str, Any]]:
         module = without_numbers(architecture, shape, classes)
     except (FedscopeError, LookupError, TypeError):
         return ()
-    return module.named_modules()
+    modules: Iterable[tuple[str, Any]] = module.named_modules()
+    return modules
 
 
 def _row(layer: Layer, size: int) -> dict[str, Any]:
@@ -92,8 +93,6 @@ def _row(layer: Layer, size: int) -> dict[str, Any]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    shapes = ", ".join(
-        f"{name} {'x'.join(map(str, shape)) or 'number'}" for name, shape in row["shapes"].items()
-    )
+    shapes = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'number'}" for name, shape in row["shapes"].items())
     share = f"{100 * row['share']:.1f} %"
     return str(row["number"]), brief(row["layer"], LONG), row["kind"], shapes, f"{row['parameters']:,}", share

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .layer_result import LayerLine
 
 # Inches: gaps, the panel of barriers, the colour bar with its numbers, the axis' name, a row, and all rows at most.
-GAP, BARRIERS, BAR, NUMBERS, LABEL, ROW, ROWS = 0.07, 0.5, 0.09, 0.5, 0.16, 0.17, 2.6
+GAP, BARRIERS, BAR, NUMBERS, LABEL, ROW, ROWS = 0.1, 0.5, 0.09, 0.5, 0.16, 0.17, 2.6
 #: letters of a layer's name, at most
 LETTERS = 20
 #: losses that lie further apart than this have a logarithmic scale
@@ -78,7 +78,9 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
         tall = bottom - top - LINE
         bar = sheet.bar(left + wide + 2 * GAP + BARRIERS, top + LINE, BAR, tall)
         label = f"{word_of(result.attrs, 'split')} loss{nats}".strip()
-        drawn = color_bar(bar, image, label, None if _is_log(result.loss) else max(2, min(5, int(tall / 0.3))))
+        drawn = color_bar(
+            bar, image, label, None if _is_log(result.loss) else max(3, min(5, int(tall / 0.25))), quarters=True
+        )
         if _is_log(result.loss):
             decades(drawn.ax.yaxis, (1, 2, 5), 12)
         return sheet.finished(said)
@@ -120,12 +122,13 @@ def _draw_barriers(axes: Axes, barriers: np.ndarray, limit: float, *, last: bool
     axes.barh(np.arange(len(barriers)), shown, 0.7, color=colours)
     axes.set(ylim=(len(barriers) - 0.5, -0.5), xlim=(0, limit), yticks=[])
     even(axes.xaxis, 2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.tick_params(axis="x", length=2, pad=2, labelbottom=last, labelsize=SMALL)
 
 
 def _remark(result: LayerLine) -> str:
     first, second = (shorten_label(end, 40) for end in result.ends)
-    parts = [rf"layers of a row move from {second} ($\beta$ = 0) to {first} ($\beta$ = 1)"]
+    parts = [rf"$\beta$: 0 is {second}, 1 is {first}"]
     if result.attrs.get("layers") == "cumulative":
         parts.append("to: all layers up to this one")
     parts.append("barrier: the highest rise of a row above the straight line between its ends")

@@ -105,10 +105,10 @@ class LayerLine(ArrayResult):
         return words + (f"; {statistics}" if statistics else "") + precision_words(self.attrs)
 
     def _parts(self, whole: str) -> str:
+        if self.attrs.get("layers") == "cumulative":
+            return f"{self._growth()}, {whole}"
         if self.carrier is None:
-            few = f"layers {self.layers[0]} have none" if len(self.layers) == 2 else "no layer has one alone"
-            if self.attrs.get("layers") == "cumulative":
-                few = "no first layers have one"
+            few = f"{self.layers[0]} have none" if len(self.layers) == 2 else "no layer has one alone"
             return f"{few}, {whole}"
         others, layer = self.carrier
         height = _height(self.barrier[others, layer], self.barrier_beta[others, layer])
@@ -116,6 +116,16 @@ class LayerLine(ArrayResult):
         stay = f"with the others at {self.ends[others]}, {other} with them at {self.ends[1 - others]}"
         most = f"greatest in {self.layers[layer]}" if len(self.layers) > 2 else f"of {self.layers[layer]}"
         return f"{most}, {height} {stay}; {whole}"
+
+    def _growth(self) -> str:
+        """With which layer the barrier of the first layers grows most, the higher one of the two lines."""
+        heights = np.where(np.isfinite(self.barrier), self.barrier, 0.0).max(axis=0)
+        steps = np.diff(heights, prepend=0.0)
+        if steps.max() <= 0:
+            return "no first layers have one"
+        most = int(steps.argmax())
+        name = "the last layer" if most == len(steps) - 1 else self.layers[most].removeprefix("to ")
+        return f"grows most with {name}, by {steps[most]:.3g}"
 
     def findings(self) -> dict[str, Any]:
         """Return the barriers by layer, with the others at A and at B."""
