@@ -36,7 +36,7 @@ def line(
     range: Sequence[float] | None = None,
     normalization: str = "interpolate",
     **measured: Unpack[EvaluationSettings],
-) -> PreparedAnalysis[Any]:
+) -> PreparedAnalysis[Line | LayerLine]:
     """Losses along the segment between two models, L(β w_A + (1−β) w_B): β = 0 is B and β = 1 is A.
 
     Args:
@@ -92,7 +92,7 @@ def line(
     if not low < high:
         raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
 
-    def prepare() -> SettingsAndCompute[Line]:
+    def prepare() -> SettingsAndCompute[Line | LayerLine]:
         posed = resolve_models(asked, source)
         settings = {
             **posed.settings,
@@ -103,7 +103,7 @@ def line(
             **({"layers": layers} if layers is not None else {}),
         }
 
-        def compute(attrs: dict[str, Any], work: Execution) -> Any:
+        def compute(attrs: dict[str, Any], work: Execution) -> Line | LayerLine:
             from ... import landscape
 
             pairs = zip(posed.models[::2], posed.models[1::2], strict=False)
@@ -131,7 +131,7 @@ def line(
 
         return settings, compute
 
-    kind: Any = LayerLine if layers is not None else Connectivity if clients else Line
+    kind: type[Line | LayerLine] = LayerLine if layers is not None else Connectivity if clients else Line
     folder, name = place_of("line-clients" if clients else "line", names_of(given))
     if layers is not None:
         name = fit_file_name(f"{name}-{_words(layers)}")

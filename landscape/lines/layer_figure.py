@@ -72,7 +72,7 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
                 axes.set_xticks([])
             _draw_barriers(sheet.axes(left + wide + GAP, at, BARRIERS, high), result.barrier[i], limit, last=bool(i))
         bottom = top + 2 * block - 0.09
-        sheet.text(left + wide / 2, bottom + below - 0.08, r"$\beta$ of the layers that move", ha="center", size=SMALL)
+        sheet.text(left + wide / 2, bottom + below - 0.08, r"$\beta$", ha="center", size=SMALL)
         sheet.text(left + wide + GAP + BARRIERS / 2, bottom + below - 0.08, "barrier", ha="center", size=SMALL)
         nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
         tall = bottom - top - LINE
@@ -128,7 +128,7 @@ def _draw_barriers(axes: Axes, barriers: np.ndarray, limit: float, *, last: bool
 
 def _remark(result: LayerLine) -> str:
     first, second = (shorten_label(end, 40) for end in result.ends)
-    parts = [rf"$\beta$: 0 is {second}, 1 is {first}"]
+    parts = [rf"layers of a row move from {second} at $\beta$ = 0 to {first} at 1"]
     if result.attrs.get("layers") == "cumulative":
         parts.append("to: all layers up to this one")
     parts.append("barrier: the highest rise of a row above the straight line between its ends")
