@@ -8,6 +8,9 @@ from .interchange.goldstein import write_surface as write_surface
 from .interchange.points import write_points as write_points
 from .lines.figure import draw_connectivity as draw_connectivity
 from .lines.figure import draw_line as draw_line
+from .lines.layer_figure import draw_layers as draw_layers
+from .lines.layer_result import LayerLine as LayerLine
+from .lines.layers import layer_lines as layer_lines
 from .lines.result import Connectivity as Connectivity
 from .lines.result import Line as Line
 from .lines.result import connectivity as connectivity

@@ -12,6 +12,7 @@ from fedscope.analysis.register import Analysis, analyses
 MORE = {
     "curves-target": ("curves runs/fma --measure test_accuracy --target 0.3", "curves.csv pdf png"),
     "line-clients": ("line runs/fma@2 --clients --points 3 --split test", "pdf png"),
+    "line-layers": ("line runs/fma@1 runs/fma@2 --layers each --points 3 --split test", "pdf png"),
     "planes": ("plane runs/fma --rounds 1,2 --grid 5 --split test", "pdf png"),
     "plane-both": ("plane runs/fma@1 runs/fma@2 runs/fma@2/client-0 --grid 5 --split both", "both.pdf both.png"),
     "cka-models": ("cka runs/fma@1 runs/fma@2 --split test", "pdf png"),
@@ -50,6 +51,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "data": lambda: fedscope.data(RUN),
     "line": lambda: fedscope.line(THREE[:2], points=3),
     "line-clients": lambda: fedscope.line(ROUND, clients=True, points=3),
+    "line-layers": lambda: fedscope.line(THREE[:2], layers="each", points=3),
     "plane": lambda: fedscope.plane(THREE, grid=5),
     "planes": lambda: fedscope.plane(RUN, rounds=[1, 2], grid=5),
     "plane-both": lambda: fedscope.plane(THREE, grid=5, split="both"),

@@ -17,9 +17,17 @@ from ..options import Count, Output, normalization_option, output_options, sourc
 )
 @click.argument("models", nargs=-1, required=True, metavar="A B [A B ...] | RUN | RUN@ROUND")
 @click.option("--clients", is_flag=True, help="The barriers between all pairs of a round's clients, as a heat map.")
-@click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients]")
 @click.option(
-    "--range", type=float, nargs=2, help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients]"
+    "--layers",
+    metavar="each|cumulative|PATTERN",
+    help="Only these layers move and the others stay: each alone, the first l, or names as conv*,fc or /^blocks/.",
+)
+@click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients or --layers]")
+@click.option(
+    "--range",
+    type=float,
+    nargs=2,
+    help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients or --layers]",
 )
 @normalization_option
 @source_options("test", files=True)
@@ -32,6 +40,8 @@ def command(models: tuple[str, ...], source: EvaluationConfig, output: Output, *
     RUN alone is the line from the start of its last recorded round to the server's model after it.
 
     --clients measures linear mode connectivity: the loss barrier between every two clients of a round.
+
+    --layers says which layer carries the barrier between two models. fedscope layers RUN lists the names.
     """
     from ...landscape.lines.analysis import line
     from ..run_analysis import answer

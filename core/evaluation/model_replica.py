@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import overload
 
@@ -156,6 +156,42 @@ class Replica(FlatModule):
                 self.w.copy_(self._sum)
         for name, target in self._buffers.items():
             self._combine_buffer(name, target, models, terms if buffers else [(1.0, models[0])])
+
+    def combine_part(
+        self,
+        fixed: Weights,
+        names: Collection[str],
+        models: Sequence[Weights],
+        coefficients: Sequence[float],
+        *,
+        statistics_of: Weights | None = None,
+    ) -> None:
+        """Form ``fixed``, of which the tensors ``names`` are those that :meth:`combine` makes of ``models``.
+
+        Args:
+            statistics_of: the model that all buffers are of; without it those in ``names`` are combined, and the others
+                are those of ``fixed``.
+        """
+        terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
+        single = terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else None
+        vectors, chunk = [(c, self.resident(model)[0]) for c, model in terms], CHUNK
+        if self.sums_there:
+            chunk = DEVICE_CHUNK
+        self._sum.copy_(self.resident(fixed)[0])
+        for name, whole in self.layout.slices.items():
+            if name not in names:
+                continue
+            for start in range(whole.start, whole.stop, chunk):
+                here = slice(start, min(start + chunk, whole.stop))
+                of_all = [(c, vector[here]) for c, vector in vectors]
+                self._sum[here] = of_all[0][1] if single is not None else _weighted_sum(of_all)
+        if self._sum is not self.w:
+            self.w.copy_(self._sum)
+        for name, target in self._buffers.items():
+            if statistics_of is not None or name not in names:
+                target.copy_(self._buffer(statistics_of or fixed, name))
+            else:
+                self._combine_buffer(name, target, models, terms)
 
     def apart(self, outputs: Tensor) -> Tensor:
         """Return outputs that stay what they are when the next model is formed here."""

@@ -145,13 +145,14 @@ class Points:
     def interpolate_into(self, i: int, replica: Replica) -> None:
         """Write point i into a worker's replica."""
         replica.combine(self.bases, self.coefficients(i), buffers=self.normalization.policy == "interpolate")
-        self._re_estimate(replica)
+        self.re_estimate(replica)
 
     def load(self, model: Weights, replica: Replica) -> None:
         """Write a model itself, with statistics of the same policy: what the surface has where the model lies on it."""
         replica.load(model.parameters, (model if self.normalization.leaves_own else self.bases[0]).buffers)
-        self._re_estimate(replica)
+        self.re_estimate(replica)
 
-    def _re_estimate(self, replica: Replica) -> None:
+    def re_estimate(self, replica: Replica) -> None:
+        """Measure the statistics of a worker's present model, where that is the policy."""
         if self.normalization.policy == "re-estimate" and self.normalization.x is not None:
             replica.re_estimate(self.normalization.x)

@@ -30,6 +30,8 @@ ON_RUNS = (
     "curves RUN",
     "line RUN@2/global RUN@3/global --points 3 --limit 60",
     "line RUN@3 --clients --points 3 --limit 60",
+    "line RUN@2/global RUN@3/global --layers cumulative --points 3 --limit 60",
+    "layers RUN",
     "plane RUN@1/global RUN@2/global RUN@3/client-ID --grid 3 --limit 60",
     "plane RUN@3 --clients --grid 3 --data-of clients",
     "plane RUN --trajectory --grid 3 --limit 60 --adaptive",
@@ -191,7 +193,7 @@ def words_of(command: str, clients: dict[str, int]) -> list[str]:
     for word, client in clients.items():
         command = command.replace(f"client-{word}", f"client-{client}")
     words = command.split()
-    if words[0] not in ("ls", "train", "export") and "--out" not in words:
+    if words[0] not in ("ls", "layers", "train", "export") and "--out" not in words:
         words += ["--out", "out/result"]
     return words
 

@@ -34,6 +34,7 @@ LIMIT = "--limit 200"
 QUESTIONS = {
     "line": (f"line r@4/global r@2/global {LIMIT}", 1e-5),
     "line-clients": (f"line r@4 --clients {LIMIT}", 1e-5),
+    "line-layers": (f"line r@4/global r@2/global --layers each --points 5 {LIMIT}", 1e-5),
     "plane": (f"plane r@2/global r@3/global r@4/global --grid 9 {LIMIT}", 1e-5),
     "plane-clients": (f"plane r@4 --clients --grid 7 {LIMIT}", 1e-5),
     "plane-random": (f"plane r@4/global --random --grid 7 {LIMIT}", 1e-5),

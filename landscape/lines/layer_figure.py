@@ -1,0 +1,141 @@
+"""Lines of single layers as heat maps, a row a layer, with the barriers at their side. Drawing only."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...plotting.color_bar import color_bar
+from ...plotting.drawing import drawing
+from ...plotting.heatmaps import heat_map, name_cells, room_for
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.style import (
+    CHARACTER,
+    COLOURS,
+    GREY,
+    SMALL,
+    SURFACE,
+    describe_data,
+    describe_statistics,
+    paper_style,
+    shorten_label,
+    word_of,
+)
+from ...plotting.ticks import decades, even
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .layer_result import LayerLine
+
+# Inches: gaps, the panel of barriers, the colour bar with its numbers, the axis' name, a row, and all rows at most.
+GAP, BARRIERS, BAR, NUMBERS, LABEL, ROW, ROWS = 0.1, 0.5, 0.09, 0.5, 0.16, 0.17, 2.6
+#: letters of a layer's name, at most
+LETTERS = 20
+#: losses that lie further apart than this have a logarithmic scale
+APART = 20.0
+
+
+@drawing
+def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None) -> Figure:
+    """Draw the loss of every line, a row a layer that moves, and its barrier at the side: above with the other layers
+    at A, below with them at B; ``width`` in inches."""
+    names = [shorten_label(name, LETTERS) for name in result.layers]
+    betas = [f"{beta:.4g}" for beta in result.beta]
+    with paper_style(width):
+        left = max(map(len, names)) * CHARACTER + 0.08
+        wide = width - left - BARRIERS - BAR - NUMBERS - 2 * GAP
+        high = len(names) * min(ROW, ROWS / len(names))
+        said = wrap_words(_remark(result), width - 0.2, 0.9)
+        below = room_for(betas, wide) + LABEL
+        top = EDGE + (0.2 if title else 0.04)
+        block = LINE + high + 0.09
+        sheet = FigureLayout(width, top + 2 * block + below + LINE * len(said) + EDGE, title)
+        norm = _norm(result.loss)
+        limit = _limit(result.barrier)
+        image: Any = None
+        for i, end in enumerate(result.ends):
+            at = top + i * block + LINE
+            words = f"other layers at {shorten_label(end, int(width / CHARACTER) - 24)}"
+            sheet.text(left, at - 0.55 * LINE, words, size=SMALL)
+            axes = sheet.axes(left, at, wide, high)
+            image = heat_map(axes, result.loss[i], SURFACE, hatched=True, norm=norm)
+            _name_rows(axes, names, high)
+            if len(names) > 1:
+                axes.axhline(len(names) - 1.5, color="white", linewidth=1)
+            if i:
+                name_cells(axes, betas, wide, rows=False)
+            else:
+                axes.set_xticks([])
+            _draw_barriers(sheet.axes(left + wide + GAP, at, BARRIERS, high), result.barrier[i], limit, last=bool(i))
+        bottom = top + 2 * block - 0.09
+        sheet.text(left + wide / 2, bottom + below - 0.08, r"$\beta$", ha="center", size=SMALL)
+        sheet.text(left + wide + GAP + BARRIERS / 2, bottom + below - 0.08, "barrier", ha="center", size=SMALL)
+        nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
+        tall = bottom - top - LINE
+        bar = sheet.bar(left + wide + 2 * GAP + BARRIERS, top + LINE, BAR, tall)
+        label = f"{word_of(result.attrs, 'split')} loss{nats}".strip()
+        drawn = color_bar(
+            bar, image, label, None if _is_log(result.loss) else max(3, min(5, int(tall / 0.25))), quarters=True
+        )
+        if _is_log(result.loss):
+            decades(drawn.ax.yaxis, (1, 2, 5), 12)
+        return sheet.finished(said)
+
+
+def _is_log(loss: np.ndarray) -> bool:
+    known = loss[np.isfinite(loss)]
+    return bool(known.size and known.min() > 0 and known.max() > APART * known.min())
+
+
+def _norm(loss: np.ndarray) -> Any:
+    """One scale for both maps."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    known = loss[np.isfinite(loss)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    if high <= low:
+        high = low + (abs(low) or 1.0) * 1e-3
+    return (LogNorm if _is_log(loss) else Normalize)(low, high)
+
+
+def _limit(barrier: np.ndarray) -> float:
+    """The end of the barriers' axis."""
+    known = barrier[np.isfinite(barrier)]
+    return 1.08 * float(known.max()) if known.size and known.max() > 0 else 1.0
+
+
+def _name_rows(axes: Axes, names: list[str], high: float) -> None:
+    """As many names as there is room for; the last one, of the whole model, always."""
+    last = len(names) - 1
+    step = ceil(0.1 / (high / len(names)))
+    at = [*(i for i in range(0, last, step) if i <= last - step), last]
+    axes.set_yticks(at, [names[i] for i in at], fontsize=SMALL)
+
+
+def _draw_barriers(axes: Axes, barriers: np.ndarray, limit: float, *, last: bool) -> None:
+    shown = np.where(np.isfinite(barriers), barriers, 0.0)
+    colours = [*[COLOURS[0]] * (len(barriers) - 1), GREY]
+    axes.barh(np.arange(len(barriers)), shown, 0.7, color=colours)
+    axes.set(ylim=(len(barriers) - 0.5, -0.5), xlim=(0, limit), yticks=[])
+    even(axes.xaxis, 2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.tick_params(axis="x", length=2, pad=2, labelbottom=last, labelsize=SMALL)
+
+
+def _remark(result: LayerLine) -> str:
+    first, second = (shorten_label(end, 40) for end in result.ends)
+    parts = [rf"layers of a row move from {second} at $\beta$ = 0 to {first} at 1"]
+    if result.attrs.get("layers") == "cumulative":
+        parts.append("to: all layers up to this one")
+    parts.append("barrier: the highest rise of a row above the straight line between its ends")
+    broken = int(np.count_nonzero(~np.isfinite(result.loss)))
+    if broken:
+        parts.append(f"{broken:,} of {result.loss.size:,} points not finite (hatched)")
+    if "data" in result.attrs:
+        parts.append(describe_data(result.attrs))
+    policy = describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", "none")))
+    return "; ".join([*parts, *([policy] if policy else [])])

@@ -1,0 +1,136 @@
+"""Losses between two models of which only some layers move: the result.
+
+Adilova et al., "Layer-wise Linear Mode Connectivity", ICLR 2024, cut the line between two models so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ...plotting.style import describe_statistics
+from ...results import ArrayResult, along
+from ...results.arrays import Variable
+from ..planes.summary import precision_words
+
+#: the row in which the whole model moves
+ALL = "all layers"
+
+
+@dataclass(frozen=True, eq=False)
+class LayerLine(ArrayResult):
+    """Losses between two models A and B where some layers are β w_A + (1−β) w_B and the others stay at A, or at B.
+
+    Attributes:
+        ends: the labels of A (β = 1) and B (β = 0).
+        layers: what moves: a layer's name, ``to NAME`` for all up to that one, or a pattern; ``all layers`` is last.
+        parameters: how many parameters that are, [layer].
+        beta: where the losses were measured, [beta]; 0 and 1 are among them.
+        loss: mean cross-entropy in nats, [others, layer, beta]: first with the others at A, then at B.
+        error: share misclassified, [others, layer, beta].
+        barrier: the greatest excess of the loss over the straight line between the two ends of this line, of which
+            one is A or B, [others, layer]; as in :class:`~fedscope.Line`, whose numbers those of ``all layers`` are.
+        barrier_beta: where that is, [others, layer].
+        attrs: provenance; ``layers`` is what was asked for.
+    """
+
+    command: ClassVar[str] = "line"
+    kind: ClassVar[str] = "line-layers"
+    drawn: ClassVar = {"": "layer_figure:draw_layers"}
+    needed = {
+        **{"layer": "", "others": "", "beta": "beta", "parameters": "layer"},
+        **{"loss": "others layer beta", "error": "others layer beta"},
+        **{"barrier": "others layer", "barrier_beta": "others layer"},
+    }
+
+    ends: tuple[str, str]
+    layers: tuple[str, ...]
+    parameters: np.ndarray
+    beta: np.ndarray
+    loss: np.ndarray
+    error: np.ndarray
+    barrier: np.ndarray
+    barrier_beta: np.ndarray
+    attrs: dict[str, Any]
+
+    def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """Dimensions ``others``, ``layer`` and ``beta``; see formats.md for the names."""
+        what = "mean loss" if "task" in self.attrs else "mean cross-entropy"
+        nats = str(self.attrs.get("loss_units", "nat"))
+        coords = {
+            "others": along("others", np.array(self.ends, dtype=object), "model at which the other layers stay"),
+            "layer": along("layer", np.array(self.layers, dtype=object), "layers that move"),
+            "beta": along("beta", self.beta, "weight of the first model in the layers that move", "1"),
+        }
+        variables = {
+            "loss": along("others layer beta", self.loss, what, nats),
+            "error": along("others layer beta", self.error, "share misclassified", "1"),
+            "barrier": along("others layer", self.barrier, "loss barrier", nats),
+            "barrier_beta": along("others layer", self.barrier_beta, "beta of the barrier", "1"),
+            "parameters": along("layer", self.parameters, "parameters that move", "1"),
+        }
+        return coords, variables
+
+    @classmethod
+    def of_arrays(cls, values: dict[str, Any], attrs: dict[str, Any]) -> Self:
+        """Build the result of what :meth:`arrays` gave."""
+        first, second = (str(end) for end in values.pop("others"))
+        layers = tuple(str(layer) for layer in values.pop("layer"))
+        if not layers or not len(values["beta"]):
+            raise ValueError("no layer, or no point")
+        return cls((first, second), layers, **values, attrs=attrs)
+
+    @property
+    def carrier(self) -> tuple[int, int] | None:
+        """The place [others, layer] of the greatest barrier of a part of the model; None where no part has one."""
+        parts = self.barrier[:, :-1]
+        known = np.where(np.isfinite(parts), parts, 0.0)
+        if not known.size or known.max() <= 0:
+            return None
+        others, layer = np.unravel_index(int(known.argmax()), known.shape)
+        return int(others), int(layer)
+
+    def summary(self) -> str:
+        """Say in a sentence which layer carries the barrier."""
+        whole = f"all layers together {_height(self.barrier[0, -1], self.barrier_beta[0, -1])}"
+        named = f"loss barrier between {self.ends[0]} and {self.ends[1]}"
+        broken = int(np.count_nonzero(~np.isfinite(self.loss)))
+        parts = self._parts(whole) if len(self.layers) > 1 else whole
+        words = f"{named}: {parts}"
+        if broken:
+            words += f"; {broken:,} of {self.loss.size:,} losses are not finite"
+        statistics = describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", "none")))
+        return words + (f"; {statistics}" if statistics else "") + precision_words(self.attrs)
+
+    def _parts(self, whole: str) -> str:
+        if self.attrs.get("layers") == "cumulative":
+            return f"{self._growth()}, {whole}"
+        if self.carrier is None:
+            few = f"{self.layers[0]} have none" if len(self.layers) == 2 else "no layer has one alone"
+            return f"{few}, {whole}"
+        others, layer = self.carrier
+        height = _height(self.barrier[others, layer], self.barrier_beta[others, layer])
+        other = _height(self.barrier[1 - others, layer], self.barrier_beta[1 - others, layer])
+        stay = f"with the others at {self.ends[others]}, {other} with them at {self.ends[1 - others]}"
+        most = f"greatest in {self.layers[layer]}" if len(self.layers) > 2 else f"of {self.layers[layer]}"
+        return f"{most}, {height} {stay}; {whole}"
+
+    def _growth(self) -> str:
+        """With which layer the barrier of the first layers grows most, the higher one of the two lines."""
+        heights = np.where(np.isfinite(self.barrier), self.barrier, 0.0).max(axis=0)
+        steps = np.diff(heights, prepend=0.0)
+        if steps.max() <= 0:
+            return "no first layers have one"
+        most = int(steps.argmax())
+        name = "the last layer" if most == len(steps) - 1 else self.layers[most].removeprefix("to ")
+        return f"grows most with {name}, by {steps[most]:.3g}"
+
+    def findings(self) -> dict[str, Any]:
+        """Return the barriers by layer, with the others at A and at B."""
+        return {"layers": list(self.layers), "others": list(self.ends), "barrier": self.barrier}
+
+
+def _height(barrier: float, beta: float) -> str:
+    return "none" if barrier == 0 else f"{barrier:.3g} at beta = {beta:.2f}"

@@ -1,0 +1,269 @@
+"""Measuring the losses between two models of which only some layers move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ...checkpoints import FedscopeError, Layout, Model
+from ...checkpoints.models.layers import Layer, chosen_layers, layers_of
+from ...evaluation.device import CPU, Compute
+from ...evaluation.evaluator import Evaluator
+from ...evaluation.model_replica import Replica
+from ...evaluation.normalization import Normalization, Points
+from ...evaluation.resumable import (
+    Progress,
+    ResumableEvaluation,
+    coarse_to_fine,
+    fingerprint,
+    precision_errors,
+    provenance_of,
+    statistics_identity,
+)
+from ...evaluation.samples import Samples
+from ...evaluation.validation import fits_module
+from .layer_result import ALL, LayerLine
+from .segments import barrier_of, betas_on, refuse_same
+
+#: what is asked for besides a pattern
+EACH, CUMULATIVE = "each", "cumulative"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Tensors that move together.
+
+    Attributes:
+        label: of its row; names: of the tensors.
+    """
+
+    label: str
+    names: frozenset[str]
+
+
+def selections_of(layout: Layout, layers: str) -> tuple[Selection, ...]:
+    """Return what moves in each line, the whole model in the last one.
+
+    Args:
+        layers: ``each`` layer alone, ``cumulative``: the first one, the first two and so on; or a pattern, see
+            :func:`~fedscope.checkpoints.models.layers.chosen_layers`: these layers together.
+
+    Raises:
+        FedscopeError: a pattern that names no layer.
+    """
+    every = [layer for layer in layers_of(layout) if layer.size or _has_statistics(layer)]
+    whole = Selection(ALL, frozenset(layout.names))
+    if layers == EACH:
+        return (*(Selection(layer.name, _names([layer])) for layer in every), whole)
+    if layers == CUMULATIVE:
+        return (*(Selection(f"to {one.name}", _names(every[:i])) for i, one in enumerate(every[:-1], start=1)), whole)
+    chosen = _names(chosen_layers(layout, layers))
+    return (whole,) if chosen == whole.names else (Selection(layers, chosen), whole)
+
+
+def _has_statistics(layer: Layer) -> bool:
+    return any(entry.kind == "buffer" and np.dtype(entry.dtype).kind == "f" for entry in layer.entries)
+
+
+def _names(layers: Sequence[Layer]) -> frozenset[str]:
+    return frozenset(entry.name for layer in layers for entry in layer.entries)
+
+
+def layer_lines(
+    module: nn.Module,
+    samples: Samples,
+    pair: tuple[Model, Model],
+    *,
+    layers: str = EACH,
+    betas: int | Sequence[float] | np.ndarray = 11,
+    compute: Compute = CPU,
+    normalization: str = "interpolate",
+    calibration: Samples | None = None,
+    progress: Progress | None = None,
+    partial: Path | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> LayerLine:
+    """Measure the losses along segments between two models A and B on which only some layers move from one to the
+    other: for each selection of layers once with the others at A, and once with the others at B.
+
+    At β the layers that move are β w_A + (1−β) w_B, as on the whole line. Tensors that the module holds under two names
+    (tied weights) move together. Each model is formed and measured once, however many lines it lies on: the ends A
+    and B, and all points of layers that are the same in both.
+
+    Args:
+        module: the architecture.
+        samples: what the loss is measured on.
+        pair: (A, B): β = 1 is A, β = 0 is B.
+        layers: see :func:`selections_of`.
+        betas: how many points on [0, 1], or the points themselves; 0 and 1 are added where they are missing.
+        normalization: where the normalization statistics of points come from; see :class:`Normalization`. With
+            ``interpolate`` those of a layer move with it; ``keep`` takes those of A for all.
+        calibration: the samples on which ``re-estimate`` measures them.
+        progress: called with (points done, points in all).
+        partial: where finished points are kept; the same call goes on from there.
+        provenance: becomes part of ``LayerLine.attrs``.
+
+    Raises:
+        FedscopeError: a pattern that names no layer, or layers that are the same in both models; different layouts; a
+            pair of one and the same model.
+    """
+    beta = betas_on((0.0, 1.0), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
+    if not np.isfinite(beta).all():
+        raise FedscopeError("the points of a line must be finite numbers")
+    refuse_same([pair])
+    evaluator = Evaluator(module, samples, compute=compute)
+    fits_module(evaluator.layout, list(pair))
+    selections = selections_of(pair[0].weights.layout, layers)
+    policy = Normalization.of(module, pair[0].weights.buffers, normalization, calibration, evaluator.prepare)
+    lines = _LayerLines(pair, np.union1d(beta, [0.0, 1.0]), selections, evaluator, policy, _tied(module))
+    if layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
+        raise FedscopeError(
+            f"layers {layers!r} are the same in {pair[0].label} and {pair[1].label}, so nothing moves; choose others"
+        )
+    visits = lines.visits(module, progress, partial)
+    visits.measure(lines.order)
+    return lines.result(visits, module, samples, provenance, layers)
+
+
+def _tied(module: nn.Module) -> dict[str, frozenset[str]]:
+    """Find the names of parameters that a module holds under several, all of them by each."""
+    found: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        found.setdefault(id(parameter), []).append(name)
+    return {name: frozenset(names) for names in found.values() if len(names) > 1 for name in names}
+
+
+#: a model on a line: which end the others are at (0 is A), the tensors that move, and the place of β
+_Place = tuple[int, frozenset[str], int]
+
+
+@dataclass(frozen=True, eq=False)
+class _LayerLines:
+    """Lines that are measured.
+
+    Attributes:
+        beta: the points of each, 0 and 1 among them.
+        tied: parameters that move together.
+    """
+
+    pair: tuple[Model, Model]
+    beta: np.ndarray
+    selections: Sequence[Selection]
+    evaluator: Evaluator
+    policy: Normalization
+    tied: Mapping[str, frozenset[str]]
+
+    @cached_property
+    def differing(self) -> frozenset[str]:
+        """The tensors that are not the same in both models."""
+        a, b = (model.weights.arrays() for model in self.pair)
+        return frozenset(name for name in a if not np.array_equal(a[name], b[name]))
+
+    @cached_property
+    def moving(self) -> list[frozenset[str]]:
+        """Of each selection the tensors that move."""
+        chosen = [one.names.union(*(self.tied.get(name, ()) for name in one.names)) for one in self.selections]
+        return [names & self.differing for names in chosen]
+
+    @cached_property
+    def at(self) -> tuple[int, int]:
+        """The places at which β is 1 and 0: those of A and B."""
+        first, second = (int(np.flatnonzero(self.beta == end)[0]) for end in (1.0, 0.0))
+        return first, second
+
+    @cached_property
+    def places(self) -> list[_Place]:
+        """All models, each once: A, B, and the points of the lines, coarse to fine."""
+        lines = [(end, names) for names in self.moving for end in (0, 1)]
+        points = [self.place(*one, point) for point in coarse_to_fine([len(self.beta)]) for one in lines]
+        return list(dict.fromkeys([(0, frozenset(), 0), (1, frozenset(), 0), *points]))
+
+    def place(self, end: int, names: frozenset[str], point: int) -> _Place:
+        """Return the one name of a model that lies on several lines."""
+        whole = names == self.differing
+        if whole and point in self.at:
+            return self.at.index(point), frozenset(), 0
+        if not names or point == self.at[end]:
+            return end, frozenset(), 0
+        return 0 if whole else end, names, point
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Of all models."""
+        return list(range(len(self.places)))
+
+    def form(self, i: int, replica: Replica) -> None:
+        """Load a model into a replica."""
+        end, names, point = self.places[i]
+        ends = [model.weights for model in self.pair]
+        coefficients = float(self.beta[point]), 1.0 - float(self.beta[point])
+        points = Points(ends, lambda _: coefficients, self.policy)
+        if not names:
+            points.load(ends[end], replica)
+        elif names == self.differing:
+            points.interpolate_into(0, replica)
+        else:
+            own = None if self.policy.leaves_own else ends[0]
+            replica.combine_part(ends[end], names, ends, coefficients, statistics_of=own)
+            points.re_estimate(replica)
+
+    def visits(self, module: nn.Module, progress: Progress | None, partial: Path | None) -> ResumableEvaluation:
+        """All that is to be measured, with what is kept of it."""
+        identity = fingerprint(
+            "line-layers",
+            module,
+            self.evaluator,
+            [model.weights for model in self.pair],
+            beta=self.beta.tolist(),
+            moving=[sorted(names) for names in self.moving],
+            **statistics_identity(self.policy),
+        )
+        return ResumableEvaluation(
+            self.evaluator, self.form, len(self.places), progress=progress, partial=partial, fingerprint=identity
+        )
+
+    def result(
+        self,
+        visits: ResumableEvaluation,
+        module: nn.Module,
+        samples: Samples,
+        provenance: Mapping[str, Any] | None,
+        layers: str,
+    ) -> LayerLine:
+        """Return the curves of measured visits, with their barriers."""
+        index = {place: i for i, place in enumerate(self.places)}
+        where = np.array(
+            [
+                [[index[self.place(end, names, point)] for point in range(len(self.beta))] for names in self.moving]
+                for end in (0, 1)
+            ]
+        )
+        loss, error = visits.loss[0, where], visits.error[0, where]
+        barriers = np.array([[barrier_of(self.beta, curve) for curve in curves] for curves in loss])
+        (precise,) = precision_errors(module, self.evaluator, self.form, visits.loss[:, :2])
+        layout = self.pair[0].weights.layout
+        sizes = {entry.name: prod(entry.shape) for entry in layout.parameters}
+        return LayerLine(
+            ends=(self.pair[0].label, self.pair[1].label),
+            layers=tuple(one.label for one in self.selections),
+            parameters=np.array([sum(sizes.get(name, 0) for name in one.names) for one in self.selections]),
+            beta=self.beta,
+            loss=loss,
+            error=error,
+            barrier=barriers[..., 0],
+            barrier_beta=barriers[..., 1],
+            attrs={
+                **provenance_of(self.evaluator, samples, self.pair, provenance),
+                "layers": layers,
+                "normalization_policy": self.policy.policy,
+                **self.policy.provenance("the model at beta = 1"),
+                **precise,
+            },
+        )
