@@ -1,6 +1,6 @@
 """Losses between two models of which only some layers move: the result.
 
-Adilova et al., "Layer-wise Linear Mode Connectivity", ICLR 2024, cut the line between two models so.
+The cut of "Layer-wise linear mode connectivity" (arXiv 2307.06966).
 """
 
 from __future__ import annotations
