@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedscope.landscape import Line, Plane, PlaneModel, barrier_of
+from fedscope.landscape import LayerLine, Line, Plane, PlaneModel, barrier_of
 
 
 def surface(seed: int = 0, shown: int = 1, scale: float = 1.0, floor: float = 0.1) -> Plane:
@@ -43,3 +43,16 @@ TITLES = ["Round 1", "Round 20", "Round 60", "Globals 58-60"]
 
 def four() -> list[Plane]:
     return [surface(i, shown=i // 3, scale=2.0 ** (1 - i), floor=1.6 / 2**i) for i in range(4)]
+
+
+def layers(count: int, points: int = 11, apart: float = 1.0) -> LayerLine:
+    """Lines of so many layers with long names, from which the loss rises by so much; and of all of them."""
+    beta, rise = np.linspace(0, 1, points), apart * np.linspace(0.3, 1, count + 1)[:, None]
+    low = 0.2 + rise * (1 - beta) + 0.4 * rise * beta * (1 - beta)
+    loss = np.stack([low, low[:, ::-1]])
+    found = np.array([[barrier_of(beta, curve) for curve in curves] for curves in loss])
+    names = [f"blocks.{i // 3}.{['convolution', 'norm', 'downsample'][i % 3]}" for i in range(count)]
+    attrs = {"data": "digits", "split": "test", "samples": 360, "layers": "each"}
+    ends = ("ima@60", "runs/a-very-long-name@60/client-17")
+    sizes = np.full(count + 1, 10)
+    return LayerLine(ends, (*names, "all layers"), sizes, beta, loss, loss / 10, found[..., 0], found[..., 1], attrs)

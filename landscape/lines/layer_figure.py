@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 # Inches: gaps, the panel of barriers, the colour bar with its numbers, the axis' name, a row, and all rows at most.
 GAP, BARRIERS, BAR, NUMBERS, LABEL, ROW, ROWS = 0.1, 0.5, 0.09, 0.5, 0.16, 0.17, 2.6
-#: letters of a layer's name, at most
-LETTERS = 20
+#: of the map, at least
+MAP = 0.45
+#: letters of a layer's name, at most and where there is little room
+LETTERS, FEW = 20, 8
 #: losses that lie further apart than this have a logarithmic scale
 APART = 20.0
 
@@ -43,11 +45,13 @@ APART = 20.0
 def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None) -> Figure:
     """Draw the loss of every line, a row a layer that moves, and its barrier at the side: above with the other layers
     at A, below with them at B; ``width`` in inches."""
-    names = [shorten_label(name, LETTERS) for name in result.layers]
+    beside = BARRIERS + BAR + NUMBERS + 2 * GAP
+    letters = min(LETTERS, max(FEW, int((width - beside - MAP - 0.08) / CHARACTER)))
+    names = [shorten_label(name, letters) for name in result.layers]
     betas = [f"{beta:.4g}" for beta in result.beta]
     with paper_style(width):
         left = max(map(len, names)) * CHARACTER + 0.08
-        wide = width - left - BARRIERS - BAR - NUMBERS - 2 * GAP
+        wide = width - left - beside
         high = len(names) * min(ROW, ROWS / len(names))
         said = wrap_words(_remark(result), width - 0.2, 0.9)
         below = room_for(betas, wide) + LABEL
@@ -59,8 +63,10 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
         image: Any = None
         for i, end in enumerate(result.ends):
             at = top + i * block + LINE
-            words = f"other layers at {shorten_label(end, int(width / CHARACTER) - 24)}"
-            sheet.text(left, at - 0.55 * LINE, words, size=SMALL)
+            words = f"others at {shorten_label(end, int((width - BAR - NUMBERS - 0.2) / CHARACTER) - 10)}"
+            # above the map where that is wide enough, and from the figure's edge where it is not
+            fits = left + len(words) * CHARACTER < width - BAR - NUMBERS - GAP
+            sheet.text(left if fits else 0.09, at - 0.55 * LINE, words, size=SMALL)
             axes = sheet.axes(left, at, wide, high)
             image = heat_map(axes, result.loss[i], SURFACE, hatched=True, norm=norm)
             _name_rows(axes, names, high)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawable import TITLES, four, surface, two_pairs
+from drawable import TITLES, four, layers, surface, two_pairs
 from few import few
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +64,9 @@ def drawings() -> dict[str, tuple[Figure, float]]:
             width,
         )
         figures[f"line {width}"] = (two_pairs().figure(width, "A title"), width)
+    for width in (2.0, 3.5, 7.0):
+        figures[f"layers {width}"] = (layers(3).figure(width, "A title"), width)
+        figures[f"many layers {width}"] = (layers(40, 81, 50.0).figure(width), width)
     return figures
 
 
