@@ -88,7 +88,6 @@ def sharpness(
         from .many_models import frozen_settings
 
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
-
         read = _read(posed, source, [one for some in sets or () for one in some])
         said = {} if whose is None else {"data_of": whose, **_described(read)}
 
@@ -98,8 +97,11 @@ def sharpness(
 
             places = [MeasuredPlace("", posed.samples, posed.models)]
             if sets is not None:
-                whom = {name: [m for m, some in zip(posed.models, sets, strict=True) if _has(some, name)] for name in read}
-                places = [MeasuredPlace(name, samples, whom[name]) for name, (samples, _) in read.items()]
+                pairs = list(zip(posed.models, sets, strict=True))
+                places = [
+                    MeasuredPlace(name, samples, [model for model, some in pairs if _has(some, name)])
+                    for name, (samples, _) in read.items()
+                ]
             with work.progress("sharpness") as report:
                 made = sharpness_at(
                     posed.module,

@@ -92,4 +92,4 @@ def _distance(key: tuple[str, int | None, str], name: str, places: Mapping[str, 
 def _shown(value: float | None, stderr: float | None = None) -> str:
     if value is None:
         return "unknown"
-    return f"{value:.3g}" + ("" if stderr is None else f" ± {stderr:.1g}")
+    return f"{value:.3g}" + ("" if stderr is None else f" ± {stderr:.2g}")
