@@ -20,7 +20,7 @@ from ..options import Count, Output, output_options, rounds_option, source_optio
 @click.option(
     "--data-of",
     metavar="own|all|client-7|every",
-    help="Whose training data: of clients' models their own; all clients'; client 7's; or every one's and all, compared.",
+    help="Whose training data: of clients' models their own; all clients'; client 7's; every one's and all, compared.",
 )
 @click.option("--rho", type=float, default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
 @click.option(

@@ -46,9 +46,9 @@ def sharpness(
         models: addresses (``runs/ima@40``, ``runs/ima@last/global``), files, ``nn.Module`` s or state dicts; a run
             stands for those of its ``rounds``.
         rounds: which of every run, or ``all``; the last by default.
-        data_of: whose training data: ``own``, of clients' models their clients'; ``all`` clients'; ``client-7`` or numbers;
-            ``clients``, those among the models; or ``every`` client of the round and all, with the flatness distance
-            between them.
+        data_of: whose training data: ``own``, of clients' models their clients'; ``all`` clients'; ``client-7`` or
+            numbers; ``clients``, those among the models; or ``every`` client of the round and all, with the flatness
+            distance between them.
         rho: radius of the ball, an L2 distance.
         relative: radius in lengths of the model's filters.
         draws: directions of the means over the balls, drawn with ``seed``.

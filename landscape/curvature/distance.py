@@ -21,9 +21,9 @@ class FlatnessDistance:
     """One measure S of one model w: S(w; D) − (1/K) Σ_k S(w; D_k), with D all clients' data and D_k one client's.
 
     Every client counts alike. Of what is a mean over samples, as the loss and the trace, S(w; D) is the mean of all
-    clients' numbers, weighted with their shares p_k: where all clients take part and none has more samples, the distance
-    is 0. Eigenvalues and worst cases have one of their own: their S(w; D) is at most the weighted mean, because the
-    directions in which the clients' losses rise most differ.
+    clients' numbers, weighted with their shares p_k: where all clients take part and none has more samples, the
+    distance is 0. Eigenvalues and worst cases have one of their own: their S(w; D) is at most the weighted mean,
+    because the directions in which the clients' losses rise most differ.
 
     Attributes:
         clients: K; those whose number exists.

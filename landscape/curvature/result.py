@@ -74,7 +74,7 @@ class Curvature:
 
     @property
     def label(self) -> str:
-        """``ima@40/global``, for figures and sentences; with the place where it has one, ``ima@40/global on client-3``."""
+        """``ima@40/global``, for figures and sentences; with a place, ``ima@40/global on client-3``."""
         return f"{self.named} on {self.place}" if self.place else self.named
 
     def measure(self, name: str) -> CurvatureMeasure | None:
@@ -233,7 +233,9 @@ class Sharpness(TableResult):
 
     def _distance(self, model: Curvature) -> str:
         """Describe a model's flatness distances."""
-        own = [one for one in self.distances if (one.run, one.round, one.model) == (model.run, model.round, model.model)]
+        own = [
+            one for one in self.distances if (one.run, one.round, one.model) == (model.run, model.round, model.model)
+        ]
         found = {one.measure: one for one in own}
         told = [
             f"{name} {found[measure].text} (distance {found[measure].difference})"
@@ -241,7 +243,8 @@ class Sharpness(TableResult):
             if measure in found
         ]
         count = max(one.clients for one in own)
-        whose = "the one client's own data" if count == 1 else f"the data of each of {count} clients (mean ± standard error)"
+        each = f"the data of each of {count} clients (mean ± standard error)"
+        whose = "the one client's own data" if count == 1 else each
         return f"{model.named} on all clients' data against {whose}: {', '.join(told)}"
 
     @property

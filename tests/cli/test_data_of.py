@@ -125,8 +125,8 @@ def test_the_flatness_distance_is_that_of_the_numbers(here: Path, capsys: pytest
         counts = {row["place"]: int(row["samples"]) for row in csv.DictReader(file)}
     partition = Run.open("runs/ima").partition
     assert partition is not None
-    assert counts == {"all": 72, **{f"client-{k}": len(partition.clients[k]) for k in ids}} or counts["all"] > 72
-    assert all(counts[f"client-{k}"] == len(partition.clients[k]) for k in ids)
+    everyone = len(np.unique(np.concatenate(partition.clients)))
+    assert counts == {"all": everyone, **{f"client-{k}": len(partition.clients[k]) for k in ids}}
     assert Path("e.png").exists()
     # the same without clients' data leaves no table of distances of the earlier one
     assert command([*words[:2], *words[4:], "--force"]) == 0
@@ -160,7 +160,9 @@ def test_each_set_of_samples_is_read_and_measured_once(here: Path, monkeypatch: 
     measured: list[tuple[str, str]] = []
     measure = many_models.measure_part
     monkeypatch.setattr(
-        many_models, "measure_part", lambda part, about: measured.append((about.label, part.name)) or measure(part, about)
+        many_models,
+        "measure_part",
+        lambda part, about: measured.append((about.label, part.name)) or measure(part, about),
     )
     models = ["runs/whole@1/global", "runs/whole@2/global"]
     asked = fedscope.sharpness.prepare(models, data_of="every", hessian=False, draws=2)
@@ -193,27 +195,29 @@ def test_the_figure_has_a_dot_a_client(here: Path) -> None:
     figure = made.figure(3.5)
     assert figure.get_figwidth() == 3.5
     top = figure.axes[0]
-    assert [label.get_text() for label in top.get_yticklabels()] == ["whole@1/global", "whole@2/averaged"] or len(
-        top.get_yticklabels()
-    ) == 2
+    assert [label.get_text() for label in top.get_yticklabels()] == list({one.named: 0 for one in made.models})
     dots = [line for line in top.lines if line.get_marker() == "o"]
     assert [len(np.asarray(line.get_xdata())) for line in dots] == [4, 4]
     said = " ".join(text.get_text() for text in figure.texts)
-    assert "standard error over draws" not in said.replace("\n", " ")
+    assert "standard error over draws" not in said
+    assert "mean over clients with its standard error over clients" in said
 
 
 MISTAKES = [
-    ([LAST, "--data-of", "own"], "--data-of own is about clients' models, but runs/ima@last/global is no client's; give"),
-    ([LAST, "--data-of", "evry"], "--data-of evry names no clients; write own, all, every or clients, or their numbers"),
+    ([LAST, "--data-of", "own"], "--data-of own is about clients' models, but runs/ima@last/global is no client's;"),
+    ([LAST, "--data-of", "evry"], "--data-of evry names no clients; write own, all, every or clients, or their"),
     ([LAST, "--data-of", "client-9"], "--data-of client-9: runs/ima has no client 9; it has 0 to 4"),
-    ([LAST, "--data-of", "clients"], "--data-of clients needs clients among the models, as in runs/ima@20/client-3;"),
-    ([LAST, "--data-of", "all", "--split", "test"], "--data-of all is about training data, so --split test does not go"),
+    ([LAST, "--data-of", "clients"], "--data-of clients needs clients among the models, as in runs/ima@20/"),
+    ([LAST, "--data-of", "all", "--split", "test"], "--data-of all is about training data, so --split test does"),
     (["best.pt", "--data-of", "1"], "--data-of 1 needs a run, which says whose data are whose; give RUN@ROUND"),
-    ([LAST, "best.pt", "--data-of", "every"], "--data-of every is the cohort of a round, but best.pt is of none; give"),
+    ([LAST, "best.pt", "--data-of", "every"], "--data-of every is the cohort of a round, but best.pt is of none;"),
     ([LAST, "best.pt", "--data-of", "own"], "--data-of own is about clients' models, but runs/ima@last/global is no"),
-    ([LAST, "runs/six", "--data-of", "all"], "runs/ima and runs/six gave their clients different samples, so --data-of"),
+    ([LAST, "runs/six", "--data-of", "all"], "runs/ima and runs/six gave their clients different samples, so"),
     ([LAST, "--data-of", "1", "--data", "other.npz"], "--data-of 1 takes what runs/ima gave its client 1, but --data"),
-    ([LAST, "--data-of", "all", "--data", "other.npz"], "--data-of all takes what runs/ima gave its clients, but --data"),
+    (
+        [LAST, "--data-of", "all", "--data", "other.npz"],
+        "--data-of all takes what runs/ima gave its clients, but --data",
+    ),
 ]
 
 
@@ -248,7 +252,7 @@ def test_a_recorded_run_without_a_partition_says_what_gives_the_data(
 ) -> None:
     monkeypatch.setattr(Run, "partition", None)
     monkeypatch.setattr(Run, "is_foreign", True)
-    with pytest.raises(FedscopeError, match=r"\(no partition.h5\), and data_of='all' needs that; give the samples them"):
+    with pytest.raises(FedscopeError, match=r"\(no partition.h5\), and data_of='all' needs that; give the samples"):
         fedscope.sharpness(LAST, data_of="all", **QUICK)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import Address, FedscopeError, Model, Run, nearest, parse_address
+from ...checkpoints import Address, FedscopeError, Model, nearest, parse_address
 from ..data.membership import refuse_outside
 from .models import ModelLike, ResolvedModels, runs_of
 from .samples import describe_samples, global_training_data, limit_samples, no_partition
@@ -64,8 +64,9 @@ class SampleSet:
                 f"--data-of {whose} takes what {run.path} gave {gave}, but --data names other data; leave out --data"
             )
         refuse_outside(partition, len(posed.dataset.y_train), str(run.path), posed.dataset.name)
+        about: dict[str, Any] = {"clients": ALL} if self.client is None else {"client": self.client}
         if self.client is None:
-            samples, about = global_training_data(posed.dataset, partition), {"clients": ALL}
+            samples = global_training_data(posed.dataset, partition)
         else:
             rows = partition.clients[self.client]
             if not len(rows):
@@ -73,7 +74,7 @@ class SampleSet:
                     f"client {self.client} of {run.path} has no training samples; ask for another one's"
                 )
             whole = posed.dataset.samples("train")
-            samples, about = replace(whole, x=whole.x[rows], y=whole.y[rows], indices=rows), {"client": self.client}
+            samples = replace(whole, x=whole.x[rows], y=whole.y[rows], indices=rows)
         if source.limit is not None:
             samples = samples.limit(source.limit, source.seed)
         return samples, {**describe_samples(samples, seed), **about, "data_run": run.name}
@@ -124,8 +125,8 @@ def sets_by_model(models: Sequence[ModelLike], data_of: str) -> list[list[Sample
     """Return the sets that --data-of asks for, for each model: with ``own`` and ``every`` each has others.
 
     Raises:
-        FedscopeError: as :func:`sample_sets`; ``own`` of a model that is no client's; ``every`` of one of no round; runs
-            that gave their clients other samples.
+        FedscopeError: as :func:`sample_sets`; ``own`` of a model that is no client's; ``every`` of one of no round;
+            runs that gave their clients other samples.
     """
     asked = _Asked(data_of, models)
     asked.same_partitions()
@@ -228,8 +229,8 @@ class _Asked:
         if self.word == "own":
             if address.which != "client" or len(address.clients) != 1:
                 raise FedscopeError(
-                    f"--data-of own is about clients' models, but {_name(model)} is no client's; give RUN@ROUND/client-3, "
-                    "or --data-of every for a model on each client's data"
+                    f"--data-of own is about clients' models, but {_name(model)} is no client's; give "
+                    "RUN@ROUND/client-3, or --data-of every for a model on each client's data"
                 )
             return [SampleSet.of_client(address.clients[0])]
         if address.round is None:
