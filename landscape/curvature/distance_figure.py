@@ -10,7 +10,7 @@ import numpy as np
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, shorten_label
 from .distance import ALL
-from .figure import LABEL, LABELS, NARROWEST, NUMBERS, RIGHT, ROW, TITLE, TITLES, remark_of, scale_of, set_ticks
+from .panels import LABEL, LABELS, NARROWEST, NUMBERS, RIGHT, ROW, TITLE, TITLES, remark_of, scale_of, set_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

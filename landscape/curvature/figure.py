@@ -13,32 +13,33 @@ from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shorten_label
-from ...plotting.ticks import crosses, decades, even, power_of_ten
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shorten_label
+from ...plotting.ticks import crosses, decades, even
+from .distance_figure import draw_distances
+from .panels import (
+    DENSITY,
+    LABEL,
+    LABELS,
+    LEFT,
+    NARROWEST,
+    NUMBERS,
+    OVER_ROUNDS,
+    RIGHT,
+    ROW,
+    SPREAD,
+    TITLE,
+    TITLES,
+    kinds_of,
+    remark_of,
+    scale_of,
+    set_ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from .result import Curvature, CurvatureMeasure, Sharpness
-
-TITLES = {
-    "eigenvalue_1": "largest eigenvalue",
-    "trace": "trace",
-    "worst_case": "worst rise",
-    "ball_mean": "mean rise",
-    "filter_worst_case": "worst rise, filters",
-    "filter_mean": "mean rise, filters",
-}
-# Whose stderr is one; an eigenvalue's is a bound, too small to be seen.
-SPREAD = ("trace", "ball_mean", "filter_mean")
-
-# Inches. Two columns of panels, unless one is narrower than NARROWEST; LABELS is the most that names of models take.
-LEFT, RIGHT, TITLE, NARROWEST = 0.52, 0.1, 0.18, 0.75
-OVER_ROUNDS, ROW, DENSITY, LABELS = 0.85, 0.15, 1.15, 1.25
-# Below a panel: its numbers, and where it has one its label.
-NUMBERS, LABEL = 0.17, 0.15
 
 
 @drawing
@@ -56,8 +57,6 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
     if not names:
         raise FedscopeError("the result has no measure to draw; compute it again with --force")
     if result.distances:
-        from .distance_figure import draw_distances
-
         return draw_distances(result, width, title)
     lines = _by_run(result.models)
     labels = list(lines) if lines else [model.label for model in result.models]
@@ -127,7 +126,7 @@ def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]]
     """A measure over rounds, a colour a run, a marker a kind of model."""
     drawn = [_numbers(name, [model.measure(name) for model in models]) for models in lines.values()]
     log, scale, unit = scale_of(np.concatenate([values for values, _ in drawn]), nats)
-    kinds = _kinds_of([model for models in lines.values() for model in models])
+    kinds = kinds_of([model for models in lines.values() for model in models])
     for look, models, (values, spread) in zip(_looks(lines), lines.values(), drawn, strict=True):
         colour = look["color"]
         rounds = np.array([model.round for model in models], dtype=float)
@@ -144,11 +143,6 @@ def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]]
     even(axes.xaxis, 4, integer=True)
     axes.margins(x=0.05)
     axes.set_ylabel(unit, fontsize=SMALL, labelpad=2)
-
-
-def _kinds_of(models: Sequence[Curvature]) -> list[str]:
-    """``global`` first, so that it is a circle everywhere."""
-    return sorted({model.model for model in models}, key=lambda kind: (kind != "global", kind))
 
 
 def _rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, nats: str) -> None:
@@ -199,50 +193,3 @@ def _numbers(name: str, measures: Sequence[CurvatureMeasure | None]) -> tuple[np
     values = [math.nan if measure is None or measure.value is None else measure.value for measure in measures]
     spread = [math.nan if measure is None or measure.stderr is None else measure.stderr for measure in measures]
     return np.array(values), np.array(spread) if name in SPREAD else np.full(len(values), math.nan)
-
-
-def scale_of(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
-    """Tell whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
-    finite = values[np.isfinite(values)]
-    if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
-        return True, 1.0, f"{nats}, log" if nats else "log"
-    power = power_of_ten(values, 3)
-    return False, 10.0**power, rf"$10^{{{power}}}$ {nats}".strip() if power else nats
-
-
-def set_ticks(axes: Axes, axis: Axis, log: bool) -> None:
-    if not log:
-        even(axis, 4)
-        return
-    if axis is axes.yaxis:
-        axes.set_yscale("log")
-    else:
-        axes.set_xscale("log")
-    low, high = axis.get_view_interval()
-    few = high < 300 * low  # then 0.03 and 0.1 rather than powers of ten
-    decades(axis, (1.0, 3.0) if few else (1.0,), 8, plain=few)
-
-
-def remark_of(result: Sharpness, over_rounds: bool) -> str:
-    parts = []
-    measures = [measure for _, measure in result.measures()]
-    radii = {measure.name: measure.radius for measure in measures if measure.radius is not None}
-    if "worst_case" in radii:
-        parts.append(f"rise: of the loss within a distance ($L_2$) of {radii['worst_case']:g}")
-    if "filter_worst_case" in radii:
-        parts.append(f"filters: within {radii['filter_worst_case']:g} of each filter's length")
-    drawn = not result.distances and any(measure.name in SPREAD and measure.stderr is not None for measure in measures)
-    if drawn:
-        parts.append("bars: standard error over draws")
-    if over_rounds and _kinds_of(result.models) == ["global", "averaged"]:
-        parts.append("squares: averaged models")
-    if result.attrs.get("frozen_parameters"):
-        words = "with" if result.attrs.get("frozen") == "counted" else "without"
-        parts.append(f"{words} {result.attrs['frozen_parameters']:,} frozen parameters")
-    broken = sum(measure.value is not None and not math.isfinite(measure.value) for measure in measures)
-    if broken:
-        parts.append(f"{broken} numbers not finite (crosses)")
-    if "data" in result.attrs:
-        fewer = " or fewer of each" if "places" in result.attrs else ""
-        parts.append(f"{describe_data(result.attrs)}{fewer}")
-    return "; ".join(parts)
