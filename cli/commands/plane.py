@@ -75,7 +75,9 @@ class _Plane(click.Command):
 @click.option("--trajectory", is_flag=True, help="The plane near the global models of RUN over its rounds.")
 @click.option("--random", is_flag=True, help="Random filter-normalised directions from one model, drawn with --seed.")
 @click.option(
-    "--data-of", metavar="clients|3,8,11", help="Measure on these clients' own training data, one panel each."
+    "--data-of",
+    metavar="clients|3,8,11|all|every|own",
+    help="Measure on these clients' own training data, one panel each; on all clients'; or on every one's and all.",
 )
 @click.option("--grid", type=Count(2), default=51, show_default=True, help="Grid points per side.")
 @click.option(

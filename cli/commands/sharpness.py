@@ -17,6 +17,11 @@ from ..options import Count, Output, output_options, rounds_option, source_optio
 )
 @click.argument("models", nargs=-1, required=True, metavar="RUN@ROUND|RUN ...")
 @rounds_option("last", "Which rounds of every RUN, or all.")
+@click.option(
+    "--data-of",
+    metavar="own|all|client-7|every",
+    help="Whose training data: of clients' models their own; all clients'; client 7's; every one's and all, compared.",
+)
 @click.option("--rho", type=float, default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
 @click.option(
     "--relative",
@@ -49,6 +54,8 @@ def command(
 
     A model is RUN@ROUND[/WHICH] or a file. RUN alone stands for its models of --rounds. The loss is the training loss,
     which methods like FedSAM claim to make flatter; --split test measures the test loss. --seed also draws directions.
+
+    --data-of every compares all clients' data with each client's: the flatness distance.
     """
     from ...landscape.curvature.analysis import sharpness
     from ..run_analysis import answer

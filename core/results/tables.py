@@ -8,7 +8,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -106,11 +106,13 @@ class Table:
             :func:`optional_int`, :func:`number` and :func:`optional_bool` where it may be empty; see
             :func:`columns_of`.
         optional: a result may do without; its rows are then None, and there is no file.
+        added: last columns that files of earlier versions lack, and what they mean there.
     """
 
     suffix: str
     columns: Mapping[str, Callable[[str], Any]]
     optional: bool = False
+    added: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, path: Path, command: str) -> list[dict[str, Any]]:
         """Its rows, by column.
@@ -119,9 +121,12 @@ class Table:
             FedscopeError: other columns, a damaged file, a field that is no such value.
         """
         rows = []
-        for line, row in enumerate(read_csv(path, tuple(self.columns), command), start=2):
+        for line, row in enumerate(read_csv(path, tuple(self.columns), command, tuple(self.added)), start=2):
             values = {}
             for name, reader in self.columns.items():
+                if name not in row and name in self.added:
+                    values[name] = self.added[name]
+                    continue
                 try:
                     values[name] = text_of(row[name]) if reader is str else reader(row[name])
                 except (ValueError, KeyError):
@@ -288,15 +293,19 @@ def _fields(row: Sequence[Any]) -> list[Any]:
     ]
 
 
-def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str, str]]:
+def read_csv(path: Path, columns: Sequence[str], command: str, added: Sequence[str] = ()) -> list[dict[str, str]]:
     """Read the rows of a table that ``fedscope COMMAND`` wrote, by column.
+
+    Args:
+        added: the last columns, which a file of an earlier version lacks all together.
 
     Raises:
         FedscopeError: other columns; no UTF-8, no CSV; a row with more or fewer fields.
     """
     reader = csv.DictReader(io.StringIO(read_text(path, f"a table of `fedscope {command}`", AGAIN, RESULT), newline=""))
     try:
-        if tuple(reader.fieldnames or ()) != tuple(columns):
+        there = tuple(reader.fieldnames or ())
+        if there != tuple(columns) and (not added or there != tuple(columns)[: -len(added)]):
             raise FedscopeError(
                 f"{path} is not a table of `fedscope {command}`: its columns must be {list_few(columns)}; {AGAIN}"
             )
@@ -305,7 +314,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str) -> list[dict[str,
         raise FedscopeError(f"{path} is damaged: line {reader.reader.line_num} is not CSV ({error}); {AGAIN}") from None
     for line, row in enumerate(rows, start=2):
         if None in row or None in row.values():
-            raise FedscopeError(f"{path} is damaged: row {line} has not {len(columns)} fields; {AGAIN}")
+            raise FedscopeError(f"{path} is damaged: row {line} has not {len(there)} fields; {AGAIN}")
     return rows
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of, slug
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, open_run, parse_rounds, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
-from ...training.inputs.models import ModelLike, as_list, expand, names_of, resolve_models
+from ...training.inputs.data_of import SampleSet, sets_by_model, training_split
+from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand, names_of, resolve_models
 from .. import Sharpness
+from .result import Curvature
+
+if TYPE_CHECKING:
+    from ...evaluation.samples import Samples
 
 
 @analysis
@@ -21,6 +27,7 @@ def sharpness(
     models: ModelLike | Sequence[ModelLike],
     *,
     rounds: Rounds = None,
+    data_of: str | int | Sequence[int] | None = None,
     rho: float = 0.05,
     relative: float = 0.1,
     draws: int = 10,
@@ -39,6 +46,9 @@ def sharpness(
         models: addresses (``runs/ima@40``, ``runs/ima@last/global``), files, ``nn.Module`` s or state dicts; a run
             stands for those of its ``rounds``.
         rounds: which of every run, or ``all``; the last by default.
+        data_of: whose training data: ``own``, of clients' models their clients'; ``all`` clients'; ``client-7`` or
+            numbers; ``clients``, those among the models; or ``every`` client of the round and all, with the flatness
+            distance between them.
         rho: radius of the ball, an L2 distance.
         relative: radius in lengths of the model's filters.
         draws: directions of the means over the balls, drawn with ``seed``.
@@ -66,7 +76,9 @@ def sharpness(
         raise FedscopeError(
             f"--precision {source.precision} cannot tell losses so near to each other apart; leave it out (float32)"
         )
-    given = _by_round(as_list(models), rounds_text(rounds))
+    given, whose = _by_round(as_list(models), rounds_text(rounds)), rounds_text(data_of)
+    training_split(whose, source)
+    sets = None if whose is None else sets_by_model(given, whose)
     asked: dict[str, Any] = {
         **{"rho": rho, "relative": relative, "draws": draws, "seed": source.seed, "hessian": hessian},
         **{"top": top, "probes": probes, "density": density if hessian else 0},
@@ -76,16 +88,24 @@ def sharpness(
         from .many_models import frozen_settings
 
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
+        read = _read(posed, source, [one for some in sets or () for one in some])
+        said = {} if whose is None else {"data_of": whose, **_described(read)}
 
         def compute(attrs: dict[str, Any], work: Execution) -> Sharpness:
-            from .many_models import sharpness
+            from .many_models import MeasuredPlace, sharpness_at
             from .one_model import SharpnessSettings
 
+            places = [MeasuredPlace("", posed.samples, posed.models)]
+            if sets is not None:
+                pairs = list(zip(posed.models, sets, strict=True))
+                places = [
+                    MeasuredPlace(name, samples, [model for model, some in pairs if _has(some, name)])
+                    for name, (samples, _) in read.items()
+                ]
             with work.progress("sharpness") as report:
-                return sharpness(
+                made = sharpness_at(
                     posed.module,
-                    posed.samples,
-                    posed.models,
+                    places,
                     SharpnessSettings(**asked),
                     frozen=frozen,
                     compute=source.compute,
@@ -93,10 +113,41 @@ def sharpness(
                     partial=work.keep,
                     provenance=attrs,
                 )
+            return made if sets is None else replace(made, models=_by_model(made.models))
 
-        return {**posed.settings, **asked, **frozen_settings(posed.module, frozen)}, compute
+        return {**posed.settings, **said, **asked, **frozen_settings(posed.module, frozen)}, compute
 
-    return one(Sharpness, *place_of("sharpness", names_of(given)), prepare)
+    folder, name = place_of("sharpness", names_of(given))
+    return one(Sharpness, folder, name if whose is None else f"{name}.data-of-{slug(whose)}", prepare)
+
+
+def _read(
+    posed: ResolvedModels, source: EvaluationConfig, sets: Sequence[SampleSet]
+) -> dict[str, tuple[Samples, dict[str, Any]]]:
+    """Read each set once, and what a result says of it, by its name."""
+    return {one.name: one.read(posed, source) for one in {one.name: one for one in sets}.values()}
+
+
+def _described(read: Mapping[str, tuple[Samples, dict[str, Any]]]) -> dict[str, Any]:
+    """Describe the samples of places for a result's provenance: of one all of it, of several how many each has."""
+    about = [about for _, about in read.values()]
+    if len(about) == 1:
+        return about[0]
+    counts = {name: len(samples) for name, (samples, _) in read.items()}
+    shared = {key: value for key, value in about[0].items() if key not in ("client", "clients", "samples")}
+    return {**shared, "samples": max(counts.values()), "places": counts}
+
+
+def _has(sets: Sequence[SampleSet], name: str) -> bool:
+    return any(one.name == name for one in sets)
+
+
+def _by_model(models: Sequence[Curvature]) -> tuple[Curvature, ...]:
+    """Put each model's places together; models, and the places of each, keep their order."""
+    groups: dict[str, list[Curvature]] = {}
+    for model in models:
+        groups.setdefault(model.named, []).append(model)
+    return tuple(model for group in groups.values() for model in group)
 
 
 def _by_round(models: Sequence[ModelLike], rounds: str | None) -> list[ModelLike]:

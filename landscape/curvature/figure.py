@@ -13,32 +13,33 @@ from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
-from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, describe_data, look_of, paper_style, shorten_label
-from ...plotting.ticks import crosses, decades, even, power_of_ten
+from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shorten_label
+from ...plotting.ticks import crosses, decades, even
+from .distance_figure import draw_distances
+from .panels import (
+    DENSITY,
+    LABEL,
+    LABELS,
+    LEFT,
+    NARROWEST,
+    NUMBERS,
+    OVER_ROUNDS,
+    RIGHT,
+    ROW,
+    SPREAD,
+    TITLE,
+    TITLES,
+    kinds_of,
+    remark_of,
+    scale_of,
+    set_ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from .result import Curvature, CurvatureMeasure, Sharpness
-
-TITLES = {
-    "eigenvalue_1": "largest eigenvalue",
-    "trace": "trace",
-    "worst_case": "worst rise",
-    "ball_mean": "mean rise",
-    "filter_worst_case": "worst rise, filters",
-    "filter_mean": "mean rise, filters",
-}
-# Whose stderr is one; an eigenvalue's is a bound, too small to be seen.
-SPREAD = ("trace", "ball_mean", "filter_mean")
-
-# Inches. Two columns of panels, unless one is narrower than NARROWEST; LABELS is the most that names of models take.
-LEFT, RIGHT, TITLE, NARROWEST = 0.52, 0.1, 0.18, 0.75
-OVER_ROUNDS, ROW, DENSITY, LABELS = 0.85, 0.15, 1.15, 1.25
-# Below a panel: its numbers, and where it has one its label.
-NUMBERS, LABEL = 0.17, 0.15
 
 
 @drawing
@@ -46,7 +47,8 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
     """Draw the figure of a result, ``width`` in inches: a panel a measure, bars of one standard error where there is
     one.
 
-    Over rounds where a run has several, a colour a run; else a row a model. Densities below, of the last round.
+    Over rounds where a run has several, a colour a run; else a row a model. Densities below, of the last round. Where
+    models were measured on all clients' data and on each client's, local against global instead, a dot a client.
 
     Raises:
         FedscopeError: nothing to draw.
@@ -54,6 +56,8 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
     names = [name for name in TITLES if any(model.measure(name) is not None for model in result.models)]
     if not names:
         raise FedscopeError("the result has no measure to draw; compute it again with --force")
+    if result.distances:
+        return draw_distances(result, width, title)
     lines = _by_run(result.models)
     labels = list(lines) if lines else [model.label for model in result.models]
     last = [models[-1] for models in lines.values()] if lines else list(result.models)
@@ -69,7 +73,7 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
         each = TITLE + high + (0.06 if lines else NUMBERS + LABEL)
         named = len(labels) > 1 and bool(lines or spectra)
         legend = legend_rows([shorten_label(label, 40) for label in labels] if named else [], 0.08, width, 0.45)
-        remark = wrap_words(_remark(result, bool(lines)), width - 0.16, 0.85)
+        remark = wrap_words(remark_of(result, bool(lines)), width - 0.16, 0.85)
         first = EDGE + (0.2 if title else 0.02)
         top = first + legend.height
         body = -(-len(names) // columns) * each + (NUMBERS + LABEL if lines else 0.0)
@@ -121,8 +125,8 @@ def _looks(runs: Iterable[str]) -> list[dict[str, Any]]:
 def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]], nats: str) -> None:
     """A measure over rounds, a colour a run, a marker a kind of model."""
     drawn = [_numbers(name, [model.measure(name) for model in models]) for models in lines.values()]
-    log, scale, unit = _scale(np.concatenate([values for values, _ in drawn]), nats)
-    kinds = _kinds_of([model for models in lines.values() for model in models])
+    log, scale, unit = scale_of(np.concatenate([values for values, _ in drawn]), nats)
+    kinds = kinds_of([model for models in lines.values() for model in models])
     for look, models, (values, spread) in zip(_looks(lines), lines.values(), drawn, strict=True):
         colour = look["color"]
         rounds = np.array([model.round for model in models], dtype=float)
@@ -132,7 +136,7 @@ def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]]
             of = np.array([model.model == kind for model in models])
             axes.plot(rounds[of], values[of] / scale, marker, color=colour, markersize=2.6, zorder=4)
         crosses(axes, rounds, values, 0.04, color=colour)
-    _ticks(axes, axes.yaxis, log)
+    set_ticks(axes, axes.yaxis, log)
     every = np.concatenate([values[np.isfinite(values)] for values, _ in drawn])
     if not log and (every >= 0).all():
         axes.set_ylim(bottom=0)
@@ -141,15 +145,10 @@ def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]]
     axes.set_ylabel(unit, fontsize=SMALL, labelpad=2)
 
 
-def _kinds_of(models: Sequence[Curvature]) -> list[str]:
-    """``global`` first, so that it is a circle everywhere."""
-    return sorted({model.model for model in models}, key=lambda kind: (kind != "global", kind))
-
-
 def _rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, nats: str) -> None:
     """A measure, a row a model, in as many ``colours``."""
     values, spread = _numbers(name, [model.measure(name) for model in models])
-    log, scale, unit = _scale(values, nats)
+    log, scale, unit = scale_of(values, nats)
     for i, value in enumerate(values / scale):
         colour = COLOURS[i % min(colours, len(COLOURS))]
         if np.isfinite(value):
@@ -161,7 +160,7 @@ def _rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, nats
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.5, zorder=0)
     axes.set_axisbelow(True)
-    _ticks(axes, axes.xaxis, log)
+    set_ticks(axes, axes.xaxis, log)
     finite = values[np.isfinite(values)]
     if not log and finite.size and finite.min() >= 0:
         greatest = float(np.nanmax(values + np.nan_to_num(spread))) / scale
@@ -194,48 +193,3 @@ def _numbers(name: str, measures: Sequence[CurvatureMeasure | None]) -> tuple[np
     values = [math.nan if measure is None or measure.value is None else measure.value for measure in measures]
     spread = [math.nan if measure is None or measure.stderr is None else measure.stderr for measure in measures]
     return np.array(values), np.array(spread) if name in SPREAD else np.full(len(values), math.nan)
-
-
-def _scale(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
-    """Tell whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
-    finite = values[np.isfinite(values)]
-    if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
-        return True, 1.0, f"{nats}, log" if nats else "log"
-    power = power_of_ten(values, 3)
-    return False, 10.0**power, rf"$10^{{{power}}}$ {nats}".strip() if power else nats
-
-
-def _ticks(axes: Axes, axis: Axis, log: bool) -> None:
-    if not log:
-        even(axis, 4)
-        return
-    if axis is axes.yaxis:
-        axes.set_yscale("log")
-    else:
-        axes.set_xscale("log")
-    low, high = axis.get_view_interval()
-    few = high < 300 * low  # then 0.03 and 0.1 rather than powers of ten
-    decades(axis, (1.0, 3.0) if few else (1.0,), 8, plain=few)
-
-
-def _remark(result: Sharpness, over_rounds: bool) -> str:
-    parts = []
-    measures = [measure for _, measure in result.measures()]
-    radii = {measure.name: measure.radius for measure in measures if measure.radius is not None}
-    if "worst_case" in radii:
-        parts.append(f"rise: of the loss within a distance ($L_2$) of {radii['worst_case']:g}")
-    if "filter_worst_case" in radii:
-        parts.append(f"filters: within {radii['filter_worst_case']:g} of each filter's length")
-    if any(measure.stderr is not None for measure in measures if measure.name in SPREAD):
-        parts.append("bars: standard error over draws")
-    if over_rounds and _kinds_of(result.models) == ["global", "averaged"]:
-        parts.append("squares: averaged models")
-    if result.attrs.get("frozen_parameters"):
-        words = "with" if result.attrs.get("frozen") == "counted" else "without"
-        parts.append(f"{words} {result.attrs['frozen_parameters']:,} frozen parameters")
-    broken = sum(measure.value is not None and not math.isfinite(measure.value) for measure in measures)
-    if broken:
-        parts.append(f"{broken} numbers not finite (crosses)")
-    if "data" in result.attrs:
-        parts.append(describe_data(result.attrs))
-    return "; ".join(parts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,41 +63,89 @@ def sharpness(
         FedscopeError: no model, more eigenvalues than parameters, a model that does not fit the module, two models of
             one name, ``density`` without curvlinops.
     """
-    if not models:
+    return sharpness_at(
+        module,
+        [MeasuredPlace("", samples, models)],
+        settings,
+        frozen=frozen,
+        compute=compute,
+        progress=progress,
+        partial=partial,
+        provenance=provenance,
+    )
+
+
+@dataclass(frozen=True)
+class MeasuredPlace:
+    """Samples, and the models that are measured on them.
+
+    Attributes:
+        name: of the place, ``all``, ``client-3``; "" for the only one.
+    """
+
+    name: str
+    samples: Samples
+    models: Sequence[Model]
+
+
+def sharpness_at(
+    module: nn.Module,
+    places: Sequence[MeasuredPlace],
+    settings: SharpnessSettings,
+    *,
+    frozen: bool = False,
+    compute: Compute = CPU,
+    progress: Progress | None = None,
+    partial: Path | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Sharpness:
+    """Measure the same on several sets of samples, one after the other: see :func:`sharpness`.
+
+    All draw the same directions, probes and starts.
+    """
+    if not any(place.models for place in places):
         raise FedscopeError("there is no model to measure; give at least one")
     if settings.hessian and settings.density:
         require_curvlinops()
-    evaluator = Evaluator(module, samples, compute=compute)
     trained = None if frozen else trained_parameters(module)
-    derivatives = Derivatives(module, samples, compute=compute, trained=trained)
-    fits_module(evaluator.layout, models)
-    moved = None if trained is None else _places_of(trained, evaluator.layout)
-    size = evaluator.layout.size if moved is None else int(moved.sum())
-    if settings.hessian and not settings.top <= size:
-        raise FedscopeError(
-            f"--top {settings.top} eigenvalues of a model of {size} parameters do not exist; give 1 to {size}"
-        )
-    empty = tuple(_curvature(model, {}) for model in models)
-    attrs = {
-        **asdict(settings),
-        "parameters": size,
-        **frozen_settings(module, frozen),
-        **provenance_of(evaluator, samples, models, provenance),
-    }
-    Sharpness(empty, attrs)  # refuses names that are not unique, before anything is computed
-
     parts = parts_of(settings)
-    question = fingerprint("sharpness", module, evaluator, [model.weights for model in models], **asdict(settings))
-    if trained is not None:
-        question["trained"] = sorted(trained)
-    # by model, so that asking for more of them goes on with those that are done
-    digests = question.pop("models")
-    meter = _Meter(progress, sum(part.passes for part in parts) * len(models))
-    curvatures = []
-    with ResumeStore(partial, question) as store:
-        for model, digest in zip(models, digests, strict=True):
-            about = CurvatureContext(model.weights, settings, evaluator, derivatives, moved, meter.tick, model.address)
-            curvatures.append(_curvature(model, _measure_parts(parts, about, digest, store, meter)))
+    meter = _Meter(progress, sum(part.passes for part in parts) * sum(len(place.models) for place in places))
+    several = any(place.name for place in places)
+    # the question of each place is in the names of its parts
+    store = ResumeStore(partial, {"kind": "sharpness of places", **asdict(settings)}) if several else None
+    curvatures: list[Curvature] = []
+    attrs: dict[str, Any] = {}
+    for place in places:
+        evaluator = Evaluator(module, place.samples, compute=compute)
+        derivatives = Derivatives(module, place.samples, compute=compute, trained=trained)
+        fits_module(evaluator.layout, place.models)
+        moved = None if trained is None else _places_of(trained, evaluator.layout)
+        size = evaluator.layout.size if moved is None else int(moved.sum())
+        if settings.hessian and not settings.top <= size:
+            raise FedscopeError(
+                f"--top {settings.top} eigenvalues of a model of {size} parameters do not exist; give 1 to {size}"
+            )
+        attrs = attrs or {
+            **asdict(settings),
+            "parameters": size,
+            **frozen_settings(module, frozen),
+            **provenance_of(evaluator, place.samples, place.models, provenance),
+        }
+        if not curvatures:  # refuses names that are not unique, before anything is computed
+            Sharpness(tuple(_curvature(model, {}, one) for one in places for model in one.models), attrs)
+        weights = [model.weights for model in place.models]
+        question = fingerprint("sharpness", module, evaluator, weights, **asdict(settings))
+        if trained is not None:
+            question["trained"] = sorted(trained)
+        # by model, so that asking for more of them goes on with those that are done
+        digests = question.pop("models")
+        asked = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16] if several else ""
+        with store or ResumeStore(partial, question) as kept:
+            for model, digest in zip(place.models, digests, strict=True):
+                label = f"{model.address} on {place.name}" if place.name else model.address
+                about = CurvatureContext(model.weights, settings, evaluator, derivatives, moved, meter.tick, label)
+                key = f"{asked}:{digest}" if several else digest
+                curvatures.append(_curvature(model, _measure_parts(parts, about, key, kept, meter), place))
     return Sharpness(tuple(curvatures), attrs)
 
 
@@ -155,7 +205,7 @@ class _Meter:
             self._progress(self._parts + min(self._here, self._part), self._of)
 
 
-def _curvature(model: Model, values: Mapping[str, Any]) -> Curvature:
+def _curvature(model: Model, values: Mapping[str, Any], place: MeasuredPlace) -> Curvature:
     spectrum = values.get("density", {}).get("spectrum")
     return Curvature(
         run=model.run.name if model.run is not None else "",
@@ -163,4 +213,6 @@ def _curvature(model: Model, values: Mapping[str, Any]) -> Curvature:
         model=model.which or model.label,
         measures=tuple(measure for value in values.values() for measure in read_measures(value)),
         spectrum=Spectrum(*(np.array(column) for column in spectrum)) if spectrum else None,
+        place=place.name,
+        samples=len(place.samples) if place.name else None,
     )

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...old_paths import names_of
-from ...results import Table, TableResult, group_rows, number
+from ...results import Table, TableResult, columns_of, group_rows, number
+from .distance import ALL, FlatnessDistance, distances_of
 
 if TYPE_CHECKING:
     pass
+
+
+#: measures whose flatness distance the summary tells, in words
+TOLD = {"eigenvalue_1": "largest eigenvalue", "trace": "trace", "worst_case": "worst rise", "ball_mean": "mean rise"}
 
 
 @dataclass(frozen=True)
@@ -46,18 +52,30 @@ class Spectrum:
 
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """One model: its run and round ("" and None for a file), which model of the round (a file's name), its measures."""
+    """One model: its run and round ("" and None for a file), which model of the round (a file's name), its measures.
+
+    Attributes:
+        place: whose data it was measured on, ``client-3`` or ``all``; "" for the split that the result names.
+        samples: of the place; None where the result says it.
+    """
 
     run: str
     round: int | None
     model: str
     measures: tuple[CurvatureMeasure, ...]
     spectrum: Spectrum | None = None
+    place: str = ""
+    samples: int | None = None
+
+    @property
+    def named(self) -> str:
+        """``ima@40/global``, the model alone."""
+        return self.model if self.round is None else f"{self.run}@{self.round}/{self.model}"
 
     @property
     def label(self) -> str:
-        """``ima@40/global``, for figures and sentences."""
-        return self.model if self.round is None else f"{self.run}@{self.round}/{self.model}"
+        """``ima@40/global``, for figures and sentences; with a place, ``ima@40/global on client-3``."""
+        return f"{self.named} on {self.place}" if self.place else self.named
 
     def measure(self, name: str) -> CurvatureMeasure | None:
         """Return the measure of a name; None where it was not asked for."""
@@ -90,7 +108,7 @@ class Curvature:
 
 @dataclass(frozen=True, eq=False)
 class Sharpness(TableResult):
-    """Sharpness of the loss at several models, all on the same samples.
+    """Sharpness of the loss at several models, all on the same samples; or each on those of one or several places.
 
     ``attrs`` is the provenance: data, split, samples, radii, draws, seed, device, versions.
 
@@ -104,21 +122,27 @@ class Sharpness(TableResult):
     """
 
     command = "sharpness"
-    suffixes = (".sharpness.csv", ".spectrum.csv", ".sharpness.json")
+    suffixes = (".sharpness.csv", ".spectrum.csv", ".distance.csv", ".sharpness.json")
     format = "fedscope-sharpness"
+    # version 1 had no places
+    version = 2
+    older = (1,)
     tables = (
         Table(
             ".sharpness.csv",
             {
                 **{"run": str, "round": number, "model": str, "split": str, "samples": number},
-                **{"measure": str, "radius": number, "value": number, "stderr": number},
+                **{"measure": str, "radius": number, "value": number, "stderr": number, "place": str},
             },
+            added={"place": ""},
         ),
         Table(
             ".spectrum.csv",
-            {"run": str, "round": number, "model": str, "eigenvalue": float, "density": float},
+            {"run": str, "round": number, "model": str, "eigenvalue": float, "density": float, "place": str},
             optional=True,
+            added={"place": ""},
         ),
+        Table(".distance.csv", {**columns_of(FlatnessDistance), "run": str, "round": number}, optional=True),
     )
 
     models: tuple[Curvature, ...]
@@ -139,26 +163,40 @@ class Sharpness(TableResult):
 
     def rows(self) -> list[Any]:
         """BASE.sharpness.csv: a row a measure, empty where a value does not exist; BASE.spectrum.csv: a row a point,
-        where a density was asked for."""
-        measured_on = self.attrs.get("split"), self.attrs.get("samples")
+        where a density was asked for; BASE.distance.csv: a row a measure, where models were measured on all clients'
+        data and on clients'."""
+        split, count = self.attrs.get("split"), self.attrs.get("samples")
         measures = [
-            (model.run, model.round, model.model, *measured_on, one.name, one.radius, one.value, one.stderr)
+            (
+                *(model.run, model.round, model.model, split, count if model.samples is None else model.samples),
+                *(one.name, one.radius, one.value, one.stderr, model.place),
+            )
             for model, one in self.measures()
         ]
         points = [
-            (model.run, model.round, model.model, *point)
+            (model.run, model.round, model.model, *point, model.place)
             for model in self.models
             if model.spectrum is not None
             for point in zip(model.spectrum.eigenvalue.tolist(), model.spectrum.density.tolist(), strict=True)
         ]
-        return [measures, points or None]
+        return [measures, points or None, [astuple(one) for one in self.distances] or None]
+
+    @cached_property
+    def distances(self) -> tuple[FlatnessDistance, ...]:
+        """The flatness distance of every measure of every model that was measured on all clients' data and on
+        clients'."""
+        return distances_of(self.models)
 
     def head(self) -> dict[str, Any]:
         """Return the models, and which of them have a spectrum."""
         names = ("run", "round", "model")
         return {
             "models": [
-                {**{name: getattr(model, name) for name in names}, "spectrum": model.spectrum is not None}
+                {
+                    **{name: getattr(model, name) for name in names},
+                    "spectrum": model.spectrum is not None,
+                    **({"place": model.place, "samples": model.samples} if model.place else {}),
+                }
                 for model in self.models
             ]
         }
@@ -166,10 +204,11 @@ class Sharpness(TableResult):
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """Build the result from what :meth:`rows` and :meth:`head` gave."""
-        measures, points = (group_rows(table, "run", "round", "model") for table in tables)
+        measures, points = (group_rows(table, "run", "round", "model", "place") for table in tables[:2])
         models = []
         for about in head["models"]:
-            key = about["run"], about["round"], about["model"]
+            place = about.get("place", "")
+            key = about["run"], about["round"], about["model"], place
             own = (
                 CurvatureMeasure(row["measure"], row["value"], row["radius"], row["stderr"])
                 for row in measures.get(key, ())
@@ -177,12 +216,36 @@ class Sharpness(TableResult):
             spectrum = None
             if about["spectrum"]:
                 spectrum = Spectrum(*np.array([(row["eigenvalue"], row["density"]) for row in points[key]]).T)
-            models.append(Curvature(*key, tuple(own), spectrum))
+            models.append(Curvature(*key[:3], tuple(own), spectrum, place, about.get("samples")))
         return cls(tuple(models), head["attrs"])
 
     def summary(self) -> str:
         """Every model's measures in words, and what frozen parameters do to them."""
-        return "\n".join([*(model.sentence() for model in self.models), *([self.frozen] if self.frozen else [])])
+        # clients' own numbers are in the table, and in words only where there is nothing that they are compared with
+        compared = {(one.run, one.round, one.model) for one in self.distances}
+        sentences = []
+        for model in self.models:
+            if (model.run, model.round, model.model) not in compared:
+                sentences.append(model.sentence())
+            elif model.place == ALL:
+                sentences += [model.sentence(), self._distance(model)]
+        return "\n".join([*sentences, *([self.frozen] if self.frozen else [])])
+
+    def _distance(self, model: Curvature) -> str:
+        """Describe a model's flatness distances."""
+        own = [
+            one for one in self.distances if (one.run, one.round, one.model) == (model.run, model.round, model.model)
+        ]
+        found = {one.measure: one for one in own}
+        told = [
+            f"{name} {found[measure].text} (distance {found[measure].difference})"
+            for measure, name in TOLD.items()
+            if measure in found
+        ]
+        count = max(one.clients for one in own)
+        each = f"the data of each of {count} clients (mean ± standard error)"
+        whose = "the one client's own data" if count == 1 else each
+        return f"{model.named} on all clients' data against {whose}: {', '.join(told)}"
 
     @property
     def frozen(self) -> str:
@@ -205,10 +268,12 @@ class Sharpness(TableResult):
             "models": [
                 {
                     **{"run": model.run, "round": model.round, "model": model.model},
+                    **({"place": model.place, "samples": model.samples} if model.place else {}),
                     "measures": {one.name: {"value": one.value, "stderr": one.stderr} for one in model.measures},
                 }
                 for model in self.models
-            ]
+            ],
+            **({"distances": [asdict(one) for one in self.distances]} if self.distances else {}),
         }
 
 

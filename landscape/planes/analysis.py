@@ -13,6 +13,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, open_runs, rounds_text, spell_ranges
 from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, FedscopeWarning
+from ...training.inputs.data_of import SampleSet, sample_sets, training_split
 from ...training.inputs.models import (
     ModelLike,
     as_list,
@@ -24,7 +25,7 @@ from ...training.inputs.models import (
 )
 from .. import Panel, Plane, Planes
 from ..run_alone import choose_plane, run_alone
-from .inputs import PlaneModels, SampleSet, panels_of, plane_models, sample_sets
+from .inputs import PlaneModels, panels_of, plane_models
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,8 +66,9 @@ def plane(
         clients: the plane near all clients of a round: their mean and their first two principal components.
         trajectory: the plane near the global models of a run over its rounds.
         random: two random filter-normalised directions from one model, drawn with ``seed``.
-        data_of: measure on these clients' own training data, a plane each: numbers, or ``clients``, those among the
-            models.
+        data_of: measure on these clients' own training data, a plane each: numbers, ``client-7``, or ``clients``, those
+            among the models; ``own``, where one client is; ``all`` clients' data; or ``every`` client of the round and
+            all.
         grid: points a side.
         margin: room round the models, as a share of their extent.
         range: a from, a to, b from, b to instead, in L2 distance.
@@ -98,10 +100,7 @@ def plane(
         raise FedscopeError(f"--{asked[0]} and --{asked[1]} are two planes; give one of them")
     whose = rounds_text(data_of)
     source = EvaluationConfig.of("test" if whose is None else "train", measured, both=True)
-    if whose is not None and source.split != "train":
-        raise FedscopeError(
-            f"--data-of {whose} is about training data, so --split {source.split} does not go with it; leave it out"
-        )
+    training_split(whose, source)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
     at_least("grid", grid, 2)
     if range is not None and len(range) != 4:
@@ -262,9 +261,9 @@ def _one_plane(
 def _over_rounds(paths: Sequence[str], rounds: str, survey: Survey) -> PreparedAnalysis[Plane | Planes]:
     """Panels over rounds, a row a run and a set of samples."""
     runs = open_runs(paths)
-    if survey.data_of is not None and survey.data_of.strip() == "clients":
+    if survey.data_of is not None and (word := survey.data_of.strip()) in ("own", "every", "clients"):
         raise FedscopeError(
-            "--data-of clients is another set of clients in every round; name the clients: --data-of 3,8,11"
+            f"--data-of {word} is another set of clients in every round; name the clients: --data-of 3,8,11"
         )
     parts: list[Step[Plane]] = []
     rows: list[list[tuple[int, str, str]]] = []  # of each panel the place of its plane, its title and its data

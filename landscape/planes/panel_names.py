@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_SAMPLES = r"(?P<samples>\.test|\.train|\.client-\d+)"
+from ...training.inputs.data_of import client_data, split_data
+
+_SAMPLES = r"(?P<samples>\.test|\.train|\.all|\.client-\d+)"
 _PANEL = re.compile(rf"(?P<run>\..+?)?(?P<panel>\.round-\d+|\.globals){_SAMPLES}?", re.DOTALL)
 _ALONE = re.compile(_SAMPLES)
 
@@ -18,7 +20,7 @@ class PlaneName:
     Attributes:
         run: its name; "" where there is one run.
         panel: ``round-20`` or ``globals``; "" for a plane that stands alone.
-        samples: ``test``, ``train`` or ``client-3``; "" for the only set.
+        samples: ``test``, ``train``, ``all`` or ``client-3``; "" for the only set.
         other: all of it, where it is no such name.
     """
 
@@ -77,16 +79,6 @@ def globals_title(first: int, last: int) -> str:
     return f"Globals {first}-{last}"
 
 
-def split_data(split: str) -> str:
-    """Name a split."""
-    return f"{split} data"
-
-
-def client_data(client: int) -> str:
-    """Name a client's own samples."""
-    return f"client {client}'s data"
-
-
 def figure_end(ends: Iterable[str]) -> str:
     """Return what stands behind the base in the name of the figure of several planes.
 
@@ -95,6 +87,7 @@ def figure_end(ends: Iterable[str]) -> str:
     """
     names = [PlaneName.of(end) for end in ends]
     clients = list(dict.fromkeys(name.client for name in names if name.client is not None))
-    if clients:
-        return f".data-of-{'-'.join(map(str, clients))}"
+    everyone = ["all"] if any(name.samples == "all" for name in names) else []
+    if clients or everyone:
+        return f".data-of-{'-'.join([*everyone, *map(str, clients)])}"
     return ".both" if any(name.samples for name in names) else ""
