@@ -216,6 +216,7 @@ COMMANDS = (
     "plane run --grid 3",
     "plane run --rounds 1,2 --grid 3",
     "line run --points 3",
+    "layers run",
     "sharpness run@2 --no-hessian --draws 2 --split test",
     "cka run --rounds last",
     "subsets run --rounds last",

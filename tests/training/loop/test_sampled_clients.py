@@ -178,7 +178,19 @@ def fine(run: Run) -> tuple[tuple[str, str], ...]:
 # --- what is asked of it ---
 
 #: questions that need no clients, or name the models they need
-ANSWERED = {"curves", "curves-target", "data", "line", "planes", "sharpness", "cka-models", "wima", "updates", "embed"}
+ANSWERED = {
+    "curves",
+    "curves-target",
+    "data",
+    "line",
+    "line-layers",
+    "planes",
+    "sharpness",
+    "cka-models",
+    "wima",
+    "updates",
+    "embed",
+}
 OTHER = {"plane", "plane-both"}  # they name a client by its number, see below
 
 
