@@ -16,7 +16,7 @@ from ...training.inputs.samples import (
     describe_samples,
     given_settings,
     module_for,
-    no_partition,
+    require_own_data,
 )
 from .result import Answers, Forgetting
 
@@ -44,7 +44,7 @@ def forgetting(
 
     def prepare() -> SettingsAndCompute[Forgetting]:
         dataset = dataset_of([opened], source)
-        refuse_without_partition(opened)
+        require_own_data(opened)
         asked = client_rounds(opened, asked_rounds)
         refuse_unrecorded(opened, asked)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
@@ -96,14 +96,3 @@ def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:
                     else "before, and no round has it"
                 )
             )
-
-
-def refuse_without_partition(run: Run) -> None:
-    """Refuse a run without a partition, which says what is a client's own.
-
-    Raises:
-        FedscopeError: the run has none.
-    """
-    if run.partition is None and run.is_foreign:
-        raise no_partition(run, "so no data are a client's own; give partition= and labels= to the Recorder")
-    run.require("partition.h5")

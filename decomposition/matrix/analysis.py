@@ -17,7 +17,7 @@ from ...training.inputs.samples import (
     given_settings,
     limit_samples,
     module_for,
-    no_partition,
+    require_own_data,
 )
 from .result import SERVER, Matrix, RoundMatrix
 
@@ -45,7 +45,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
 
     def prepare() -> SettingsAndCompute[Matrix]:
         dataset = dataset_of([opened], source)
-        refuse_without_partition(opened)
+        require_own_data(opened)
         asked = client_rounds(opened, asked_rounds if asked_rounds is not None else "last")
         refuse_unshared(opened, asked)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
@@ -119,14 +119,3 @@ def refuse_unshared(run: Run, rounds: list[int]) -> None:
                 f"{run.path}@{number} recorded its clients, but no model that they share (start, global, averaged), so "
                 f"there is nothing to compare them with; {told}"
             )
-
-
-def refuse_without_partition(run: Run) -> None:
-    """Refuse a run without a partition, which says what is a client's own.
-
-    Raises:
-        FedscopeError: the run has none.
-    """
-    if run.partition is None and run.is_foreign:
-        raise no_partition(run, "so no data are a client's own; give partition= and labels= to the Recorder")
-    run.require("partition.h5")

@@ -275,6 +275,17 @@ def no_partition(run: Run, why: str) -> FedscopeError:
     return FedscopeError(f"{run.path} does not say which client holds which samples (no partition.h5), {why}")
 
 
+def require_own_data(run: Run) -> None:
+    """Refuse a run without a partition, which says what is a client's own.
+
+    Raises:
+        FedscopeError: the run has none.
+    """
+    if run.partition is None and run.is_foreign:
+        raise no_partition(run, "so no data are a client's own; give partition= and labels= to the Recorder")
+    run.require("partition.h5")
+
+
 def refuse_without_partition(run: Run, source: EvaluationConfig) -> None:
     """D is the training data of the clients that the partition names; on test data a run can do without.
 
