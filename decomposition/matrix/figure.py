@@ -70,8 +70,8 @@ def _name(axes: Axes, rows: list[str], columns: list[str], wide: float, high: fl
     name_cells(axes, columns, wide, rows=False)
     step = max(1, int(np.ceil(0.1 * len(rows) / high)))
     clients = len(columns) - 1
-    # the shared models have their names whatever the step is
-    at = [*range(0, clients, step), *range(clients, len(rows))]
+    # of shared models in thin rows the last one has its name
+    at = [*range(0, clients - step // 2, step), *range(clients if step == 1 else len(rows) - 1, len(rows))]
     axes.set_yticks(at, [rows[i] for i in at], fontsize=SMALL if step == 1 and high / len(rows) > 0.1 else 6)
 
 
