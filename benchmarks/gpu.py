@@ -7,7 +7,7 @@ own SGD, float32 without TF32 as ours, nothing recorded and nothing evaluated. 4
 that were measured. Ours with the engine that `auto` takes, and with `cohort`: what is faster there says what `auto`
 should take.
 
-Planes: 51 x 51 points of that CNN on 10,000 samples, in float32 and in TF32. t-SNE: 100,000 parameters over 20 clients
+Planes: 51 x 51 points of that CNN on 10,000 samples, in float32 and in TF32. t-SNE: 20,000 parameters over 20 clients
 by torchdr, where it is installed.
 
     python benchmarks/gpu.py [--device cuda] [--data FILE.npz] [--quick]
@@ -44,7 +44,7 @@ class Size:
     every: int = 10
     test: int = 10_000
     grid: int = 51
-    parameters: int = 100_000
+    parameters: int = 20_000
 
 
 QUICK = Size(clients=2, own=100, epochs=1, rounds=3, every=2, test=200, grid=3, parameters=200)

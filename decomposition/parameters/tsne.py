@@ -20,8 +20,9 @@ from .parameter_names import Array, client_values, place_of
 from .result import ParameterMap
 from .selection import sample_columns
 
-#: by backend: more points take too long on a processor, and too much of a GPU's memory (n² numbers)
-MOST = {"sklearn": 20_000, "torchdr": 100_000}
+#: by backend: more points take too long on a processor, and too much of a GPU's memory (measured: torchdr 0.5 takes
+#: 20.5 n² bytes, so 60,000 points 74 GB)
+MOST = {"sklearn": 20_000, "torchdr": 60_000}
 #: fewer points have no neighbourhoods
 FEWEST = 4
 ITERATIONS = 1000
@@ -53,7 +54,7 @@ def map_parameters(
 
     Args:
         run: its name in the result.
-        sample: at most so many parameters, 4 to 20,000, to 100,000 with ``torchdr``.
+        sample: at most so many parameters, 4 to 20,000, to 60,000 with ``torchdr``.
         perplexity, seed, backend, device: see :func:`~fedscope.decomposition.parameters.tsne.fit_map`; the seed is also
             the sample's.
         progress: told the parameters seen and all of them.

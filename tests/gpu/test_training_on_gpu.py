@@ -30,8 +30,11 @@ CNN_GN = merge(CNN, {"model": {"name": "cnn-gn", "hidden": [64]}})
 #: of a round in float32 of models without normalisation: sums in another order differ by some 1e-7 of their terms, and
 #: a few steps carry that on
 ROUND = 1e-4
-#: of one step's gradient, whatever the model: nothing has carried anything on
+#: of one step's gradient: nothing has carried anything on
 GRADIENT = 1e-5
+#: of one step's gradient with normalisation: an activation next to 0 has another sign on each device, or another of
+#: four pixels is the greatest (measured on an H200: 7e-5, and 3e-7 where none is)
+NORMALISED_GRADIENT = 1e-3
 #: of a round of models with normalisation: many activations lie near 0 there, so rounding decides the sign of some,
 #: or which of four pixels is the greatest, and a whole term of the next gradient comes or goes
 NORMALISED_ROUND = 0.05
@@ -95,7 +98,7 @@ def test_the_gradient_of_a_step_is_the_processors(
         bench.loss(mean_loss(samples.task), x, samples.y[:50].to(x.device))
         gradients.append(bench.g.cpu().numpy())
     assert np.abs(gradients[0]).max() > 0
-    close(gradients[1], gradients[0], GRADIENT)
+    close(gradients[1], gradients[0], NORMALISED_GRADIENT if tables is CNN_GN else GRADIENT)
 
 
 @pytest.mark.parametrize("tables", [SMALL, CNN], ids=["mlp", "cnn"])
