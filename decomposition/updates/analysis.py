@@ -21,7 +21,7 @@ from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...checkpoints.io.errors import spans
 from .angles import RoundUpdates
 from .layer_result import LayerUpdates
-from .layers import RoundLayers, name_of, round_layers, selections_of
+from .layers import RoundLayers, name_of, selections_of
 from .result import ClientUpdates, Updates
 
 
@@ -101,6 +101,8 @@ def _by_layer(run: Run, rounds: str, layers: str) -> PreparedAnalysis[Updates | 
 
     def task(number: int) -> WorkUnit[RoundLayers]:
         def measure(report: Report) -> RoundLayers:
+            from .layers import round_layers
+
             return round_layers(run.round(number), selections, report)
 
         return WorkUnit(str(number), RoundLayers, measure, run.layout.size)
