@@ -42,6 +42,7 @@ from .decomposition.synergy.analysis import synergy as synergy
 from .decomposition.theory.analysis import theory as theory
 from .decomposition.theory.result import Theory as Theory
 from .decomposition.updates.analysis import updates as updates
+from .decomposition.updates.layer_result import LayerUpdates as LayerUpdates
 from .decomposition.updates.result import Updates as Updates
 from .decomposition.windows.analysis import wima as wima
 from .decomposition.windows.result import WindowMeans as WindowMeans

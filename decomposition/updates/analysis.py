@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug_rounds
+from ...analysis.analysis import (
+    PreparedAnalysis,
+    PreparedStep,
+    SettingsAndCompute,
+    Step,
+    analysis,
+    fit_file_name,
+    one,
+    slug_rounds,
+)
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...checkpoints.io.errors import spans
 from .angles import RoundUpdates
+from .layer_result import LayerUpdates
+from .layers import RoundLayers, name_of, selections_of
 from .result import ClientUpdates, Updates
 
 
 @analysis
-def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> PreparedAnalysis[Updates]:
+def updates(
+    runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None, layers: str | None = None
+) -> PreparedAnalysis[Updates | LayerUpdates]:
     """Measure whether clients go the same way: cosines between their updates, and how much of them cancels in the mean.
 
     An update is a client's model less the model that it was sent. No data are needed, and nothing is evaluated. Rounds
@@ -26,11 +39,19 @@ def updates(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Prep
         runs: one, or several in one table and one figure; ``RUN@60`` is a run with ``rounds=60``.
         rounds: which, or ``all`` of which clients were recorded, the default; of these, rounds of one client are left
             out.
+        layers: the same of layers, one run at a time: ``each`` layer alone, or a pattern for several together,
+            ``conv1,blocks.0.*`` or ``/^blocks/``; ``fedscope layers`` lists their names. The last row is of all layers
+            together. The answer is a :class:`~fedscope.LayerUpdates`.
 
     Raises:
-        FedscopeError: rounds without clients or the model they were sent, or with one client.
+        FedscopeError: rounds without clients or the model they were sent, or with one client; layers that there are
+            not, or of rounds of which only sketches were recorded.
     """
     opened, asked_rounds = resolve_runs(runs, rounds)
+    if layers is not None:
+        if len(opened) > 1:
+            raise FedscopeError(f"--layers takes one run, but got {len(opened)} runs; ask for each alone")
+        return _by_layer(opened[0], asked_rounds[0] or "all", layers)
     words = [said or "all" for said in asked_rounds]
     asked = [rounds_of(run, said) for run, said in zip(opened, words, strict=True)]
     notes = [left_out(run, said, own) for run, said, own in zip(opened, words, asked, strict=True)]
@@ -71,19 +92,58 @@ def _part(run: Run, numbers: Sequence[int], notes: Sequence[str], end: str) -> S
     return Step(ClientUpdates, lambda: PreparedStep([settings], compute), (end,))
 
 
-def rounds_of(run: Run, rounds: str) -> list[int]:
+def _by_layer(run: Run, rounds: str, layers: str) -> PreparedAnalysis[Updates | LayerUpdates]:
+    """One run's result by layer."""
+    selections = selections_of(run.layout, layers)
+    numbers = rounds_of(run, rounds, sketches=False)
+    notes = [*left_out(run, rounds, numbers, sketches=False), *_sketches_left_out(run, rounds)]
+    settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers), "layers": layers}
+
+    def task(number: int) -> WorkUnit[RoundLayers]:
+        def measure(report: Report) -> RoundLayers:
+            from .layers import round_layers
+
+            return round_layers(run.round(number), selections, report)
+
+        return WorkUnit(str(number), RoundLayers, measure, run.layout.size)
+
+    def prepare() -> SettingsAndCompute[Updates | LayerUpdates]:
+        def compute(attrs: dict[str, Any], work: Execution) -> LayerUpdates:
+            with work.store(settings, *ROUNDS) as store:
+                found = work.each(f"layers' updates of {run.name}", map(task, numbers), store)
+            said = {"left_out": notes} if notes else {}
+            return LayerUpdates(tuple(cell for own in found for cell in own.cells), {**attrs, **said})
+
+        return settings, compute
+
+    kind: type[Updates | LayerUpdates] = LayerUpdates
+    name = fit_file_name(f"updates-{slug_rounds(rounds)}-layers-{name_of(layers)}")
+    return one(kind, run.path / "figures", name, prepare)
+
+
+def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:
     """Return the rounds asked for, of which clients and the model they were sent were recorded; ``all`` are those of
     several clients.
+
+    Args:
+        sketches: whether those of the clients' updates will do.
 
     Raises:
         FedscopeError: a round that lacks them (says which have them), or with a cohort of one.
     """
-    pairs = [t for t in _recorded_rounds(run) if len(run.round(t).client_ids) > 1]
+    recorded = _recorded_rounds(run, sketches=sketches)
+    pairs = [t for t in recorded if len(run.round(t).client_ids) > 1]
     numbers = parse_rounds(rounds, run.rounds, str(run.path))
     if rounds.strip() == "all":
-        numbers = pairs or _recorded_rounds(run)[-1:] or numbers[-1:]
+        numbers = pairs or recorded[-1:] or _recorded_rounds(run)[-1:] or numbers[-1:]
     for number in numbers:
         round_ = run.round(number)
+        if not sketches and round_.has_sketch and not has_models(round_):
+            other = f"give one of rounds {spans(recorded)}, or " if recorded else ""
+            raise FedscopeError(
+                f"{run.path}@{number} keeps only sketches of its clients' updates, in which no layer is told from "
+                f"another, and --layers needs the clients' models; {other}record them (record.clients = 'all')"
+            )
         if not round_.has_sketch:
             recorded_clients(run, number, start=False)
         if not round_.has_sketch and "start" not in round_.models:
@@ -109,18 +169,29 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
     return numbers
 
 
-def left_out(run: Run, rounds: str, taken: Sequence[int]) -> list[str]:
+def left_out(run: Run, rounds: str, taken: Sequence[int], *, sketches: bool = True) -> list[str]:
     """Describe what ``all`` does not take though clients were recorded."""
-    alone = [t for t in _recorded_rounds(run) if t not in taken] if rounds.strip() == "all" else []
+    recorded = _recorded_rounds(run, sketches=sketches)
+    alone = [t for t in recorded if t not in taken] if rounds.strip() == "all" else []
     if not alone:
         return []
     which = f"round{'s' if len(alone) > 1 else ''} {spans(alone)}"
     return [f"{run.name}: {which} left out, because one client is not a pair of updates"]
 
 
-def _recorded_rounds(run: Run) -> list[int]:
+def _sketches_left_out(run: Run, rounds: str) -> list[str]:
+    """Describe what ``all`` does not take by layer because only sketches were recorded."""
+    models = _recorded_rounds(run, sketches=False)
+    lost = [t for t in _recorded_rounds(run) if t not in models] if rounds.strip() == "all" else []
+    if not lost:
+        return []
+    which = f"round{'s' if len(lost) > 1 else ''} {spans(lost)}"
+    return [f"{run.name}: {which} left out, because sketches do not tell layers from each other"]
+
+
+def _recorded_rounds(run: Run, *, sketches: bool = True) -> list[int]:
     """Return the rounds of which clients and the model they were sent were recorded, or sketches of their updates."""
-    return [t for t in run.rounds if has_models(run.round(t)) or run.round(t).has_sketch]
+    return [t for t in run.rounds if has_models(run.round(t)) or (sketches and run.round(t).has_sketch)]
 
 
 def has_models(round_: Round) -> bool:

@@ -4,7 +4,7 @@ them cancels in the mean."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
@@ -98,6 +98,30 @@ def update_products(
     Raises:
         FedscopeError: the round has no clients, or no start.
     """
+    return layer_products(round_, (), progress, compute=compute, numbers=numbers)[-1]
+
+
+def layer_products(
+    round_: Round,
+    selections: Sequence[Collection[str]],
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    compute: Compute = CPU,
+    numbers: int = NUMBERS,
+) -> list[Array]:
+    """⟨Δ_i, Δ_j⟩ of some of the parameters, a matrix a selection, and last that of all of them, which is
+    :func:`~fedscope.decomposition.updates.angles.update_products`.
+
+    Every number is read once, whatever it is selected for: a block of columns is of one parameter, so that its products
+    are added to those of every selection that holds it. What is held in addition is [C+1, C+1] a selection.
+
+    Args:
+        selections: names of parameters.
+        progress, compute, numbers: as of :func:`~fedscope.decomposition.updates.angles.update_products`.
+
+    Raises:
+        FedscopeError: the round has no clients, or no start.
+    """
     import torch
 
     start, p = torch.from_numpy(round_.read("start").parameters), torch.from_numpy(round_.weights)
@@ -107,20 +131,25 @@ def update_products(
     def rooms() -> tuple[np.ndarray, torch.Tensor]:
         return np.empty(clients * columns, round_.layout.dtype), torch.empty(clients + 1, columns, dtype=torch.float64)
 
-    def task(piece: ColumnChunk, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[int, Array]:
+    def task(piece: ColumnChunk, rooms: tuple[np.ndarray, torch.Tensor], _: Event) -> tuple[str, int, Array]:
         moved = rooms[1][:, : piece.count]
         moved[:-1] = torch.from_numpy(piece.read(rooms[0]))
         moved[:-1] -= start[piece.where]
         torch.mv(moved[:-1].T, p, out=moved[-1])
         products: Array = (moved @ moved.T).numpy()
-        return piece.where.stop, products
+        return piece.layer, piece.where.stop, products
 
     total = np.zeros((clients + 1, clients + 1))
-    for done, products in run_in_workers(task, read_chunks(round_, columns), make=rooms, workers=compute.workers):
+    parts = [np.zeros_like(total) for _ in selections]
+    pieces = read_chunks(round_, columns)
+    for name, done, products in run_in_workers(task, pieces, make=rooms, workers=compute.workers):
         total += products
+        for part, names in zip(parts, selections, strict=True):
+            if name in names:
+                part += products
         if progress is not None:
             progress(done, len(start))
-    return total
+    return [*parts, total]
 
 
 def sketched_products(round_: Round) -> tuple[Array, int]:

@@ -214,12 +214,19 @@ def from_sketches(result: ClientUpdates, *, short: bool = False) -> str:
     )
 
 
-def _row(run: str, round_: RoundUpdates) -> list[Any]:
+def measured(round_: RoundUpdates) -> dict[str, float | None]:
+    """Return a round's numbers by their columns, None where one does not exist, also where a client that diverged makes
+    it infinite."""
+
     def field_of(value: float) -> float | None:
         # the diversity of updates that cancel entirely is infinite, and a value
         return None if math.isnan(value) or (round_.diverged and math.isinf(value)) else value
 
-    numbers = (field_of(getattr(round_, name)) for name in MEASURED)
+    return {name: field_of(float(getattr(round_, name))) for name in MEASURED}
+
+
+def _row(run: str, round_: RoundUpdates) -> list[Any]:
+    numbers = measured(round_).values()
     return [run, round_.round, len(round_.client_ids), *numbers, len(round_.unmoved), len(round_.diverged)]
 
 

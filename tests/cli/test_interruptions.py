@@ -32,6 +32,7 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
         ("subsets runs/fma", ".subsets.averages", "round_subsets"),
         ("wima runs/fma --windows 2", "fedscope.decomposition.windows.sliding_mean", "round_means"),
         ("updates runs/fma", ".updates.angles", "geometry"),
+        ("updates runs/fma --layers each", ".updates.layers", "round_layers"),
         ("cka runs/fma", ".cka.pairs", "round_similarity"),
         ("disperse runs/fma", ".dispersion.dispersion", "disperse_round"),
         ("theory runs/fma --shrink none --kernel none", ".theory.outputs", "locality_gaps"),

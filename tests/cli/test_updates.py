@@ -22,6 +22,8 @@ RUNS = {
     "ima": f"{TINY} --method ima --set average.start=3",
     "few": f"{TINY} --set record.clients=every:2",
     "none": f"{TINY} --set record.clients=none",
+    "sketch": f"{TINY} --rounds 2 --set record.clients=none --set record.sketch=64",
+    "mixed": f"{TINY} --set record.clients=every:2 --set record.sketch=64",
     "one": f"{TINY} --participation 0.125 --rounds 1",
 }
 
@@ -132,6 +134,10 @@ def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(runs: P
         (["runs/one"], r"runs/one: every recorded round has a cohort of one, so there is no pair of updates; train"),
         (["runs/one", "--rounds", "1"], r"runs/one: every recorded round has .* a round \(--clients, --part"),
         (["runs/fma", "--rounds", "1,4"], r"runs/fma@4 has a cohort of one, so .*; give other rounds, or --rounds all"),
+        (["runs/fma", "--layers", "hed"], r"^layers 'hed' match none; did you mean \"head\"\?$"),
+        (["runs/fma", "runs/few", "--layers", "each"], r"^--layers takes one run, but got 2 runs; ask for each alone$"),
+        (["runs/sketch", "--layers", "each"], r"^runs/sketch@2 keeps only sketches .*; record them \(record\.clients"),
+        (["runs/few", "--layers", "each", "--rounds", "1"], r"runs/few@1: the clients of round 1 were not recorded"),
         (["runs/ima", "--rounds", "3"], r"runs/ima@3 recorded its clients, but not the model they were sent \(start\)"),
     ],
 )
@@ -141,3 +147,39 @@ def test_mistakes_end_in_one_sentence(runs: Path, said: Any, rewrite: Any, words
     with pytest.raises(FedscopeError, match=message) as caught:
         said(*words)
     assert "\n" not in str(caught.value)
+
+
+def test_by_layer_the_last_row_is_the_whole_and_a_question_goes_on(runs: Path, said: Any) -> None:
+    words = said("runs/fma", "--layers", "each")
+    base = "runs/fma/figures/updates-all-layers-each"
+    assert words.startswith("fma, round 4: updates agree least ")
+    assert words.splitlines()[1:] == [
+        f"  {base}.{end}" for end in ("updates-layers.csv", "updates-layers.json", "pdf", "png")
+    ]
+    said("runs/fma", "--out", "whole")
+    with Path("whole.updates.csv").open() as file:
+        whole = list(csv.DictReader(file))
+    for layers in ("each", "*", "head"):
+        out = json.loads(said("runs/fma", "--layers", layers, "--out", f"cut-{layers[0]}", "--json"))
+        with Path(f"cut-{layers[0]}.updates-layers.csv").open() as file:
+            rows = [row for row in csv.DictReader(file) if row["layer"] == "all layers"]
+        assert [{name: row[name] for name in whole[0]} for row in rows] == whole
+        assert (
+            out["layers"]
+            == {"each": ["fc1", "head", "all layers"], "*": ["all layers"], "head": ["head", "all layers"]}[layers]
+        )
+    with pytest.raises(FedscopeError, match=r"cut-e\.updates-layers\.\w+ holds another result, of --layers each"):
+        said("runs/fma", "--layers", "head", "--out", "cut-e")
+    png = Path("cut-e.png").read_bytes()
+    said("runs/fma", "--layers", "each", "--out", "cut-e", "--redraw")
+    assert Path("cut-e.png").read_bytes() == png
+
+
+def test_of_all_rounds_by_layer_those_of_which_only_sketches_are_kept_are_left_out(runs: Path, said: Any) -> None:
+    run = Run.open("runs/mixed")
+    assert [run.round(t).has_sketch for t in run.rounds] == [True] * 4
+    words = said("runs/mixed", "--layers", "each", "--out", "m")
+    assert words.splitlines()[1] == "mixed: rounds 1, 3 left out, because sketches do not tell layers from each other"
+    message = r"^runs/mixed@1 keeps only sketches .* models; give one of rounds 2, 4, or record them \(record\.clients"
+    with pytest.raises(FedscopeError, match=message):
+        said("runs/mixed", "--layers", "each", "--rounds", "1,2")

@@ -1,0 +1,130 @@
+"""The geometry of updates by layer and round: the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...results import Table, TableResult, columns_of
+from .layers import LayerRow
+
+
+@dataclass(frozen=True)
+class LayerUpdates(TableResult):
+    """Whether the clients' updates agree or cancel, by layer and round.
+
+    Attributes:
+        cells: a row a round and layer, rounds ascending as they were asked for; of each round the last row is of all
+            layers together, with the numbers of :class:`~fedscope.Updates`.
+        attrs: provenance; ``layers`` is what was asked for.
+
+    Raises:
+        FedscopeError: no row, or rounds of different layers.
+    """
+
+    command = "updates"
+    suffixes = (".updates-layers.csv", ".updates-layers.json")
+    format = "fedscope-updates-layers"
+    tables = (Table(".updates-layers.csv", {"run": str, **columns_of(LayerRow)}),)
+    drawn: ClassVar = {"": "layer_figure:draw_layers"}
+
+    cells: tuple[LayerRow, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        places = [(cell.round, cell.layer) for cell in self.cells]
+        if not places or places != [(number, layer) for number in self.rounds for layer in self.layers]:
+            raise FedscopeError("updates by layer need a row for every round and layer; give at least one round")
+
+    @property
+    def run(self) -> str:
+        """The run's name, "" where it is not known."""
+        known = self.attrs.get("run")
+        return Path(known["path"]).name if isinstance(known, dict) else ""
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds, in the order of the rows."""
+        return tuple(dict.fromkeys(cell.round for cell in self.cells))
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What the rows of a round are of; the last one is all layers."""
+        return tuple(dict.fromkeys(cell.layer for cell in self.cells))
+
+    def values(self, name: str) -> np.ndarray:
+        """Return a column as numbers [layer, round], NaN where one does not exist."""
+        flat = [np.nan if (value := getattr(cell, name)) is None else value for cell in self.cells]
+        return np.array(flat, np.float64).reshape(len(self.rounds), len(self.layers)).T
+
+    def rows(self) -> list[Any]:
+        """BASE.updates-layers.csv: a row a round and layer, empty where a value does not exist."""
+        return [[(self.run, *astuple(cell)) for cell in self.cells]]
+
+    def head(self) -> dict[str, Any]:
+        """Return nothing that the rows do not say."""
+        return {}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        cells = ({name: value for name, value in row.items() if name != "run"} for row in tables[0])
+        return cls(tuple(LayerRow(**cell) for cell in cells), head["attrs"])
+
+    def summary(self) -> str:
+        """Say in which layer the updates of the last round agree least and cancel most, and what was left out."""
+        *parts, whole = self.cells[-len(self.layers) :]
+        together = f"all layers together {_cosine(whole)}, {_kept(whole)}"
+        sentence = f"{self.run}, round {whole.round}: {self._least(parts)}{together}"
+        lost = [f"{cell.diverged} in {cell.layer}" for cell in parts or [whole] if cell.diverged]
+        if lost:
+            shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
+            sentence += f"; clients diverged ({shown}): no mean exists there"
+        return "\n".join([sentence, *self.attrs.get("left_out", ())])
+
+    @staticmethod
+    def _least(parts: list[LayerRow]) -> str:
+        """The layers of the least cosine and of the least length kept; "" where there are no parts."""
+        if not parts:
+            return ""
+        if len(parts) == 1:
+            (only,) = parts
+            return f"{only.layer} {_cosine(only)}, {_kept(only)}; "
+        apart = min((cell for cell in parts if cell.cosine_mean is not None), key=_by("cosine_mean"), default=None)
+        cancel = min((cell for cell in parts if cell.cancellation is not None), key=_by("cancellation"), default=None)
+        if apart is None or cancel is None:
+            return "no layer has updates to compare; "
+        if apart is cancel:
+            return f"updates agree least and cancel most in {apart.layer}, {_cosine(apart)}, {_kept(apart)}; "
+        return (
+            f"updates agree least in {apart.layer}, {_cosine(apart)}, and cancel most in {cancel.layer}, "
+            f"{_kept(cancel)}; "
+        )
+
+    def findings(self) -> dict[str, Any]:
+        """Every row, and what was left out."""
+        rows = [{"run": self.run, **asdict(cell)} for cell in self.cells]
+        return {"layers": list(self.layers), "rounds": rows, "notes": list(self.attrs.get("left_out", ()))}
+
+
+def _by(name: str) -> Any:
+    return lambda cell: getattr(cell, name)
+
+
+def _cosine(cell: LayerRow) -> str:
+    if cell.cosine_mean is None:
+        return "mean cosine not defined"
+    error = "" if cell.cosine_stderr is None else f" ± {cell.cosine_stderr:.1g}"
+    return f"mean cosine {cell.cosine_mean:.3g}{error}"
+
+
+def _kept(cell: LayerRow) -> str:
+    if cell.cancellation is None:
+        return "the length kept not defined"
+    across = "" if cell.orthogonal is None else f" (orthogonal ones: {cell.orthogonal:.3g})"
+    return f"the mean keeps {cell.cancellation:.3g} of the length{across}"
