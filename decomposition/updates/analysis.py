@@ -19,9 +19,10 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...checkpoints.io.errors import spans
+from ...checkpoints.models.layer_selections import layers_file_word, selections_of
 from .angles import RoundUpdates
 from .layer_result import LayerUpdates
-from .layers import RoundLayers, name_of, selections_of
+from .layers import RoundLayers
 from .result import ClientUpdates, Updates
 
 
@@ -94,7 +95,7 @@ def _part(run: Run, numbers: Sequence[int], notes: Sequence[str], end: str) -> S
 
 def _by_layer(run: Run, rounds: str, layers: str) -> PreparedAnalysis[Updates | LayerUpdates]:
     """One run's result by layer."""
-    selections = selections_of(run.layout, layers)
+    selections = selections_of(run.layout, layers, "updates")
     numbers = rounds_of(run, rounds, sketches=False)
     notes = [*left_out(run, rounds, numbers, sketches=False), *_sketches_left_out(run, rounds)]
     settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers), "layers": layers}
@@ -117,7 +118,7 @@ def _by_layer(run: Run, rounds: str, layers: str) -> PreparedAnalysis[Updates | 
         return settings, compute
 
     kind: type[Updates | LayerUpdates] = LayerUpdates
-    name = fit_file_name(f"updates-{slug_rounds(rounds)}-layers-{name_of(layers)}")
+    name = fit_file_name(f"updates-{slug_rounds(rounds)}-layers-{layers_file_word(layers)}")
     return one(kind, run.path / "figures", name, prepare)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, Unpack
@@ -13,6 +12,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution
 from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError
+from ...checkpoints.models.layer_selections import layers_file_word
 from ...training.inputs.models import (
     ModelLike,
     as_list,
@@ -134,10 +134,5 @@ def line(
     kind: type[Line | LayerLine] = LayerLine if layers is not None else Connectivity if clients else Line
     folder, name = place_of("line-clients" if clients else "line", names_of(given))
     if layers is not None:
-        name = fit_file_name(f"{name}-{_words(layers)}")
+        name = fit_file_name(f"{name}-{layers_file_word(layers)}")
     return one(kind, folder, name, prepare, note=note)
-
-
-def _words(layers: str) -> str:
-    """A choice of layers as a part of a file name."""
-    return "-".join(re.findall(r"[\w.]+", layers)) or "all"

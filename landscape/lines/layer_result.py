@@ -15,9 +15,6 @@ from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ..planes.summary import precision_words
 
-#: the row in which the whole model moves
-ALL = "all layers"
-
 
 @dataclass(frozen=True, eq=False)
 class LayerLine(ArrayResult):

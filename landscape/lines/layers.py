@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Layout, Model
-from ...checkpoints.models.layers import Layer, chosen_layers, layers_of
+from ...checkpoints import FedscopeError, Model
+from ...checkpoints.models.layer_selections import CUMULATIVE, EACH, Selection, selections_of
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import Replica
@@ -29,51 +28,8 @@ from ...evaluation.resumable import (
 )
 from ...evaluation.samples import Samples
 from ...evaluation.validation import fits_module
-from .layer_result import ALL, LayerLine
+from .layer_result import LayerLine
 from .segments import barrier_of, betas_on, refuse_same
-
-#: what is asked for besides a pattern
-EACH, CUMULATIVE = "each", "cumulative"
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Tensors that move together.
-
-    Attributes:
-        label: of its row; names: of the tensors.
-    """
-
-    label: str
-    names: frozenset[str]
-
-
-def selections_of(layout: Layout, layers: str) -> tuple[Selection, ...]:
-    """Return what moves in each line, the whole model in the last one.
-
-    Args:
-        layers: ``each`` layer alone, ``cumulative``: the first one, the first two and so on; or a pattern, see
-            :func:`~fedscope.checkpoints.models.layers.chosen_layers`: these layers together.
-
-    Raises:
-        FedscopeError: a pattern that names no layer.
-    """
-    every = [layer for layer in layers_of(layout) if layer.size or _has_statistics(layer)]
-    whole = Selection(ALL, frozenset(layout.names))
-    if layers == EACH:
-        return (*(Selection(layer.name, _names([layer])) for layer in every), whole)
-    if layers == CUMULATIVE:
-        return (*(Selection(f"to {one.name}", _names(every[:i])) for i, one in enumerate(every[:-1], start=1)), whole)
-    chosen = _names(chosen_layers(layout, layers))
-    return (whole,) if chosen == whole.names else (Selection(layers, chosen), whole)
-
-
-def _has_statistics(layer: Layer) -> bool:
-    return any(entry.kind == "buffer" and np.dtype(entry.dtype).kind == "f" for entry in layer.entries)
-
-
-def _names(layers: Sequence[Layer]) -> frozenset[str]:
-    return frozenset(entry.name for layer in layers for entry in layer.entries)
 
 
 def layer_lines(
@@ -101,7 +57,7 @@ def layer_lines(
         module: the architecture.
         samples: what the loss is measured on.
         pair: (A, B): β = 1 is A, β = 0 is B.
-        layers: see :func:`selections_of`.
+        layers: see :func:`~fedscope.checkpoints.models.layer_selections.selections_of`.
         betas: how many points on [0, 1], or the points themselves; 0 and 1 are added where they are missing.
         normalization: where the normalization statistics of points come from; see :class:`Normalization`. With
             ``interpolate`` those of a layer move with it; ``keep`` takes those of A for all.
@@ -120,7 +76,7 @@ def layer_lines(
     refuse_same([pair])
     evaluator = Evaluator(module, samples, compute=compute)
     fits_module(evaluator.layout, list(pair))
-    selections = selections_of(pair[0].weights.layout, layers)
+    selections = selections_of(pair[0].weights.layout, layers, "line", statistics=True, cumulative=True)
     policy = Normalization.of(module, pair[0].weights.buffers, normalization, calibration, evaluator.prepare)
     lines = _LayerLines(pair, np.union1d(beta, [0.0, 1.0]), selections, evaluator, policy, _tied(module))
     if layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
@@ -248,12 +204,10 @@ class _LayerLines:
         loss, error = visits.loss[0, where], visits.error[0, where]
         barriers = np.array([[barrier_of(self.beta, curve) for curve in curves] for curves in loss])
         (precise,) = precision_errors(module, self.evaluator, self.form, visits.loss[:, :2])
-        layout = self.pair[0].weights.layout
-        sizes = {entry.name: prod(entry.shape) for entry in layout.parameters}
         return LayerLine(
             ends=(self.pair[0].label, self.pair[1].label),
             layers=tuple(one.label for one in self.selections),
-            parameters=np.array([sum(sizes.get(name, 0) for name in one.names) for one in self.selections]),
+            parameters=np.array([one.size for one in self.selections]),
             beta=self.beta,
             loss=loss,
             error=error,

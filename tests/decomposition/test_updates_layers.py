@@ -13,11 +13,12 @@ from legible import assert_apart, assert_inside
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, TensorEntry, Weights, write_round
+from fedscope.checkpoints.models.layer_selections import selections_of
 from fedscope.checkpoints.rounds.columns import ColumnChunk
 from fedscope.decomposition.updates.angles import geometry, layer_products, update_products
 from fedscope.decomposition.updates.layer_figure import draw_layers
 from fedscope.decomposition.updates.layer_result import LayerUpdates
-from fedscope.decomposition.updates.layers import LayerRow, RoundLayers, round_layers, selections_of
+from fedscope.decomposition.updates.layers import LayerRow, RoundLayers, round_layers
 from fedscope.decomposition.updates.result import MEASURED, measured
 
 ENTRIES = (
@@ -58,7 +59,7 @@ def test_each_layer_is_its_own_vectors(tmp_path: Path) -> None:
     """Against the layers' columns taken by hand; a layer without parameters has no row, and one whose parameters lie
     apart has one."""
     round_, moved = round_of(tmp_path)
-    found = round_layers(round_, selections_of(LAYOUT, "each")).cells
+    found = round_layers(round_, selections_of(LAYOUT, "each", "updates")).cells
     assert [cell.layer for cell in found] == [*PLACES, "all layers"]
     assert [cell.parameters for cell in found] == [28, 4, 60, 2, 94]
     for cell in found[:-1]:
@@ -77,7 +78,7 @@ def test_each_layer_is_its_own_vectors(tmp_path: Path) -> None:
 def test_all_layers_are_the_whole_bit_for_bit(tmp_path: Path, layers: str) -> None:
     round_, _ = round_of(tmp_path)
     whole = geometry(update_products(round_), P, number=7, client_ids=round_.client_ids)
-    found = round_layers(round_, selections_of(LAYOUT, layers)).cells
+    found = round_layers(round_, selections_of(LAYOUT, layers, "updates")).cells
     assert found[-1].layer == "all layers"
     assert {name: getattr(found[-1], name) for name in MEASURED} == measured(whole)
     assert len(found) == {"*": 1, "/./": 1, "conv,head": 2, "each": 5}[layers]
@@ -86,7 +87,9 @@ def test_all_layers_are_the_whole_bit_for_bit(tmp_path: Path, layers: str) -> No
 @pytest.mark.parametrize("numbers", [8, 40, 2**20])
 def test_products_of_layers_add_up_to_the_whole(tmp_path: Path, numbers: int) -> None:
     round_, _ = round_of(tmp_path)
-    *parts, whole = layer_products(round_, [one.names for one in selections_of(LAYOUT, "each")[:-1]], numbers=numbers)
+    *parts, whole = layer_products(
+        round_, [one.parameters for one in selections_of(LAYOUT, "each", "updates")[:-1]], numbers=numbers
+    )
     assert whole.tobytes() == update_products(round_, numbers=numbers).tobytes()
     lengths = np.sqrt(np.diagonal(whole))
     assert (np.abs(sum(parts) - whole) <= 1e-12 * np.outer(lengths, lengths)).all()
@@ -112,7 +115,7 @@ def test_a_round_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
 
     monkeypatch.setattr(ColumnChunk, "read", reading)
     monkeypatch.setattr(Round, "read", opening)
-    round_layers(round_, selections_of(LAYOUT, layers))
+    round_layers(round_, selections_of(LAYOUT, layers, "updates"))
     assert sorted(at for begin, end in seen for at in range(begin, end)) == list(range(94))
     assert models == ["start"]
 
@@ -124,7 +127,7 @@ def test_a_layer_that_stays_or_diverges_has_no_numbers_and_the_others_have(tmp_p
 
     round_, _ = round_of(tmp_path, change=change)
     with np.errstate(invalid="ignore"):
-        by = {cell.layer: cell for cell in round_layers(round_, selections_of(LAYOUT, "each")).cells}
+        by = {cell.layer: cell for cell in round_layers(round_, selections_of(LAYOUT, "each", "updates")).cells}
     assert (by["norm"].unmoved, by["norm"].cosine_mean, by["norm"].cancellation, by["norm"].mean_norm) == (
         4,
         None,
@@ -143,14 +146,14 @@ def test_a_layer_that_stays_or_diverges_has_no_numbers_and_the_others_have(tmp_p
         ("/zz/", r"^layers '/zz/' match none; the model has conv, norm, "),
         (
             "still",
-            r"^layers 'still' have no parameters, so no update is theirs; choose others \(fedscope layers RUN\)$",
+            r"^layers 'still' have no parameters, so nothing is told of them in updates; choose others",
         ),
-        ("cumulative", r"^--layers cumulative is a cut of lines; updates take each layer alone \(each\), or names"),
+        ("cumulative", r"^--layers cumulative is a cut of lines; for updates give each \(each layer alone\), or"),
     ],
 )
 def test_layers_that_there_are_not_are_refused(layers: str, message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
-        selections_of(LAYOUT, layers)
+        selections_of(LAYOUT, layers, "updates")
 
 
 # --- at rest, in words, and drawn ---
