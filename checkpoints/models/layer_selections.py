@@ -73,8 +73,8 @@ def selections_of(
     if layers == CUMULATIVE:
         if not cumulative:
             raise FedscopeError(
-                f"--layers cumulative is a cut of lines; for {question} give each (each layer alone), or names as conv* "
-                "together"
+                f"--layers cumulative is a cut of lines; for {question} give each (each layer alone), or names as "
+                "conv* together"
             )
         return (*(Selection(f"to {last.name}", (*counted[:i], last)) for i, last in enumerate(counted[:-1])), whole)
     chosen = Selection(layers, chosen_layers(layout, layers))
