@@ -16,6 +16,8 @@ from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
 
 # the questions of the command line, a function each
+from .decomposition.adapters.analysis import adapters as adapters
+from .decomposition.adapters.result import AdapterMeans as AdapterMeans
 from .decomposition.cka.analysis import cka as cka
 from .decomposition.cka.model_result import ModelCKA as ModelCKA
 from .decomposition.cka.result import ClientCKA as ClientCKA

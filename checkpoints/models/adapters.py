@@ -67,6 +67,16 @@ def factors_in(names: Iterable[str]) -> list[str]:
     return sorted({match[1] for name in names if (match := _FACTOR.search(name))})
 
 
+def split_factor(name: str) -> tuple[str, str, str] | None:
+    """Split the name of a factor: what stands before its kind, the kind, and what stands behind; None of another.
+
+    >>> split_factor("layers.0.q.lora_A.default.weight"), split_factor("head.weight")
+    (('layers.0.q', 'lora_A', '.default.weight'), None)
+    """
+    match = _FACTOR.search(name)
+    return None if match is None else (name[: match.start()], match[1], name[match.end() :])
+
+
 def about_adapters(names: Iterable[str]) -> str:
     """Warn of averaging or comparing adapters; "" for other models."""
     kinds = factors_in(names)
@@ -138,6 +148,45 @@ def scale_in(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     modules = {name[: match.start()] for name in arrays if (match := _FACTOR.search(name))} if names else set()
     found = {name: float(arrays[f"{name}.alpha"].reshape(-1)[0]) for name in names if name in modules}
     return {"alpha": found} if found else {}
+
+
+def checked_alpha(alpha: Any) -> float:
+    """Check the α of adapters.
+
+    Raises:
+        FedscopeError: it is no number above 0.
+    """
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < float("inf"):
+        raise FedscopeError(f"lora_alpha = {alpha!r} is no number above 0; give the alpha of the adapters, as 16")
+    return float(alpha)
+
+
+def settings_of_adapters(
+    names: Iterable[str], told: tuple[object, Mapping[str, Any]] | None, alpha: float | None
+) -> dict[str, Any]:
+    """Return what a run says of its adapters' scale; nothing of other models.
+
+    Args:
+        told: who says which settings, a model or the file beside it; alpha: what was given besides.
+
+    Raises:
+        FedscopeError: an alpha of models that are no adapters, or another one than they say.
+    """
+    if not factors_in(names):
+        if alpha is not None:
+            raise FedscopeError(
+                f"lora_alpha = {alpha:g} was given, but the models hold no factors of adapters; leave it out"
+            )
+        return {}
+    settings = {} if told is None else dict(told[1])
+    had = settings.get("lora_alpha", settings.get("alpha"))
+    if alpha is not None and had not in (None, alpha):
+        assert told is not None, "it says so"
+        says = "by layer" if isinstance(had, Mapping) else f"{had:g}"
+        raise FedscopeError(f"lora_alpha = {alpha:g} was given, but {told[0]} says alpha {says}; leave it out")
+    if alpha is not None:
+        settings["lora_alpha"] = alpha
+    return {"adapters": settings} if settings else {}
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

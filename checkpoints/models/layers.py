@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from ..io.errors import FedscopeError, list_few, nearest
+from .adapters import split_factor
 from .weights import Layout, TensorEntry
 
 #: the kind of a layer by the name of its class, or of a class that this derives from; torch need not be loaded
@@ -37,8 +38,10 @@ class Layer:
     Attributes:
         number: its place in the model, from 1.
         name: that part, as ``blocks.0.conv``: torch's name of the submodule. A tensor of the model itself, whose name
-            has no dot, is a layer of its own name.
-        kind: ``convolution``, ``linear``, ``normalization``, ``embedding``, ``recurrent``, ``attention`` or ``other``.
+            has no dot, is a layer of its own name. Both factors of an adapter are one layer, named after what they
+            adapt.
+        kind: ``convolution``, ``linear``, ``normalization``, ``embedding``, ``recurrent``, ``attention``, ``adapter``
+            or ``other``.
         entries: its parameters and buffers.
     """
 
@@ -55,7 +58,12 @@ class Layer:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of its tensors by the last part of their names."""
-        return {entry.name.rpartition(".")[2]: entry.shape for entry in self.entries}
+        return {self._short(entry.name): entry.shape for entry in self.entries}
+
+    @staticmethod
+    def _short(name: str) -> str:
+        factor = split_factor(name)
+        return name.rpartition(".")[2] if factor is None else f"{factor[1]}{factor[2]}".removesuffix(".weight")
 
 
 def layers_of(layout: Layout, modules: Iterable[tuple[str, Any]] = ()) -> tuple[Layer, ...]:
@@ -73,11 +81,19 @@ def layers_of(layout: Layout, modules: Iterable[tuple[str, Any]] = ()) -> tuple[
     known = dict(modules)
     found: dict[str, list[TensorEntry]] = {}
     for entry in layout.entries:
-        found.setdefault(entry.name.rpartition(".")[0] or entry.name, []).append(entry)
+        found.setdefault(_owner(entry.name), []).append(entry)
     return tuple(
         Layer(number, name, _kind_of(known.get(name)) or _kind_by_shapes(entries), tuple(entries))
         for number, (name, entries) in enumerate(found.items(), start=1)
     )
+
+
+def _owner(name: str) -> str:
+    """Name the layer of a tensor."""
+    factor = split_factor(name)
+    if factor is not None:
+        return factor[0] or factor[1].partition("_")[0]
+    return name.rpartition(".")[0] or name
 
 
 def chosen_layers(layout: Layout, pattern: str) -> tuple[Layer, ...]:
@@ -144,6 +160,8 @@ def _kind_of(module: Any) -> str:
 def _kind_by_shapes(entries: Sequence[TensorEntry]) -> str:
     """Name the kind of a layer by the names and shapes of its tensors: of an embedding these are a linear layer's."""
     shapes: Mapping[str, tuple[int, ...]] = {entry.name.rpartition(".")[2]: entry.shape for entry in entries}
+    if any(split_factor(entry.name) for entry in entries):
+        return "adapter"
     if "running_mean" in shapes or "running_var" in shapes:
         return "normalization"
     if "in_proj_weight" in shapes:

@@ -101,6 +101,11 @@ class FileReader:
             self._first = path, model.layout()
         return model
 
+    @property
+    def scale(self) -> tuple[Path, dict[str, Any]] | None:
+        """What the files say of the scale of their adapters, and the first that does."""
+        return self._scales.get("beside", self._scales.get("in"))
+
     def in_order(self, model: ModelTensors) -> ModelTensors:
         """Put a model's tensors into the architecture's order, as far as the files that were read say it."""
         names = self._names or tuple(model.arrays)

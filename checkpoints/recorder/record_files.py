@@ -38,6 +38,7 @@ def record_files(
     data: Any = None,
     standardise: bool | None = None,
     named: Mapping[str, Any] | None = None,
+    lora_alpha: float | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -53,7 +54,7 @@ def record_files(
         architecture: what the models should look like.
         samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
-        named: its method, seed and settings, as of :class:`~fedscope.Recorder`.
+        named: its method, seed and settings, lora_alpha: as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -65,7 +66,7 @@ def record_files(
     """
     torn, counts = _check_import(files, out, samples, model, data, force=force)
     rounds = _RoundReader(files, architecture, progress)
-    given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise}
+    given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise, "lora_alpha": lora_alpha}
     about = {"imported": provenance_of_files(files), "rounds": len(files.rounds), **(named or {})}
     open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
     there = _record_rounds(rounds, counts, out, torn, open_recorder)
@@ -193,6 +194,7 @@ def _record_rounds(
             end = mean_of(models.clients, n) if models.global_ is None else models.global_
             if number > there:
                 recorder = recorder or stack.enter_context(open_recorder())
+                recorder._scale = rounds.reader.scale
                 _record_round(recorder, rounds.reader, models, end, n)
             elif torn is not None and number == there:
                 _refuse_changed(torn, rounds.reader.in_order(end))

@@ -21,7 +21,13 @@ from ..io.background import Background
 from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, list_few
 from ..io.keywords import speak_keywords
 from ..io.visible_text import visible
-from ..models.adapters import about_adapters, refuse_other_scale, scale_of_module
+from ..models.adapters import (
+    about_adapters,
+    checked_alpha,
+    refuse_other_scale,
+    scale_of_module,
+    settings_of_adapters,
+)
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.metrics import COLUMNS, FURTHER
@@ -70,6 +76,8 @@ class Recorder:
         partition: which samples of the training split each client has, by its number, or as a list; for questions about
             clients' own data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
         labels: of the training split's samples, whole numbers from 0.
+        lora_alpha: of LoRA adapters the α that scales their products by α/r, where the models do not say it; a
+            ``PeftModel`` does. Lengths of updates need it.
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
             part, and with what weight, is always kept.
@@ -82,7 +90,7 @@ class Recorder:
         FedscopeError: something is in the way; another recorder is at work there; a run to go on with that names
             another model, other data, another method, seed or settings, or another partition; ``keep`` or ``sketch``
             that are none; no data, or nothing to standardise them by; labels that are not those of the data; a method,
-            a seed or settings that a run cannot keep.
+            a seed or settings that a run cannot keep; an alpha that is not the models'.
 
     >>> import tempfile, fedscope, numpy as np
     >>> w = {"w": np.zeros(3, np.float32)}
@@ -112,6 +120,7 @@ class Recorder:
         settings: Mapping[str, Any] | None = None,
         partition: Mapping[int, Any] | Sequence[Any] | None = None,
         labels: Any = None,
+        lora_alpha: float | None = None,
         keep: str = "all",
         sketch: int = 0,
         resume: bool = False,
@@ -131,7 +140,8 @@ class Recorder:
         self._writer: RunWriter | None = None
         self._layout: Layout | None = None
         self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
-        self._scale: tuple[str, dict[str, Any]] | None = None
+        self._scale: tuple[object, dict[str, Any]] | None = None
+        self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
         self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
@@ -424,6 +434,7 @@ class Recorder:
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),
             **self._about,
+            **settings_of_adapters(layout.names, self._scale, self._alpha),
         }
         if self._partition is not None:
             clients, classes = self._partition.label_counts.shape

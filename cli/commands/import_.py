@@ -13,7 +13,7 @@ from ..options import Count, Output, OwnCode, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
-_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed")
+_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed", "lora_alpha")
 _COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
@@ -55,6 +55,12 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 )
 @click.option("--method", metavar="NAME", help="Models: what ls and table call the run.  [default: fedscope import]")
 @click.option("--seed", type=Count(0), help="Models: the seed that they were trained with, stored in the run.")
+@click.option(
+    "--lora-alpha",
+    type=float,
+    metavar="ALPHA",
+    help="Models: of LoRA adapters the alpha of their scale alpha / rank, where no adapter_config.json is beside them.",
+)
 @click.option(
     "--standardise/--no-standardise",
     default=None,

@@ -62,12 +62,13 @@ def _open(run: RunLike, option: str) -> Run:
 
 
 def resolve_runs(
-    runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds"
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds", *, products: bool = False
 ) -> tuple[list[Run], list[str | None]]:
     """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
 
     Args:
         option: what names rounds, for sentences.
+        products: of adapters the question is about what they do, and says itself what there is to say.
 
     Raises:
         FedscopeError: no run; two of one name; a run with rounds of its own together with ``rounds``; one model of a
@@ -91,7 +92,8 @@ def resolve_runs(
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 warn_of_gaps(opened[-1])
     refuse_one_name(opened)
-    warn_of_adapters(opened)
+    if not products:
+        warn_of_adapters(opened)
     return opened, asked
 
 

@@ -10,6 +10,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...evaluation.device import Compute
+from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
 from .result import Embedding
 
 #: so many models are shown where no rounds are asked for, all rounds of shorter runs
@@ -57,7 +58,9 @@ def embed(
     known_method(method)
     if method != "tsne" and perplexity is not None:
         raise FedscopeError(f"--perplexity {perplexity:g} belongs to t-SNE; leave it out with --embed {method}")
-    opened, asked_rounds = resolve_runs(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds, products=True)
+    warn_of_products(opened)
+    adapters = adapters_of_run(opened[0])
     names = [layers] if isinstance(layers, str) else list(layers)
     asked = [
         (run, number)
@@ -74,6 +77,11 @@ def embed(
             "parameters of a "
             "model; leave it out, or ask for rounds that recorded their clients"
         )
+    if sketched and adapters is not None:
+        raise FedscopeError(
+            f"{models.rounds[0].run_label} keeps only sketches of its clients' adapters, in which factors are not "
+            "multiplied, so there is no distance between what they add; ask for rounds that recorded their clients"
+        )
     refuse_few(models.points)
     if method == "tsne":
         settled_perplexity(len(models.points), perplexity)
@@ -87,16 +95,20 @@ def embed(
             # nothing that is told from sketches is computed there
             "device": "cpu" if sketched else where.name,
             **({"sketch": k} if sketched else {}),
+            **about_products(adapters),
         }
         drawing = {"method": method, "asked_perplexity": perplexity, "seed": seed}
 
         def compute(attrs: dict[str, Any], work: Execution) -> Embedding:
+            from .adapter_gram import adapter_gram
             from .gram import gram
             from .pca_and_tsne import project
 
             with work.store(settings) as store, work.progress("embedding") as report:
                 if sketched:
                     products = sketched_gram(asked, progress=report)
+                elif adapters is not None:
+                    products = adapter_gram(asked, layers=names or None, progress=report)
                 else:
                     products = gram(asked, layers=names or None, compute=where, partial=store, progress=report)
                 return project(products, method, perplexity=perplexity, seed=seed, provenance=attrs)

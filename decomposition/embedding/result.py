@@ -131,6 +131,8 @@ class Embedding(TableResult):
         words += f", trustworthiness {self.trustworthiness:.3f}"
         if self.sketch:
             words += f"; {sketch_words(self.sketch)}"
+        if "adapters" in self.attrs:
+            words += "; distances are between the products B·A that the adapters add"
         return "\n".join([words, *map(self._distance_words, self.runs)])
 
     def findings(self) -> dict[str, Any]:

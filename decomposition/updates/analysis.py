@@ -20,6 +20,7 @@ from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_ru
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import layers_file_word, selections_of
+from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
 from .angles import RoundUpdates
 from .layer_result import LayerUpdates
 from .layers import RoundLayers
@@ -48,7 +49,8 @@ def updates(
         FedscopeError: rounds without clients or the model they were sent, or with one client; layers that there are
             not, or of rounds of which only sketches were recorded.
     """
-    opened, asked_rounds = resolve_runs(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds, products=True)
+    warn_of_products(opened)
     if layers is not None:
         if len(opened) > 1:
             raise FedscopeError(f"--layers takes one run, but got {len(opened)} runs; ask for each alone")
@@ -69,14 +71,18 @@ def updates(
 
 def _part(run: Run, numbers: Sequence[int], notes: Sequence[str], end: str) -> Step[ClientUpdates]:
     """One run's result, which keeps what was left out of it."""
-    settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers)}
+    adapters = adapters_of_run(run)
+    settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers), **about_products(adapters)}
 
     def task(number: int) -> WorkUnit[RoundUpdates]:
         def measure(report: Report) -> RoundUpdates:
+            from .adapter_products import adapter_products
             from .angles import geometry, sketched_products, update_products
 
             round_, k = run.round(number), 0
-            if has_models(round_):
+            if adapters is not None:
+                products = adapter_products(round_, adapters, (), report)[-1]
+            elif has_models(round_):
                 products = update_products(round_, report)
             else:
                 products, k = sketched_products(round_)
@@ -98,13 +104,15 @@ def _by_layer(run: Run, rounds: str, layers: str) -> PreparedAnalysis[Updates | 
     selections = selections_of(run.layout, layers, "updates")
     numbers = rounds_of(run, rounds, sketches=False)
     notes = [*left_out(run, rounds, numbers, sketches=False), *_sketches_left_out(run, rounds)]
+    adapters = adapters_of_run(run)
     settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers), "layers": layers}
+    settings |= about_products(adapters)
 
     def task(number: int) -> WorkUnit[RoundLayers]:
         def measure(report: Report) -> RoundLayers:
             from .layers import round_layers
 
-            return round_layers(run.round(number), selections, report)
+            return round_layers(run.round(number), selections, report, adapters)
 
         return WorkUnit(str(number), RoundLayers, measure, run.layout.size)
 
@@ -132,6 +140,8 @@ def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:
     Raises:
         FedscopeError: a round that lacks them (says which have them), or with a cohort of one.
     """
+    products = adapters_of_run(run) is not None
+    sketches = sketches and not products
     recorded = _recorded_rounds(run, sketches=sketches)
     pairs = [t for t in recorded if len(run.round(t).client_ids) > 1]
     numbers = parse_rounds(rounds, run.rounds, str(run.path))
@@ -141,9 +151,12 @@ def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:
         round_ = run.round(number)
         if not sketches and round_.has_sketch and not has_models(round_):
             other = f"give one of rounds {spans(recorded)}, or " if recorded else ""
+            lost, asks = ("no layer is told from another", "--layers needs")
+            if products:
+                lost, asks = "the factors of adapters are not multiplied", "updates of adapters need"
             raise FedscopeError(
-                f"{run.path}@{number} keeps only sketches of its clients' updates, in which no layer is told from "
-                f"another, and --layers needs the clients' models; {other}record them (record.clients = 'all')"
+                f"{run.path}@{number} keeps only sketches of its clients' updates, in which {lost}, and {asks} the "
+                f"clients' models; {other}record them (record.clients = 'all')"
             )
         if not round_.has_sketch:
             recorded_clients(run, number, start=False)

@@ -12,6 +12,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...results import Table, TableResult, columns_of
 from .layers import LayerRow
+from .result import of_adapters
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class LayerUpdates(TableResult):
         if lost:
             shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
             sentence += f"; clients diverged ({shown}): no mean exists there"
+        if about := of_adapters(self.attrs):
+            sentence += f"; {about}"
         return "\n".join([sentence, *self.attrs.get("left_out", ())])
 
     @staticmethod

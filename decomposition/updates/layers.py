@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ...checkpoints import Round
 from ...checkpoints.models.layer_selections import Selection
+from ...checkpoints.models.products import Adapters
 from ...results import Serializable
+from .adapter_products import adapter_products
 from .angles import RoundUpdates, geometry, layer_products
 from .result import measured
 
@@ -49,10 +51,21 @@ class RoundLayers(Serializable):
 
 
 def round_layers(
-    round_: Round, selections: tuple[Selection, ...], progress: Callable[[int, int], None] | None = None
+    round_: Round,
+    selections: tuple[Selection, ...],
+    progress: Callable[[int, int], None] | None = None,
+    adapters: Adapters | None = None,
 ) -> RoundLayers:
-    """Measure one round, whose clients are read once; the last selection is all layers."""
-    products = layer_products(round_, [one.parameters for one in selections[:-1]], progress)
+    """Measure one round, whose clients are read once; the last selection is all layers.
+
+    Args:
+        adapters: what the models add, where they are adapters: updates are then those of the products.
+    """
+    chosen = [one.parameters for one in selections[:-1]]
+    if adapters is None:
+        products = layer_products(round_, chosen, progress)
+    else:
+        products = adapter_products(round_, adapters, chosen, progress)
     found = (geometry(own, round_.weights, number=round_.number, client_ids=round_.client_ids) for own in products)
     return RoundLayers(tuple(map(_cell, selections, found)))
 

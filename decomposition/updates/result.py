@@ -124,7 +124,7 @@ class ClientUpdates(ArrayResult):
             if round_.unmoved:
                 has = "have" if len(round_.unmoved) > 1 else "has"
                 sentence += f"; {_who(round_.unmoved)} of round {round_.round} did not move and {has} no direction"
-        parts = [sentence, from_sketches(self), describe_divergence(self)]
+        parts = [sentence, of_adapters(self.attrs), from_sketches(self), describe_divergence(self)]
         return "; ".join(part for part in parts if part)
 
     def findings(self) -> dict[str, Any]:
@@ -192,6 +192,13 @@ def describe_divergence(result: ClientUpdates) -> str:
         f"clients of rounds {spans(round_.round for round_ in lost)} diverged, first {_who(first.diverged)} of round "
         f"{first.round}: no mean exists there"
     )
+
+
+def of_adapters(attrs: Mapping[str, Any]) -> str:
+    """Say that updates are those of what adapters add; "" of other models."""
+    if "adapters" not in attrs:
+        return ""
+    return "updates are those of the products B·A that the adapters add, and the mean is that of the products"
 
 
 def from_sketches(result: ClientUpdates, *, short: bool = False) -> str:

@@ -32,6 +32,7 @@ def import_models(
     method: str | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    lora_alpha: float | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -58,6 +59,8 @@ def import_models(
         standardise: whether the models were trained on samples standardised by the training split, where ``data`` are
             not; see :class:`~fedscope.Recorder`.
         method, seed, settings: what made the models, as of :class:`~fedscope.Recorder`.
+        lora_alpha: of LoRA adapters the α that scales their products by α/r, where no ``adapter_config.json`` stands
+            beside their files.
         force: replace a run that is there.
         progress: told how many files are read, of how many.
 
@@ -99,6 +102,7 @@ def import_models(
         data=data,
         standardise=standardise,
         named=named,
+        lora_alpha=lora_alpha,
         force=force,
         progress=progress,
     )

@@ -1,0 +1,105 @@
+"""Analysis: means of adapters."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...checkpoints import FedscopeError, Run
+from ...checkpoints.models.adapters import factors_in
+from ...checkpoints.models.products import Adapters
+from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from .means import RoundMeans
+from .recorded import about_products, adapters_of_run, warn_of_products
+from .result import AdapterMeans
+
+
+@analysis
+def adapters(
+    run: RunLike, *, rounds: Rounds = None, cost: bool = False, **measured: Unpack[EvaluationSettings]
+) -> PreparedAnalysis[AdapterMeans]:
+    """Measure how far means of LoRA adapters are from the mean of what the adapters do, by layer and round, and which
+    mean the run's server has made.
+
+    An adapter adds s B A to a layer's weights. The mean of the factors, (Σ p_i B_i)(Σ p_i A_i), is not the mean of the
+    products, Σ p_i B_i A_i. See :class:`~fedscope.decomposition.adapters.means.LayerMeans` for the formulas. All are
+    computed from the factors, and none depends on their choice: B G⁻¹ and G A give the same, but for the means of
+    factors, which do depend on it.
+
+    Args:
+        run: ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which, or ``all`` with their clients, the default.
+        cost: whether to measure the loss of the mean of factors less that of the mean of products at the adapter's
+            rank, with its interval over samples. Needs the architecture, with its base, and data.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``. Data or a model
+            that are given ask for the cost.
+
+    Raises:
+        FedscopeError: a run whose models are no adapters, or of a kind without products; rounds without clients.
+    """
+    source = EvaluationConfig.of("test", measured)
+    cost = cost or source.data is not None or source.model is not None
+    (opened,), (asked_rounds,) = resolve_runs(run, rounds, products=True)
+    products = required_adapters(opened)
+    warn_of_products([opened])
+
+    def prepare() -> SettingsAndCompute[AdapterMeans]:
+        asked = client_rounds(opened, asked_rounds if asked_rounds is not None else "all")
+        settings: dict[str, Any] = {"run": identity(opened), "rounds": asked, "cost": cost, **about_products(products)}
+        if cost:
+            dataset = dataset_of([opened], source)
+            samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
+            settings |= {
+                **given_settings([opened], source),
+                **describe_samples(samples, source.seed if source.limit else None),
+                "device": source.compute.name,
+                "precision": source.precision,
+            }
+
+        def task(number: int) -> WorkUnit[RoundMeans]:
+            def measure(report: Report) -> RoundMeans:
+                from .means import round_means
+
+                found = round_means(opened.round(number), products)
+                if cost:
+                    from .cost import with_cost
+
+                    round_ = opened.round(number)
+                    found = with_cost(found, round_, products, module, samples, source.compute, report)
+                return found
+
+            return WorkUnit(f"{opened.path}@{number}", RoundMeans, measure, opened.layout.size)
+
+        def compute(attrs: dict[str, Any], work: Execution) -> AdapterMeans:
+            with work.store(settings, *ROUNDS) as store:
+                found = work.each(f"means of adapters of {opened.name}", map(task, asked), store)
+            return AdapterMeans(tuple(cell for own in found for cell in own.cells), attrs)
+
+        return settings, compute
+
+    name = f"adapters-{slug_rounds(asked_rounds or 'all')}"
+    return one(AdapterMeans, opened.path / "figures", name, prepare)
+
+
+def required_adapters(run: Run) -> Adapters:
+    """Return what the models of a run add.
+
+    Raises:
+        FedscopeError: they are no adapters; their factors are no pairs that multiply.
+    """
+    found = adapters_of_run(run)
+    if found is not None:
+        return found
+    kinds = factors_in(run.layout.names)
+    if kinds:
+        raise FedscopeError(
+            f"the adapters of {run.path} are not only pairs of factors A and B ({', '.join(kinds)}), so there is no "
+            "mean of products; merge them into their base"
+        )
+    raise FedscopeError(
+        f"the models of {run.path} are no LoRA adapters: no parameter is called lora_A, lora_B or alike; for other "
+        "models fedscope updates says how far clients agree"
+    )

@@ -1,0 +1,89 @@
+"""Adapters of recorded rounds: what a run's models add, and the factors of a round's models."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analysis.runs import warn_of_adapters
+from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, read_chunks
+from ...checkpoints.models.products import Adapters, Product, adapters_of
+
+Array = npt.NDArray[np.float64]
+
+#: numbers of a chunk that is read
+NUMBERS = 2**20
+
+
+def adapters_of_run(run: Run) -> Adapters | None:
+    """Return what the models of a run add; None where they are no adapters, or of a kind that has no plain products."""
+    settings = run.info.get("adapters")
+    return adapters_of(run.layout, settings if isinstance(settings, dict) else {})
+
+
+def warn_of_products(runs: Sequence[Run]) -> None:
+    """Say what is to be known of adapters where products are compared: that their scale α/r was not recorded, or that
+    they are of a kind whose factors are compared after all."""
+    warn_of_adapters([run for run in runs if adapters_of_run(run) is None])
+    for run in runs:
+        adapters = adapters_of_run(run)
+        if adapters is not None and not adapters.is_scaled:
+            warnings.warn(
+                f"{run.path}: the scale alpha / rank of its adapters was not recorded, so products B·A count as they "
+                "are; fedscope import --lora-alpha, or Recorder(lora_alpha=), gives it",
+                FedscopeWarning,
+                stacklevel=3,
+            )
+
+
+def about_products(adapters: Adapters | None) -> dict[str, Any]:
+    """Return what a result's provenance says of adapters; nothing of other models."""
+    if adapters is None:
+        return {}
+    scales = sorted({product.scale for product in adapters.products})
+    return {"adapters": "products of factors", "adapter_scales": scales, "adapter_scale_known": adapters.is_scaled}
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The factors of one product in n models, with the scale in B.
+
+    Attributes:
+        a: [n, r, in]; b: [n, out, r].
+    """
+
+    a: Array
+    b: Array
+
+    def __getitem__(self, rows: slice) -> Factors:
+        """Those of some of the models."""
+        return Factors(self.a[rows], self.b[rows])
+
+
+def factors_of(round_: Round, product: Product, which: str = "clients") -> Factors:
+    """Read the factors of a product in a round's clients, or in its ``start``, ``global`` or ``averaged``.
+
+    Raises:
+        FedscopeError: the models were not recorded.
+    """
+    return Factors(*product.factors(*(read_parameter(round_, name, which) for name in (product.a, product.b))))
+
+
+def read_parameter(round_: Round, name: str, which: str = "clients") -> npt.NDArray[np.floating]:
+    """Read one parameter of a round's models, [n, size].
+
+    Raises:
+        FedscopeError: the models were not recorded.
+    """
+    return joined(list(read_chunks(round_, NUMBERS, [name], which=which)))
+
+
+def joined(chunks: Sequence[ColumnChunk]) -> npt.NDArray[np.floating]:
+    """Read chunks that follow each other, as one."""
+    values: npt.NDArray[np.floating] = np.concatenate([chunk.read() for chunk in chunks], axis=1)
+    return values

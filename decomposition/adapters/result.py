@@ -1,0 +1,118 @@
+"""How far means of adapters are from the mean of what the adapters do, by layer and round: the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...results import Table, TableResult, columns_of
+from .means import MEANS, LayerMeans
+
+#: the kinds of mean in words
+WORDS = {"factors": "the mean of factors", "products": "the mean of products", "frozen_a": "the mean of B with A kept"}
+
+
+@dataclass(frozen=True)
+class AdapterMeans(TableResult):
+    """Errors of the means of a run's adapters, by layer and round.
+
+    Attributes:
+        cells: a row a round and layer, rounds ascending; of each round the last row is of all layers together.
+        attrs: provenance; ``adapter_scales`` are the s that products are multiplied with.
+
+    Raises:
+        FedscopeError: no row, or rounds of different layers.
+    """
+
+    command = "adapters"
+    suffixes = (".adapters.csv", ".adapters.json")
+    format = "fedscope-adapters"
+    tables = (Table(".adapters.csv", {"run": str, **columns_of(LayerMeans)}),)
+    drawn: ClassVar = {"": "figure:draw_means"}
+
+    cells: tuple[LayerMeans, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        places = [(cell.round, cell.layer) for cell in self.cells]
+        if not places or places != [(number, layer) for number in self.rounds for layer in self.layers]:
+            raise FedscopeError("means of adapters need a row for every round and layer; give at least one round")
+
+    @property
+    def run(self) -> str:
+        """The run's name, "" where it is not known."""
+        known = self.attrs.get("run")
+        return Path(known["path"]).name if isinstance(known, dict) else ""
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds, in the order of the rows."""
+        return tuple(dict.fromkeys(cell.round for cell in self.cells))
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What the rows of a round are of; the last one is all layers."""
+        return tuple(dict.fromkeys(cell.layer for cell in self.cells))
+
+    def values(self, name: str) -> np.ndarray:
+        """Return a column as numbers [layer, round], NaN where one does not exist."""
+        flat = [np.nan if (value := getattr(cell, name)) is None else value for cell in self.cells]
+        return np.array(flat, np.float64).reshape(len(self.rounds), len(self.layers)).T
+
+    def rows(self) -> list[Any]:
+        """BASE.adapters.csv: a row a round and layer, empty where a value does not exist."""
+        return [[(self.run, *astuple(cell)) for cell in self.cells]]
+
+    def head(self) -> dict[str, Any]:
+        """Return nothing that the rows do not say."""
+        return {}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        cells = ({name: value for name, value in row.items() if name != "run"} for row in tables[0])
+        return cls(tuple(LayerMeans(**cell) for cell in cells), head["attrs"])
+
+    def summary(self) -> str:
+        """Say of the last round how far each mean is from the mean of products, in which layer most, which of them was
+        recorded, and what the mean of factors costs where that was measured."""
+        *parts, whole = self.cells[-len(self.layers) :]
+        errors = [f"{WORDS[name]} {_percent(error)}" for name in MEANS if (error := getattr(whole, name)) is not None]
+        most = max(parts, key=lambda cell: -1.0 if np.isnan(cell.factors) else cell.factors)
+        kept = f" (products at the adapter's rank {most.rank})" if most.rank else ""
+        sentence = f"{self.run}, round {whole.round}: off the mean of products B·A are {', '.join(errors)}{kept}"
+        if len(parts) > 1 and whole.factors:
+            sentence += f"; the mean of factors is off most in {most.layer}, {_percent(most.factors)}"
+        if whole.factors_of_moved is not None and whole.factors:
+            sentence += f"; that is {_percent(whole.factors_of_moved)} of what the round has changed"
+        lines = [sentence]
+        if whole.recorded is not None:
+            known = WORDS.get(whole.recorded_is)
+            is_ = f"is {known}" if known else "is none of these means"
+            lines.append(f"the recorded global {is_}, {_percent(whole.recorded)} off the mean of products")
+        if whole.cost is not None and whole.cost_stderr is not None:
+            lines.append(_cost(whole, self.attrs))
+        return "\n".join(lines)
+
+    def findings(self) -> dict[str, Any]:
+        """Every row."""
+        return {"layers": list(self.layers), "rounds": [{"run": self.run, **asdict(cell)} for cell in self.cells]}
+
+
+def _cost(whole: LayerMeans, attrs: Mapping[str, Any]) -> str:
+    assert whole.cost is not None
+    assert whole.cost_stderr is not None
+    split = attrs.get("split", "test")
+    said = f"on {split} data the mean of factors has a loss {whole.cost:+.3g} ± {1.96 * whole.cost_stderr:.2g}"
+    if whole.error_cost is not None and whole.error_cost_stderr is not None:
+        said += f" and an error {100 * whole.error_cost:+.3g} ± {196 * whole.error_cost_stderr:.2g} points"
+    return f"{said} against the mean of products at the adapter's rank (95 % over samples)"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
