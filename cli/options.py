@@ -259,6 +259,12 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
                 help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, resnet18-gn, ... "
                 "(docs/methods.md lists all), or your own as arch.py:Net, module:factory or 'module:factory(16)'.",
             ),
+            click.option(
+                "--base",
+                type=click.Path(),
+                metavar="FILE",
+                help="Of LoRA adapters: the weights that they adapt, as a file or folder.",
+            ),
         ]
     options += [
         click.option(

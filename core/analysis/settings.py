@@ -41,6 +41,7 @@ class EvaluationSettings(TypedDict, total=False):
             not, a recorded run's own data are taken as they are, and all others as ``fedscope train`` takes them.
         accept_data: True measures a recorded run although its recorded ``test_error`` is not what is measured, or the
             data are others than it was recorded with; every result then says so.
+        base: of adapters the weights that they adapt, a file or folder; held fixed, and part of no model.
         code: of the user's own that a run names, by kind, ``{"client": FedX}``, for analyses that train or aggregate
             again; nothing that a run's files name is imported.
         code_changed: take it although its source is another than the run has.
@@ -57,6 +58,7 @@ class EvaluationSettings(TypedDict, total=False):
     engine: str
     standardise: bool | None
     accept_data: bool
+    base: Any
     code: Mapping[str, Any]
     code_changed: bool
 
@@ -78,6 +80,7 @@ class EvaluationConfig:
     accept_data: bool = False
     code: Mapping[str, Any] = field(default_factory=dict)
     code_changed: bool = False
+    base: Any = None
 
     def __post_init__(self) -> None:
         """A class or a function is called once, as the recorder calls it: all that follows has the module."""

@@ -78,6 +78,7 @@ def resolve_models(
             models that do not fit the architecture.
     """
     from ...evaluation.resumable import digest
+    from .base import base_digest
     from .model_outputs import refuse_other_functions
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -97,7 +98,7 @@ def resolve_models(
         _refuse_other_data(runs, dataset)
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    module = _module_for(models[0], runs, architecture, dataset)
+    module = _module_for(models[0], runs, architecture, dataset, source.base)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
@@ -114,7 +115,7 @@ def resolve_models(
     read = {model.address: model.note for model in loaded if model.note}
     read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
     read |= {"adapters": adapters} if adapters else {}
-    own = is_own_model(architecture)
+    own, names = is_own_model(architecture), expected.layout.names
     settings = {
         "addresses": [model.address for model in loaded],
         "models_sha256": [digest(model.weights) for model in loaded],
@@ -122,6 +123,7 @@ def resolve_models(
         "architecture": name_of(architecture),
         "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
         **describe_samples(samples, source.seed if source.limit else None),
+        **({} if source.base is None else {"base": {"path": str(source.base), "sha256": base_digest(module, names)}}),
         "precision": source.precision,
         "device": source.compute.name,
         **({"models_read": read} if read else {}),
@@ -162,13 +164,19 @@ def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
             )
 
 
-def _module_for(first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset) -> nn.Module:
+def _module_for(
+    first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset, base: Path | str | None
+) -> nn.Module:
     """Return the module that all models are read into."""
     from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
+    from .base import with_base
 
     shapes = _shapes(first, runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
+    if architecture is not None:
+        names = runs[0].layout.names if runs else _shapes(first, runs)
+        module = with_base(module, names, base, str(runs[0].path) if runs else _name([first], 0))
     return rename_as_recorded(module, runs[0].layout) if runs else module
 
 

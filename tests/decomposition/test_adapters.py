@@ -1,0 +1,602 @@
+"""Adapters by what they do: their products' geometry, the errors of their means, and their base."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Run, TensorEntry, Weights
+from fedscope.checkpoints.models.layers import layers_of
+from fedscope.checkpoints.models.low_rank import best_of_rank, norm, singular_values
+from fedscope.checkpoints.models.products import adapters_of
+from fedscope.cli.main import run as command
+from fedscope.decomposition.adapters.inner_products import differences, inner_products
+from fedscope.decomposition.adapters.means import effective_rank
+from fedscope.training.methods.base import Cohort
+from fedscope.training.settings.registry import find
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*factors of a product.*")
+RANK, OUT, IN = 2, 6, 9
+#: of numbers that are told from factors in float32: those round to 6e-8
+ROUNDED = 1e-6
+State = dict[str, np.ndarray]
+
+
+def draw(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def adapter(seed: int, size: float = 1.0) -> State:
+    """Two adapted layers, and a head that is trained whole."""
+    values = draw(seed)
+    made = {}
+    for layer, out in (("q", OUT), ("v", OUT - 2)):
+        made[f"{layer}.lora_A.weight"] = values.normal(size=(RANK, IN)) * size
+        made[f"{layer}.lora_B.weight"] = values.normal(size=(out, RANK)) * size
+    made["head.weight"] = values.normal(size=(3, 2)) * size
+    return {name: value.astype(np.float32) for name, value in made.items()}
+
+
+def turned(state: State, seed: int) -> State:
+    """The same products from other factors, B G⁻¹ and G A."""
+    made = dict(state)
+    for k, layer in enumerate(("q", "v")):
+        orthogonal = np.linalg.qr(draw(seed + k).normal(size=(RANK, RANK)))[0]
+        g = orthogonal @ np.diag([2.0, 0.5])
+        made[f"{layer}.lora_A.weight"] = (g @ state[f"{layer}.lora_A.weight"]).astype(np.float32)
+        made[f"{layer}.lora_B.weight"] = (state[f"{layer}.lora_B.weight"] @ np.linalg.inv(g)).astype(np.float32)
+    return made
+
+
+def dense(state: State, scale: float = 4.0) -> State:
+    """What the adapters add, in float64."""
+    made = {
+        layer: scale * state[f"{layer}.lora_B.weight"].astype(float) @ state[f"{layer}.lora_A.weight"].astype(float)
+        for layer in ("q", "v")
+    }
+    return {**made, "head": state["head.weight"].astype(float)}
+
+
+def flat(state: State) -> np.ndarray:
+    return np.concatenate([value.ravel() for value in dense(state).values()])
+
+
+def record(
+    path: Path,
+    rounds: Sequence[tuple[State, Sequence[State], State | None]],
+    samples: Sequence[int] | None = None,
+    **how: Any,
+) -> Run:
+    with fedscope.Recorder(path, **{"lora_alpha": 8, **how}) as recorder:
+        for start, clients, end in rounds:
+            n = None if samples is None else dict(enumerate(samples))
+            recorder.round(start=start, clients=list(clients), global_=end, samples=n)
+    return Run.open(path)
+
+
+def mean_of(states: Sequence[State], p: Sequence[float]) -> State:
+    return {
+        name: sum(weight * state[name].astype(float) for weight, state in zip(p, states, strict=True)).astype(
+            np.float32
+        )
+        for name in states[0]
+    }
+
+
+# --- inner products ---
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n=st.integers(1, 5),
+    out=st.integers(1, 7),
+    inside=st.integers(1, 7),
+    rank=st.integers(1, 4),
+    seed=st.integers(0, 99),
+)
+def test_inner_products_are_those_of_the_dense_differences(n: int, out: int, inside: int, rank: int, seed: int) -> None:
+    values = draw(seed)
+    a, b = values.normal(size=(n, rank, inside)), values.normal(size=(n, out, rank))
+    a0, b0 = values.normal(size=(rank, inside)), values.normal(size=(out, rank))
+    whole = (b @ a - b0 @ a0).reshape(n, -1)
+    want = whole @ whole.T
+    for numbers in (1, 2**20):  # a model at a time, and all
+        found = inner_products(*differences(a, b, a0, b0), numbers=numbers)
+        assert np.abs(found - want).max() <= 1e-12 * max(1.0, np.abs(want).max())
+        assert np.array_equal(found, found.T)
+
+
+def test_a_small_step_keeps_its_digits() -> None:
+    values = draw(0)
+    a0, b0 = values.normal(size=(RANK, IN)), values.normal(size=(OUT, RANK))
+    step = 1e-9 * values.normal(size=(1, RANK, IN))
+    found = inner_products(*differences(a0 + step, b0[None], a0, b0))
+    want = np.linalg.norm(b0 @ ((a0 + step) - a0)[0]) ** 2
+    # products of the whole models would have 1e-16 of their own length, and none of these digits
+    assert abs(found[0, 0] - want) <= 1e-6 * want
+
+
+# --- updates and maps ---
+
+
+def numbers_of(answer: Any) -> np.ndarray:
+    """All numbers that an answer prints."""
+    said: list[float] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            [walk(one) for one in value.values()]
+        elif isinstance(value, list | tuple):
+            [walk(one) for one in value]
+        elif isinstance(value, float):
+            said.append(value)
+
+    walk(answer.findings())
+    return np.array(said)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """A run of adapters, and the same with other factors of the same products."""
+    folder = tmp_path_factory.mktemp("adapters")
+    start, clients = adapter(0), [adapter(k) for k in (1, 2, 3, 4)]
+    one = record(folder / "one" / "run", [(start, clients, adapter(5))], samples=[1, 2, 3, 4])
+    other = [turned(client, 10 * k) for k, client in enumerate(clients, start=1)]
+    return one, record(folder / "other" / "run", [(turned(start, 7), other, turned(adapter(5), 9))], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda run: fedscope.updates(run),
+        lambda run: fedscope.updates(run, layers="each"),
+        lambda run: fedscope.embed(run, "pca"),
+    ],
+    ids=["updates", "by layer", "map"],
+)
+def test_numbers_do_not_depend_on_the_choice_of_factors(pair: tuple[Run, Run], question: Callable[[Run], Any]) -> None:
+    found, other = (numbers_of(question(run)) for run in pair)
+    assert len(found)
+    assert np.allclose(found, other, rtol=ROUNDED, atol=ROUNDED, equal_nan=True)
+
+
+def test_updates_are_those_of_dense_products_by_layer_too(pair: tuple[Run, Run]) -> None:
+    run = pair[0]
+    moved = np.array([flat(adapter(k)) - flat(adapter(0)) for k in (1, 2, 3, 4)])
+    p = np.array([0.1, 0.2, 0.3, 0.4])
+    lengths = np.linalg.norm(moved, axis=1)
+    answer = fedscope.updates(run)
+    (found,) = next(iter(answer)).rounds
+    assert np.allclose(found.norm, lengths, rtol=ROUNDED)
+    assert np.allclose(found.cosine, moved @ moved.T / np.outer(lengths, lengths), atol=ROUNDED)
+    assert found.norm_of_mean == pytest.approx(np.linalg.norm(p @ moved), rel=ROUNDED)
+    assert "updates are those of the products B·A" in answer.summary()
+    cells = {cell.layer: cell for cell in fedscope.updates(run, layers="each").cells}
+    assert list(cells) == ["q", "v", "head", "all layers"]
+    of_q = np.array([(dense(adapter(k))["q"] - dense(adapter(0))["q"]).ravel() for k in (1, 2, 3, 4)])
+    assert cells["q"].norm_of_mean == pytest.approx(np.linalg.norm(p @ of_q), rel=ROUNDED)
+    assert cells["all layers"].cosine_mean == found.cosine_mean
+    squares = sum(cells[name].norm_of_mean ** 2 for name in ("q", "v", "head"))  # type: ignore[operator]
+    assert squares == pytest.approx(found.norm_of_mean**2, rel=1e-12)
+
+
+def test_a_map_has_the_distances_of_dense_products(pair: tuple[Run, Run]) -> None:
+    from fedscope.decomposition.embedding.adapter_gram import adapter_gram
+    from fedscope.decomposition.embedding.gram import distances
+
+    for run in pair:
+        found = adapter_gram([(run, 1)])
+        states = [adapter(k) for k in (1, 2, 3, 4, 5)]
+        want = np.array([[np.linalg.norm(flat(a) - flat(b)) for b in states] for a in states])
+        assert [point.which for point in found.points] == ["client-0", "client-1", "client-2", "client-3", "global"]
+        assert np.allclose(distances(found), want, rtol=ROUNDED, atol=ROUNDED)
+        part = adapter_gram([(run, 1)], layers=["v.lora_A.weight"])
+        of_v = np.array([[np.linalg.norm(dense(a)["v"] - dense(b)["v"]) for b in states] for a in states])
+        assert np.allclose(distances(part), of_v, rtol=ROUNDED, atol=ROUNDED)
+        assert part.layers == ("v.lora_A.weight", "v.lora_B.weight")
+    assert "between the products B·A" in fedscope.embed(pair[0], "pca").summary()
+
+
+def test_runs_of_other_scales_lie_on_one_map_each_with_its_own(tmp_path: Path) -> None:
+    from fedscope.decomposition.embedding.adapter_gram import adapter_gram
+    from fedscope.decomposition.embedding.gram import distances
+
+    states = [adapter(1), adapter(2)]
+    one = record(tmp_path / "one", [(adapter(0), states, None)])
+    half = record(tmp_path / "half", [(adapter(0), states, None)], lora_alpha=4)
+    found = distances(adapter_gram([(one, 1), (half, 1)]))
+    apart = np.concatenate(
+        [(dense(adapter(1), 4.0)[name] - dense(adapter(1), 2.0)[name]).ravel() for name in ("q", "v")]
+    )
+    assert found[0, 2] == pytest.approx(np.linalg.norm(apart), rel=ROUNDED)
+
+
+def test_clients_that_did_not_move_or_diverged_are_told(tmp_path: Path) -> None:
+    broken = {**adapter(2), "q.lora_A.weight": np.full((RANK, IN), np.nan, np.float32)}
+    run = record(tmp_path / "run", [(adapter(0), [adapter(0), adapter(1), broken], None)])
+    (found,) = next(iter(fedscope.updates(run))).rounds
+    assert found.unmoved == [0]
+    assert found.diverged == [2]
+    assert np.isnan(found.norm_of_mean)
+    whole = fedscope.adapters(run).cells[-1]
+    assert np.isnan(whole.norm)
+    assert np.isnan(whole.factors)
+    with pytest.raises(FedscopeError, match=r"@1/client-2 has parameters that are not finite"):
+        fedscope.embed(run, "pca")
+
+
+# --- layers and scales ---
+
+
+def test_both_factors_are_one_layer_and_a_linear_layer_beside_them_another() -> None:
+    names = {"q.lora_A.weight": (2, 4), "q.lora_B.weight": (3, 2), "q.base_layer.weight": (3, 4), "lora_A": (2, 4)}
+    layout = Layout(tuple(TensorEntry(name, shape, "float32", "parameter") for name, shape in names.items()))
+    found = layers_of(layout)
+    assert [(one.name, one.kind) for one in found] == [
+        ("q", "adapter"),
+        ("q.base_layer", "linear"),
+        ("lora", "adapter"),
+    ]
+    assert found[0].shapes == {"lora_A": (2, 4), "lora_B": (3, 2)}
+    assert found[0].size == 14
+
+
+def layout_of(*names: str, rank: int = 4) -> Layout:
+    shapes = {"A": (rank, 8), "B": (6, rank), "down": (rank, 8, 3, 3), "up": (6, rank, 1, 1), "magnitude": (6,)}
+    kinds = [next(kind for kind in shapes if f"_{kind}" in name) for name in names]
+    entries = (TensorEntry(name, shapes[kind], "float32", "parameter") for name, kind in zip(names, kinds, strict=True))
+    return Layout(tuple(entries))
+
+
+@pytest.mark.parametrize(
+    ("settings_", "scale", "known"),
+    [
+        ({"lora_alpha": 8}, 2.0, True),
+        ({"lora_alpha": 8, "use_rslora": True}, 4.0, True),
+        ({"lora_alpha": 8, "alpha_pattern": {"q": 16}}, 4.0, True),
+        ({"lora_alpha": 8, "alpha_pattern": {"layers.0.q": 16}}, 4.0, True),
+        ({"lora_alpha": 8, "alpha_pattern": {"0.v": 16}}, 2.0, True),
+        ({"alpha": {"layers.0.q": 6}}, 1.5, True),
+        ({"alpha": {"layers.0.v": 6}}, 1.0, False),
+        ({}, 1.0, False),
+    ],
+)
+def test_the_scale_is_alpha_over_rank(settings_: dict[str, Any], scale: float, known: bool) -> None:
+    found = adapters_of(layout_of("layers.0.q.lora_A.weight", "layers.0.q.lora_B.weight"), settings_)
+    assert found is not None
+    assert [(one.name, one.rank, one.scale) for one in found.products] == [("layers.0.q", 4, scale)]
+    assert found.is_scaled == known
+
+
+def test_convolutions_multiply_and_other_kinds_of_factors_do_not() -> None:
+    found = adapters_of(layout_of("conv.lora_down.weight", "conv.lora_up.weight"), {})
+    assert found is not None
+    a, b = draw(0).normal(size=(2, 4 * 8 * 9)), draw(1).normal(size=(2, 24))
+    shaped_a, shaped_b = found.products[0].factors(a, b)
+    convolved = torch.einsum("or,rihw->oihw", torch.tensor(b[1]).view(6, 4), torch.tensor(a[1]).view(4, 8, 3, 3))
+    assert np.allclose((shaped_b @ shaped_a)[1], convolved.reshape(6, -1).numpy())
+    for names in (("q.lora_A.weight",), ("q.lora_A.weight", "q.lora_B.weight", "q.lora_magnitude_vector")):
+        assert adapters_of(layout_of(*names), {}) is None
+
+
+# --- means ---
+
+
+def test_the_best_of_a_rank_is_that_of_the_dense_svd() -> None:
+    values = draw(3)
+    left, right = values.normal(size=(OUT, 7)), values.normal(size=(7, IN))
+    whole = left @ right
+    u, s, v = np.linalg.svd(whole, full_matrices=False)
+    for rank in (1, 3, 6):
+        b, a = best_of_rank(left, right, rank)
+        assert b.shape == (OUT, rank)
+        assert np.allclose(b @ a, (u[:, :rank] * s[:rank]) @ v[:rank])
+        assert np.allclose(np.linalg.norm(b, axis=0), np.linalg.norm(a, axis=1))
+    assert np.allclose(singular_values(left, right)[: len(s)], s)
+    assert norm(left, right) == pytest.approx(np.linalg.norm(whole))
+    thin = best_of_rank(left[:, :1], right[:1], 3)  # of a lower rank than asked for
+    assert np.allclose(thin[0] @ thin[1], left[:, :1] @ right[:1])
+    assert effective_rank(np.array([3.0, 1.0])) == pytest.approx(np.exp(-0.75 * np.log(0.75) - 0.25 * np.log(0.25)))
+
+
+def test_errors_of_means_are_those_of_dense_matrices(tmp_path: Path) -> None:
+    p = [0.1, 0.2, 0.7]
+    clients = [adapter(k) for k in (1, 2, 3)]
+    made = mean_of(clients, p)
+    run = record(tmp_path / "run", [(adapter(0), clients, made)], samples=[1, 2, 7])
+    found = {cell.layer: cell for cell in fedscope.adapters(run).cells}
+    assert list(found) == ["q", "v", "all layers"]
+    start, squares = dense(adapter(0)), np.zeros(4)
+    for layer in ("q", "v"):
+        mean = sum(weight * dense(client)[layer] for weight, client in zip(p, clients, strict=True))
+        u, s, v = np.linalg.svd(mean)
+        kept = (u[:, :RANK] * s[:RANK]) @ v[:RANK]
+        frozen = 4 * made[f"{layer}.lora_B.weight"].astype(float) @ adapter(0)[f"{layer}.lora_A.weight"].astype(float)
+        off = [np.linalg.norm(one - mean) for one in (dense(made)[layer], kept, frozen)]
+        cell = found[layer]
+        assert cell.norm == pytest.approx(np.linalg.norm(mean), rel=ROUNDED)
+        assert [cell.factors, cell.products, cell.frozen_a] == pytest.approx(off / np.linalg.norm(mean), rel=1e-5)
+        assert cell.moved == pytest.approx(np.linalg.norm(mean - start[layer]), rel=ROUNDED)
+        assert cell.factors_of_moved == pytest.approx(off[0] / np.linalg.norm(mean - start[layer]), rel=1e-5)
+        assert cell.effective_rank == pytest.approx(effective_rank(s), rel=1e-5)
+        assert cell.recorded_is == "factors"
+        assert cell.recorded == pytest.approx(cell.factors, rel=1e-5)
+        squares += np.array([np.linalg.norm(mean), *off]) ** 2
+    whole = found["all layers"]
+    assert whole.norm == pytest.approx(np.sqrt(squares[0]), rel=ROUNDED)
+    assert whole.factors == pytest.approx(np.sqrt(squares[1] / squares[0]), rel=1e-5)
+    assert whole.rank is None
+
+
+def test_the_mean_that_a_server_has_made_is_named(tmp_path: Path) -> None:
+    clients = [adapter(k) for k in (1, 2)]
+    layout = Layout(tuple(TensorEntry(name, value.shape, "float32", "parameter") for name, value in clients[0].items()))
+
+    def weights(states: Sequence[State]) -> np.ndarray:
+        return np.stack([np.concatenate([value.ravel() for value in state.values()]) for state in states])
+
+    p = np.array([0.5, 0.5])
+    cohort = Cohort(1, np.arange(2), np.ones(2), np.ones(2), p)
+    start = Weights(layout, weights([adapter(0)])[0], {})
+    made = {}
+    for mean in ("products", "frozen_a"):
+        server = find("servers", "lora")(mean=mean)
+        row = server.step({}, start, Weights(layout, weights(clients), {}), cohort).parameters
+        made[mean] = Weights(layout, row, {}).arrays()
+    assert np.array_equal(made["frozen_a"]["q.lora_A.weight"], adapter(0)["q.lora_A.weight"])
+    assert np.array_equal(made["products"]["head.weight"], mean_of(clients, p)["head.weight"])
+    named = {**made, "factors": mean_of(clients, p), "other": adapter(9)}
+    for is_, end in named.items():
+        run = record(tmp_path / is_, [(adapter(0), clients, end)])
+        assert {cell.recorded_is for cell in fedscope.adapters(run).cells} == {is_}
+        said = {"products": "is the mean of products", "frozen_a": "is the mean of B with A kept"}
+        assert said.get(is_, "is none of these" if is_ == "other" else "of factors") in fedscope.adapters(run).summary()
+    again = fedscope.adapters(record(tmp_path / "none", [(adapter(0), clients, None)])).cells[-1]
+    assert (again.recorded, again.recorded_is) == (None, "")
+    none = fedscope.adapters(record(tmp_path / "no start", [(None, clients, None)]))  # type: ignore[list-item]
+    assert (none.cells[-1].moved, none.cells[-1].frozen_a) == (None, None)
+
+
+def test_adapters_with_one_factor_in_common_have_one_mean(tmp_path: Path) -> None:
+    clients = [
+        {**adapter(k), **{f"{layer}.lora_A.weight": adapter(0)[f"{layer}.lora_A.weight"] for layer in "qv"}}
+        for k in (1, 2, 3)
+    ]
+    whole = fedscope.adapters(record(tmp_path / "run", [(adapter(0), clients, None)])).cells[-1]
+    assert max(whole.factors, whole.products, whole.frozen_a) < ROUNDED  # type: ignore[type-var]
+
+
+def test_the_server_of_adapters_refuses_factors_that_are_no_pairs() -> None:
+    layout = layout_of("q.lora_A.weight", "q.lora_B.weight", "q.lora_magnitude_vector")
+    rows = Weights(layout, np.ones((2, layout.size), np.float32), {})
+    with pytest.raises(
+        FedscopeError, match=r"lora averages pairs of factors A and B, and the model has lora_A, lora_B,"
+    ):
+        find("servers", "lora")().step(
+            {}, rows.row(0), rows, Cohort(1, np.arange(2), np.ones(2), np.ones(2), np.ones(2) / 2)
+        )
+
+
+# --- what is said ---
+
+
+def test_a_scale_that_nobody_gave_is_said_once_and_one_of_other_models_is_refused(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", [(adapter(0), [adapter(1), adapter(2)], None)], lora_alpha=None)
+    assert "adapters" not in run.info
+    for question in (fedscope.updates, fedscope.adapters):
+        with pytest.warns(FedscopeWarning, match=r"the scale alpha / rank of its adapters was not recorded") as caught:
+            question(run)
+        assert sum("was not recorded" in str(one.message) for one in caught) == 1
+    with pytest.raises(FedscopeError, match=r"^lora_alpha = 8 was given, but the models hold no factors of adapters"):
+        record(tmp_path / "plain", [({"w": np.ones(2, np.float32)}, [{"w": np.ones(2, np.float32)}], None)])
+    for bad in (0, -1.0, True, "8"):
+        with pytest.raises(FedscopeError, match=r"^lora_alpha = .* is no number above 0; give the alpha"):
+            fedscope.Recorder(tmp_path / "bad", lora_alpha=bad)
+
+
+def test_an_import_keeps_the_scale_of_the_files_or_takes_the_given_one(tmp_path: Path) -> None:
+    def put(folder: str, k: int, **config: Any) -> Path:
+        (tmp_path / folder).mkdir()
+        save_file(
+            {name: torch.tensor(value) for name, value in adapter(k).items()}, tmp_path / folder / "a.safetensors"
+        )
+        if config:
+            (tmp_path / folder / "adapter_config.json").write_text(json.dumps({"r": RANK, **config}))
+        return tmp_path / folder / "a.safetensors"
+
+    files = [put("0", 0, lora_alpha=6), put("1", 1, lora_alpha=6)]
+    run = fedscope.import_models(files, tmp_path / "run")
+    assert run.info["adapters"] == {"r": RANK, "lora_alpha": 6}
+    with pytest.raises(
+        FedscopeError, match=r"lora_alpha = 8 was given, but .*a\.safetensors says alpha 6; leave it out"
+    ):
+        fedscope.import_models(files, tmp_path / "other", lora_alpha=8)
+    bare = [put("2", 0), put("3", 1)]
+    assert command(["import", *map(str, bare), "--lora-alpha", "6", "--out", str(tmp_path / "bare")]) == 0
+    assert Run.open(tmp_path / "bare").info["adapters"] == {"lora_alpha": 6}
+    means = [fedscope.adapters(tmp_path / name).cells[-1] for name in ("run", "bare")]
+    assert means[0] == means[1]
+    first = dense(adapter(0), 3.0)["q"] + dense(adapter(1), 3.0)["q"]
+    assert fedscope.adapters(run).cells[0].norm == pytest.approx(np.linalg.norm(first) / 2, rel=ROUNDED)
+
+
+def test_other_models_and_other_kinds_of_adapters_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = {"w": np.ones(2, np.float32)}
+    record(tmp_path / "plain", [(plain, [plain, plain], None)], lora_alpha=None)
+    assert command(["adapters", str(tmp_path / "plain")]) == 2
+    assert "plain are no LoRA adapters: no parameter is called lora_A, lora_B or alike;" in capsys.readouterr().err
+    dora = {**adapter(0), "q.lora_magnitude_vector.weight": np.ones(OUT, np.float32)}
+    record(tmp_path / "dora", [(dora, [dora, dora], None)])
+    assert command(["adapters", str(tmp_path / "dora")]) == 2
+    assert "are not only pairs of factors A and B (lora_A, lora_B, lora_magnitude" in capsys.readouterr().err
+    # of these the factors are compared, and that is said
+    with pytest.warns(FedscopeWarning, match=r"factors of a product"):
+        fedscope.updates(tmp_path / "dora")
+
+
+# --- the base, and what a mean costs ---
+
+
+class Low(nn.Module):
+    """A linear layer with an adapter, as a loop of one's own has it."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.lora_A, self.lora_B = nn.Linear(base.in_features, RANK, False), nn.Linear(RANK, base.out_features, False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.base(x) + 4.0 * self.lora_B(self.lora_A(x))
+        return made
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(Low(nn.Linear(IN, OUT)), nn.ReLU(), Low(nn.Linear(OUT, 3)))
+
+
+def whole_of(base: State, state: State) -> nn.Module:
+    """The network with the adapters merged into its base."""
+    made = nn.Sequential(nn.Linear(IN, OUT), nn.ReLU(), nn.Linear(OUT, 3))
+    merged = {
+        name: value
+        + (4.0 * state[f"{name[0]}.lora_B.weight"] @ state[f"{name[0]}.lora_A.weight"] if "weight" in name else 0)
+        for name, value in base.items()
+    }
+    made.load_state_dict({name: torch.tensor(value) for name, value in merged.items()})
+    return made
+
+
+X, Y = torch.randn(60, IN, generator=torch.Generator().manual_seed(1)), torch.arange(60) % 3
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, State, list[State]]:
+    """A run of adapters of a network, its base, and the clients."""
+    folder = tmp_path_factory.mktemp("federation")
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(IN, OUT), nn.ReLU(), nn.Linear(OUT, 3))
+    torch.save(plain.state_dict(), folder / "base.pt")
+    base = {name: value.numpy() for name, value in plain.state_dict().items()}
+    shapes = {name: value.shape for name, value in network().state_dict().items() if "lora" in name}
+    clients = [
+        {name: (0.3 * draw(k).normal(size=shape)).astype(np.float32) for name, shape in shapes.items()}
+        for k in range(3)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = record(folder / "run", [(clients[0], clients, mean_of(clients, [1 / 3] * 3))])
+    return run, folder / "base.pt", base, clients
+
+
+def test_models_beside_a_base_are_the_merged_ones(federation: tuple[Run, Path, State, list[State]]) -> None:
+    run, base_file, base, clients = federation
+    how: dict[str, Any] = {"model": network(), "data": (X, Y), "split": "test"}
+    line = fedscope.line(
+        [f"{run.path}@1/client-0", f"{run.path}@1/client-1"], base=base_file, points=3, range=(0, 1), **how
+    )
+    want = [float(nn.functional.cross_entropy(whole_of(base, clients[k])(X), Y).detach()) for k in (1, 0)]
+    assert np.allclose(np.ravel(line.loss)[[0, -1]], want, rtol=1e-6)
+    assert line.attrs["base"]["path"] == str(base_file)
+    assert len(line.attrs["base"]["sha256"]) == 64
+    for question in (fedscope.subsets, fedscope.decompose):
+        more = {"draws": "none"} if question is fedscope.decompose else {}
+        assert question(run, base=base_file, **how, **more).findings()
+    # a file of adapters alone, whose names say what they are
+    files = [{name: torch.tensor(value) for name, value in client.items()} for client in clients]
+    assert np.allclose(
+        np.ravel(fedscope.line([files[0], files[1]], base=base_file, points=3, range=(0, 1), **how).loss)[[0, -1]],
+        want,
+        rtol=1e-6,
+    )
+
+
+def test_the_cost_of_averaging_factors_is_that_of_merged_models(
+    federation: tuple[Run, Path, State, list[State]],
+) -> None:
+    run, base_file, base, clients = federation
+    answer = fedscope.adapters(run, model=network(), data=(X, Y), base=base_file)
+    whole = answer.cells[-1]
+    p = [1 / 3] * 3
+    losses = []
+    of_factors = mean_of(clients, p)
+    kept = dict(of_factors)
+    for layer in ("0", "2"):
+        mean = sum(
+            client[f"{layer}.lora_B.weight"].astype(float) @ client[f"{layer}.lora_A.weight"] for client in clients
+        )
+        u, s, v = np.linalg.svd(mean / 3, full_matrices=False)
+        kept[f"{layer}.lora_B.weight"] = (u[:, :RANK] * s[:RANK]).astype(np.float32)
+        kept[f"{layer}.lora_A.weight"] = v[:RANK].astype(np.float32)
+    for state in (of_factors, kept):
+        outputs = whole_of(base, state)(X)
+        losses.append(nn.functional.cross_entropy(outputs, Y, reduction="none").detach().numpy().astype(float))
+    differences_ = losses[0] - losses[1]
+    assert whole.cost == pytest.approx(differences_.mean(), abs=1e-6)
+    assert whole.cost_stderr == pytest.approx(differences_.std(ddof=1) / np.sqrt(60), rel=1e-4)
+    assert all(cell.cost is None for cell in answer.cells[:-1])
+    assert "against the mean of products at the adapter's rank (95 % over samples)" in answer.summary()
+
+
+def test_a_base_that_is_missing_or_another_is_refused(
+    federation: tuple[Run, Path, State, list[State]], tmp_path: Path
+) -> None:
+    run, base_file, base, _ = federation
+    how: dict[str, Any] = {"model": network(), "data": (X, Y), "split": "test"}
+    with pytest.raises(
+        FedscopeError, match=r"run holds adapters alone, and the architecture has 0\.base\.weight, .*\(base=FILE\)$"
+    ):
+        fedscope.subsets(run, **how)
+    lacking, other = tmp_path / "lacking.pt", tmp_path / "other.pt"
+    torch.save({name: torch.tensor(value) for name, value in base.items() if name != "2.weight"}, lacking)
+    torch.save({**{name: torch.tensor(value) for name, value in base.items()}, "2.bias": torch.ones(5)}, other)
+    with pytest.raises(FedscopeError, match=r"lacking\.pt has no 2\.base\.weight, which the architecture has beside"):
+        fedscope.subsets(run, base=lacking, **how)
+    with pytest.raises(
+        FedscopeError, match=r"other\.pt has 2\.bias of shape \[5\], and the architecture 2\.base\.bias of \[3\]"
+    ):
+        fedscope.subsets(run, base=other, **how)
+    plain = nn.Linear(IN, 3)
+    with pytest.raises(FedscopeError, match=r"^base=.* is for adapters, and .* holds none; leave it out$"):
+        fedscope.line([plain, nn.Linear(IN, 3)], model=plain, data=(X, Y), split="test", base=base_file)
+    alone = nn.Sequential(nn.Linear(IN, RANK, bias=False))
+    assert Layout.of(alone).size == IN * RANK  # the given module is left as it is
+    assert "0.base.weight" in dict(network().named_parameters())
+
+
+def test_the_table_and_the_figure(pair: tuple[Run, Run], tmp_path: Path) -> None:
+    run = record(tmp_path / "run", [(adapter(0), [adapter(k), adapter(k + 9)], None) for k in range(1, 4)])
+    answer = fedscope.adapters(run)
+    answer.save(tmp_path / "a")
+    with (tmp_path / "a.adapters.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["round"], row["layer"]) for row in rows[:4]] == [
+        ("1", "q"),
+        ("1", "v"),
+        ("1", "all layers"),
+        ("2", "q"),
+    ]
+    assert float(rows[0]["factors"]) == answer.cells[0].factors
+    figure = answer.figure()
+    texts = {text.get_text() for axes in figure.axes for text in axes.get_yticklabels()}
+    assert {"q", "v", "all layers"} <= texts
+    curves, drawn = figure.axes[0], 100 * answer.values("factors")[-1]
+    assert np.allclose(curves.get_lines()[0].get_ydata(), drawn)
+    assert len(fedscope.adapters(pair[0]).figure().axes) == 2  # one round: the map and its bar
+    with pytest.raises(FedscopeError, match=r"need a row for every round and layer"):
+        type(answer)(answer.cells[1:], {})

@@ -1,0 +1,136 @@
+"""The base of adapters: given once, held fixed beside them, and no part of any model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io.errors import list_few
+from ...checkpoints.models.adapters import factors_in, split_factor
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+#: PEFT's name of the only adapter in a module, which it leaves out of files
+_DEFAULT = ".default"
+
+
+def with_base(module: nn.Module, names: Collection[str], base: Path | str | None, whose: str) -> nn.Module:
+    """Hold fixed what a module has beside the tensors of adapters: with the values of their base, which then are no
+    weights. The module itself where the models are no adapters, or hold all of it.
+
+    Args:
+        module: the architecture, adapters and base.
+        names: of the models' tensors.
+        base: a file or folder of the base, whose names may lack what adapters put into them: a prefix
+            (``base_model.model.``) or a level (``base_layer``); None where it was not given.
+        whose: what the models are called, for sentences.
+
+    Raises:
+        FedscopeError: a base that was not given, or for models that are no adapters; a tensor that it lacks, or has in
+            another shape.
+    """
+    own = module.state_dict()
+    kept = set(names)
+    held = [name for name in own if name not in kept and name.replace(_DEFAULT, "") not in kept]
+    are_adapters = bool(factors_in(kept))
+    if base is None:
+        if not are_adapters or not held or any(split_factor(name) for name in held):
+            return module
+        raise FedscopeError(
+            f"{whose} holds adapters alone, and the architecture has {list_few(held, 2)} besides; give the weights "
+            "that they adapt (--base FILE)"
+        )
+    if not are_adapters:
+        raise FedscopeError(f"--base {base} is for adapters, and {whose} holds none; leave it out")
+    if not held:
+        raise FedscopeError(
+            f"--base {base} has no place: {whose} holds all tensors of the architecture; leave it out, or give an "
+            "architecture that has the base, too (--model)"
+        )
+    return _fixed(module, dict(_matched(base, held, own)))
+
+
+def base_digest(module: nn.Module, names: Collection[str]) -> str:
+    """Return the sha256 of what :func:`with_base` holds fixed in a module: names, types, shapes and values.
+
+    Args:
+        names: of the models' tensors.
+    """
+    said = hashlib.sha256()
+    for name, value in module.named_buffers():
+        if name not in names:
+            said.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            said.update(value.detach().cpu().contiguous().reshape(-1).view(_bytes()).numpy().tobytes())
+    return said.hexdigest()
+
+
+def _bytes() -> Any:
+    import torch
+
+    return torch.uint8
+
+
+def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Find each fixed tensor in the base."""
+    import torch
+
+    from ...checkpoints.models.files import read_tensors
+
+    _, tensors, _ = read_tensors(Path(base), None)
+    taken: dict[str, str] = {}
+    for name in held:
+        found = [spelt for spelt in dict.fromkeys(_spellings(name)) if spelt in tensors]
+        if not found:
+            hint = nearest(name, list(tensors)) or f"; it has {list_few(list(tensors))}"
+            raise FedscopeError(
+                f"the base {base} has no {name}, which the architecture has beside the adapters{hint}; give the base "
+                "that they adapt"
+            )
+        other = taken.setdefault(found[0], name)
+        if other != name and own[other].data_ptr() != own[name].data_ptr():
+            raise FedscopeError(
+                f"the base {base} has one tensor {found[0]} for two of the architecture, {other} and {name}; give the "
+                "base that was adapted, with its names"
+            )
+        value = torch.as_tensor(tensors[found[0]])
+        if tuple(value.shape) != tuple(own[name].shape):
+            raise FedscopeError(
+                f"the base {base} has {found[0]} of shape {list(value.shape)}, and the architecture {name} of "
+                f"{list(own[name].shape)}; give the base that was adapted"
+            )
+        yield name, value.to(own[name].dtype)
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """A tensor's name as a base may have it: as it is, and without one level that the adapter's wrapper has put in,
+    both also without their first levels.
+
+    >>> list(_spellings("a.base_layer.weight"))[:4]
+    ['a.base_layer.weight', 'base_layer.weight', 'a.weight', 'weight']
+    """
+    levels = name.split(".")
+    inner = [levels, *(levels[:i] + levels[i + 1 :] for i in range(len(levels) - 2, -1, -1))]
+    for one in inner[:1]:
+        for start in range(len(one) - 1):
+            yield ".".join(one[start:])
+    for one in inner[1:]:
+        for start in range(len(one)):
+            yield ".".join(one[start:])
+
+
+def _fixed(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
+    """Copy a module with some of its tensors as buffers that are no part of its ``state_dict``."""
+    from ...evaluation.module_copy import copy_module
+
+    copy = copy_module(module)
+    for name, value in values.items():
+        path, _, leaf = name.rpartition(".")
+        place = copy.get_submodule(path)
+        place._parameters.pop(leaf, None)
+        place._buffers.pop(leaf, None)
+        place.register_buffer(leaf, value.clone(), persistent=False)
+    return copy
