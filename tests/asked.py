@@ -64,6 +64,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "wima": lambda: fedscope.wima(RUN, windows=[2]),
     "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
     "matrix": lambda: fedscope.matrix(ROUND, split="test"),
+    "adapters": lambda: fedscope.adapters("runs/lora"),
     "theory": lambda: fedscope.theory(RUN, rounds=2, split="test", kernel_samples=60, dimension=64),
     "disperse": lambda: fedscope.disperse(ROUND),
     "embed": lambda: fedscope.embed(RUN, method="pca"),

@@ -7,6 +7,7 @@ import gc
 import hashlib
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -409,11 +411,30 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callab
 
 @pytest.fixture(scope="module")
 def two_rounds(tmp_path_factory: pytest.TempPathFactory, recorded: Callable[..., Path]) -> Path:
-    """A folder with ``runs/fma``: two rounds of a tiny network on eight clients, to be read only."""
+    """A folder with ``runs/fma``, two rounds of a tiny network on eight clients, and ``runs/lora``, adapters of three
+    clients; to be read only."""
     folder = tmp_path_factory.mktemp("trained")
     words = "--method fma --clients 8 --participation 1 --rounds 2 --set model.hidden=[6] --set run.evaluate_clients=0"
     recorded(folder / "runs" / "fma", *words.split())
+    record_adapters(folder / "runs" / "lora")
     return folder
+
+
+def record_adapters(path: Path) -> None:
+    """Two rounds of a LoRA adapter and a head in three clients."""
+    from fedscope import Recorder
+
+    draw = np.random.default_rng(0)
+    shapes = {"q.lora_A.weight": (2, 5), "q.lora_B.weight": (4, 2), "head.weight": (3, 4)}
+
+    def state() -> dict[str, np.ndarray]:
+        return {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that factors are averaged
+        with Recorder(path, lora_alpha=4) as recorder:
+            for _ in range(2):
+                recorder.round(start=state(), clients=[state() for _ in range(3)], global_=state())
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ SLOW = {
     "howto/optimisers.md",
     "howto/subsets.md",
     "howto/forgetting.md",
+    "howto/adapters.md",
     "howto/matrix.md",
     "howto/layers.md",
     "howto/disk.md",

@@ -85,8 +85,8 @@ def about_adapters(names: Iterable[str]) -> str:
     return (
         f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): the mean of A and "
         "the mean of B are not the mean of B·A unless one of them is the same in all models, and distances, angles "
-        "and lines between factors are not those between the products; merge the adapters into their base for such "
-        "numbers"
+        "and lines between factors are not those between the products; fedscope adapters says how far off the mean is, "
+        "and fedscope updates compares products"
     )
 
 

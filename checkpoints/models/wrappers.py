@@ -25,6 +25,8 @@ _PRIVATE = frozenset(
 PARTS = _PRIVATE | {"module"}
 #: what stands before every name where a whole network was wrapped
 BEFORE = re.compile(rf"((?:{'|'.join(sorted(PARTS))})\.)+")
+#: the only adapter of a PEFT module
+_NAMED_ADAPTER = re.compile(r"(\blora_(?:A|B|embedding_A|embedding_B|magnitude_vector))\.default(?=\.|$)")
 
 
 def unwrap(module: Any) -> Any:
@@ -47,8 +49,10 @@ def plain_name(name: str) -> str:
 
     >>> plain_name("module.features._orig_mod.0.weight"), plain_name("model.fc.weight")
     ('features.0.weight', 'model.fc.weight')
+    >>> plain_name("base_model.model.q.lora_A.default.weight")  # PEFT leaves the adapter's name out of files
+    'base_model.model.q.lora_A.weight'
     """
-    return _drop_parts(name, PARTS)
+    return _NAMED_ADAPTER.sub(r"\1", _drop_parts(name, PARTS))
 
 
 def cleared_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analysis.runs import warn_of_adapters
-from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, read_chunks
+from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, Weights, read_chunks
+from ...checkpoints.models.low_rank import difference, norm
 from ...checkpoints.models.products import Adapters, Product, adapters_of
 
 Array = npt.NDArray[np.float64]
@@ -72,6 +74,22 @@ def factors_of(round_: Round, product: Product, which: str = "clients") -> Facto
         FedscopeError: the models were not recorded.
     """
     return Factors(*product.factors(*(read_parameter(round_, name, which) for name in (product.a, product.b))))
+
+
+def products_apart(adapters: Adapters, one: Weights, other: Weights) -> float:
+    """‖Σ s (B A − B' A')‖ of two models [P] over all products, and over the parameters beside them."""
+    arrays, others = one.arrays(), other.arrays()
+    squares = [float(np.linalg.norm(arrays[name].astype(np.float64) - others[name])) ** 2 for name in adapters.dense]
+    for product in adapters.products:
+        if all(np.array_equal(arrays[name], others[name]) for name in (product.a, product.b)):
+            continue  # and not the rounding of a norm
+        pair = [
+            product.factors(model[product.a].reshape(1, -1), model[product.b].reshape(1, -1))
+            for model in (arrays, others)
+        ]
+        (a, b), (a_other, b_other) = pair
+        squares.append(norm(*difference((b[0], a[0]), (b_other[0], a_other[0]))) ** 2)
+    return math.sqrt(sum(squares))
 
 
 def read_parameter(round_: Round, name: str, which: str = "clients") -> npt.NDArray[np.floating]:

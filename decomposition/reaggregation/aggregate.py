@@ -11,6 +11,7 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.models.products import Adapters
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
@@ -26,6 +27,7 @@ from ...training.loop.server import step_server, validator_of
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
+from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
 from .result import ModelRow, Reaggregation
 
@@ -198,9 +200,10 @@ def measure_servers(
     ]
     if recorded is not None:
         models, about = [recorded, *models], [("recorded", "", ""), *about]
+    adapters = adapters_of_run(run)
     losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(models)
     rows = tuple(
-        ModelRow(*names, float(loss), float(error), *compare(model, recorded))
+        ModelRow(*names, float(loss), float(error), *compare(model, recorded, adapters))
         for names, model, loss, error in zip(about, models, losses, errors, strict=True)
     )
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
@@ -218,15 +221,19 @@ def recorded_global(run: Run, number: int) -> Weights | None:
     return RunMemory(run).read(number, "global")
 
 
-def compare(weights: Weights, recorded: Weights | None) -> tuple[float | None, bool | None]:
-    """Compute the distance to the recorded model, and whether it is the same bit for bit."""
+def compare(
+    weights: Weights, recorded: Weights | None, adapters: Adapters | None = None
+) -> tuple[float | None, bool | None]:
+    """Compute the distance to the recorded model, of adapters between their products, and whether it is the same bit
+    for bit."""
     if recorded is None:
         return None, None
     with np.errstate(over="ignore", invalid="ignore"):  # of models that diverged
         moved = np.subtract(weights.parameters, recorded.parameters, dtype=np.float64)
     ours, theirs = weights.arrays(), recorded.arrays()
     same = all(ours[name].tobytes() == theirs[name].tobytes() for name in weights.layout.names)
-    return float(np.linalg.norm(moved)), same
+    far = float(np.linalg.norm(moved)) if adapters is None else products_apart(adapters, weights, recorded)
+    return far, same
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:

@@ -37,8 +37,8 @@ SLOW = {"decompose", "explain", "theory", "planes", "plane-both", "parameters-ts
 @pytest.fixture
 def renamed(two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a run of such a name, and ``runs/fma``."""
-    for name in (NAME, "fma"):
-        shutil.copytree(two_rounds / "runs" / "fma", tmp_path / "runs" / name)
+    for name, of in ((NAME, "fma"), ("fma", "fma"), (f"{NAME}lora", "lora")):
+        shutil.copytree(two_rounds / "runs" / of, tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -72,7 +72,11 @@ def change_info(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 @pytest.mark.parametrize("name", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in ASKED])
 def test_every_question_takes_a_run_of_any_name(renamed: Path, say: Callable[..., str], name: str) -> None:
     words, files = ASKED[name]
-    text = say(*(word.replace("runs/fma", f"runs/{NAME}") for word in words.split()), "--out", "m")
+    text = say(
+        *(word.replace("runs/fma", f"runs/{NAME}").replace("runs/lora", f"runs/{NAME}lora") for word in words.split()),
+        "--out",
+        "m",
+    )
     assert not [line for line in text.splitlines() if line.startswith("|=")], "no line begins within the name"
     for end in files.split():
         assert (renamed / f"m.{end}").exists()

@@ -227,6 +227,7 @@ COMMANDS = (
     "explain run --rounds last",
     "forgetting run --rounds last --split test",
     "matrix run --split test",
+    "adapters run",
     "theory run --draws none --kernel none --split test",
     "theory run --draws local:2 --kernel last --kernel-samples 9",
     "reaggregate run@2 --server fedavgm",

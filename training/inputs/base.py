@@ -38,8 +38,9 @@ def with_base(module: nn.Module, names: Collection[str], base: Path | str | None
     held = [name for name in own if name not in kept and name.replace(_DEFAULT, "") not in kept]
     are_adapters = bool(factors_in(kept))
     if base is None:
-        if not are_adapters or not held or any(split_factor(name) for name in held):
-            return module
+        holds_adapters = any(split_factor(name) for name in own.keys() - set(held))
+        if not are_adapters or not held or not holds_adapters:
+            return module  # what does not fit is said where models are read
         raise FedscopeError(
             f"{whose} holds adapters alone, and the architecture has {list_few(held, 2)} besides; give the weights "
             "that they adapt (--base FILE)"

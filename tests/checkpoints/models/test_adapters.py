@@ -119,7 +119,6 @@ QUESTIONS: dict[str, Callable[[Path], Any]] = {
     "line of a run": lambda run: fedscope.line(f"{run}@1", clients=True, model=Adapted(0), **DATA, points=3),
     "plane": lambda run: fedscope.plane([Adapted(1), Adapted(2), Adapted(3)], **DATA, grid=3),
     "subsets": lambda run: fedscope.subsets(run, model=Adapted(0), **DATA, split="test"),
-    "updates": lambda run: fedscope.updates(run),
     "disperse": lambda run: fedscope.disperse(run),
     "decompose": lambda run: fedscope.decompose(run, model=Adapted(0), **DATA, split="test", draws="none"),
     "synergy": lambda run: fedscope.synergy(f"{run}@1"),
@@ -150,7 +149,7 @@ def test_where_nothing_is_averaged_or_compared_nothing_is_said(question: Callabl
 
 
 def test_the_command_line_says_it_once(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert command(["updates", str(run), "--out", str(tmp_path / "u")]) == 0
+    assert command(["disperse", str(run), "--out", str(tmp_path / "u")]) == 0
     assert capsys.readouterr().err.count("factors of a product") == 1
 
 

@@ -56,7 +56,9 @@ def test_a_setting_that_does_not_exist_is_a_type_error_that_names_the_nearest(ru
         subsets("runs/fma", size=[1])  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r'fedscope\.forgetting has no setting \'splits\'; did you mean "split"\?'):
         forgetting.prepare("runs/fma", splits="test")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"has no setting 'xyz'; there are accept_data, code, code_changed, data, "):
+    with pytest.raises(
+        TypeError, match=r"has no setting 'xyz'; there are accept_data, base, code, code_changed, data, "
+    ):
         forgetting("runs/fma", xyz=1)  # type: ignore[call-arg]
 
 

@@ -191,7 +191,7 @@ ANSWERED = {
     "updates",
     "embed",
 }
-OTHER = {"plane", "plane-both"}  # they name a client by its number, see below
+OTHER = {"plane", "plane-both", "adapters"}  # two name a client by its number, see below; and these are no adapters
 
 
 @pytest.mark.same_elsewhere

@@ -47,7 +47,7 @@ def test_servers_that_count_clients_alike_or_by_their_order_are_known() -> None:
 def test_limits_are_named_where_a_docstring_says_one() -> None:
     named = {(shelf, name) for shelf, name in METHODS if "limits" in vars(find(shelf, name))}
     clients = {"adabest", "ditto", "fedacg", "fedasam", "fedprox", "fedsam", "fedswa", "mofedsam"}
-    servers = {"adabest", "diloco", "fedacg", "fedavgm", "fedgma", "fedswa"}
+    servers = {"adabest", "diloco", "fedacg", "fedavgm", "fedgma", "fedswa", "lora"}
     assert named == {
         *(("clients", name) for name in clients),
         *(("servers", name) for name in servers),
