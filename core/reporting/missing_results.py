@@ -51,8 +51,11 @@ def find_missing(
 
     Of runs that fedscope trained the factors come from replays (``local:4``), of others from the recorded models alone.
     """
+    from ..decomposition.adapters.analysis import adapters
+    from ..decomposition.adapters.recorded import adapters_of_run
     from ..decomposition.cka.analysis import cka
     from ..decomposition.explanation.analysis import explain
+    from ..decomposition.matrix.analysis import matrix
     from ..decomposition.subsets.analysis import subsets
     from ..decomposition.updates.analysis import updates
     from ..landscape.planes.analysis import plane
@@ -62,9 +65,16 @@ def find_missing(
     draws = f"local:{DRAWS}" if run.config is not None else "none"
     # who holds which training samples is not known of every recorded run; the bias is not split then
     split: dict[str, Any] = {} if (run.path / "partition.h5").exists() else {"split": "test"}
-    some = min(10, len(run.rounds))
+    some, of_adapters = min(10, len(run.rounds)), adapters_of_run(run) is not None
     few = ("" if limit is None else f" --limit {limit}") + _options(given or {})
     fewer: dict[str, Any] = {**({} if limit is None else {"limit": limit}), **(given or {})}
+    at_home = (
+        f"matrix {run.path} --rounds {last}{few}",
+        ("Matrix",),
+        lambda: matrix.prepare(run, rounds=last, **fewer),
+        2 * (cohort + 3),
+        0,
+    )
     wanted: tuple[tuple[str, tuple[str, ...], Callable[[], PreparedAnalysis[Any]], int, int], ...] = (
         (
             f"explain {run.path} --draws {draws}{' --split test' if split else ''}{few}",
@@ -94,7 +104,10 @@ def find_missing(
             2 * cohort,
             0,
         ),
+        *([at_home] if not split else []),
         (f"updates {run.path}", ("ClientUpdates",), lambda: updates.prepare(run), 0, 0),
+        (f"updates {run.path} --layers each", ("LayerUpdates",), lambda: updates.prepare(run, layers="each"), 0, 0),
+        *([(f"adapters {run.path}", ("AdapterMeans",), lambda: adapters.prepare(run), 0, 0)] if of_adapters else []),
     )
     there = {one.kind.name for one in results.results}
     found, refused = list[Lacking](), dict[str, str]()

@@ -216,7 +216,7 @@ def test_results_of_python_are_shown_once_they_are_saved(trained: Path, tmp_path
 def test_what_cannot_be_computed_is_a_warning(loop: Run) -> None:
     with pytest.warns(FedscopeWarning, match=r"not asked: fedscope explain .*: .*names neither architecture nor data"):
         made = report(loop, compute=True)
-    assert made.results == 1  # updates need no data
+    assert made.results == 2  # updates, and updates by layer, need no data
 
 
 @pytest.mark.parametrize(

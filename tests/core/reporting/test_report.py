@@ -269,14 +269,15 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
 
     run = Run.open(runs / "two")
     asked, refused = find_missing(run, find_results(run))
-    assert [one.words.partition(" ")[0] for one in asked] == ["explain", "plane", "subsets", "cka", "updates"]
+    words = [one.words.partition(" ")[0] for one in asked]
+    assert words == ["explain", "plane", "subsets", "cka", "matrix", "updates", "updates"]
     assert not refused
     assert fedscope(["report", str(runs / "two"), "--compute", "--out", str(tmp_path / "page")]) == 0
     said = capsys.readouterr()
-    assert re.search(r"^two: 5 questions, about \d+ s$", said.err, re.MULTILINE)
-    assert "5 results, sound" in said.out
+    assert re.search(r"^two: 7 questions, about \d+ s$", said.err, re.MULTILINE)
+    assert "7 results, sound" in said.out
     assert {one.kind.name for one in find_results(run).results} == {
-        *("Explanation", "Plane", "Subsets", "ClientCKA", "ClientUpdates"),
+        *("Explanation", "Plane", "Subsets", "ClientCKA", "Matrix", "ClientUpdates", "LayerUpdates"),
     }
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
     assert "statements below:" in words
@@ -382,7 +383,7 @@ def test_fewer_samples_are_measured_and_the_time_is_said(runs: Path, capsys: pyt
         settings = one.question.parts[0].settings[0]
         measured[one.words.split()[0]] = settings.get("samples", settings.get("limit"))
         assert ("--limit 50" in one.words) == (one.words.split()[0] != "updates"), "which measures nothing"
-    assert measured == {"explain": 50, "plane": 50, "subsets": 50, "cka": 50, "updates": None}
+    assert measured == {"explain": 50, "plane": 50, "subsets": 50, "cka": 50, "matrix": 50, "updates": None}
     whole, fewer = seconds(run, asked, None, 50)
     assert 0 < fewer < whole
 
