@@ -342,7 +342,7 @@ def net():
     said = capsys.readouterr()
     assert f"$ fedscope explain {tmp_path / 'loop'} --draws none --split test --model reported_net:net" in said.err
     assert "not answered" not in said.err
-    assert "5 results, sound" in said.out
+    assert "6 results, sound" in said.out
 
 
 def test_results_that_lie_elsewhere_are_shown_where_they_are_of_the_runs(
