@@ -47,7 +47,7 @@ class Kind:
 
 
 #: in the order of a reader: what the loss is made of, where the models lie, how clients differ
-SECTIONS = ("Factors", "Surfaces", "Similarity", "Dispersion", "Clients", "Servers")
+SECTIONS = ("Factors", "Surfaces", "Similarity", "Dispersion", "Servers", "Clients")
 
 
 @cache

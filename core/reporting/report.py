@@ -162,7 +162,6 @@ def report(
         "<h2 id=curves>Curves</h2>",
         curves_html(opened, called),
         *sections_html(opened, found, live, tell, called),
-        "<h2 id=clients>Clients</h2>",
         *(clients_html(run, called, several=len(opened) > 1) for run in opened),
         "<h2 id=checks>Checks</h2>",
         *(

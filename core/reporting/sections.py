@@ -95,8 +95,7 @@ def head_html(runs: Sequence[Run], title: str | None, labels: Labels = EMPTY) ->
         f'<a href="#{name.lower()}">{name}</a>'
         for name in (
             "Curves",
-            *(section for section in SECTIONS if section != "Clients"),
-            "Clients",
+            *SECTIONS,
             "Checks",
             "Configuration",
             "Files",
@@ -158,8 +157,7 @@ def sections_html(
     total, done = sum(len(own.results) for own in results), 0
     drawn: set[Path] = set()  # a result of several runs stands at the first of them
     for section in SECTIONS:
-        if section != "Clients":
-            yield f"<h2 id={section.lower()}>{section}</h2>"
+        yield f"<h2 id={section.lower()}>{section}</h2>"
         shown = []
         for run, own in zip(runs, results, strict=True):
             for one in own.results:

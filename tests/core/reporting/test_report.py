@@ -281,6 +281,8 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
     }
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
     assert "statements below:" in words
+    clients = (tmp_path / "page.html").read_text(encoding="utf-8").partition("<h2 id=clients>")[2]
+    assert "For how many clients is the average worse at home?" in clients.partition("<h2 ")[0]
     assert "log above minimum" in (tmp_path / "page.html").read_text(encoding="utf-8")
     linear = report(runs / "two", colour_scale="linear").html
     assert re.search(r"\(nats\),(<br>|\\u003cbr\\u003e)linear", linear)
