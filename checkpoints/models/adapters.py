@@ -162,12 +162,15 @@ def checked_alpha(alpha: Any) -> float:
 
 
 def settings_of_adapters(
-    names: Iterable[str], told: tuple[object, Mapping[str, Any]] | None, alpha: float | None
+    names: Iterable[str],
+    told: tuple[object, Mapping[str, Any]] | None,
+    alpha: float | None,
+    base: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what a run says of its adapters' scale; nothing of other models.
+    """Return what a run says of its adapters' scale and base; nothing of other models.
 
     Args:
-        told: who says which settings, a model or the file beside it; alpha: what was given besides.
+        told: who says which settings, a model or the file beside it; alpha, base: what was given besides.
 
     Raises:
         FedscopeError: an alpha of models that are no adapters, or another one than they say.
@@ -176,6 +179,10 @@ def settings_of_adapters(
         if alpha is not None:
             raise FedscopeError(
                 f"lora_alpha = {alpha:g} was given, but the models hold no factors of adapters; leave it out"
+            )
+        if base is not None:
+            raise FedscopeError(
+                f"the base {base['path']} was given, but the models hold no factors of adapters; leave it out"
             )
         return {}
     settings = {} if told is None else dict(told[1])
@@ -186,12 +193,20 @@ def settings_of_adapters(
         raise FedscopeError(f"lora_alpha = {alpha:g} was given, but {told[0]} says alpha {says}; leave it out")
     if alpha is not None:
         settings["lora_alpha"] = alpha
-    return {"adapters": settings} if settings else {}
+    return ({"adapters": settings} if settings else {}) | ({} if base is None else {"base": dict(base)})
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what has no effect, so that settings of two versions of a library compare."""
-    return {name: config[name] for name in _SETTINGS if config.get(name) not in (None, {}, False)}
+    """Without what has no effect, so that settings of two versions of a library compare; and without what is none."""
+
+    def plain(value: Any) -> bool:
+        return isinstance(value, int | float) or (
+            isinstance(value, Mapping) and all(isinstance(one, int | float) for one in value.values())
+        )
+
+    return {
+        name: config[name] for name in _SETTINGS if config.get(name) not in (None, {}, False) and plain(config[name])
+    }
 
 
 def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of_other: Mapping[str, Any]) -> None:

@@ -174,6 +174,17 @@ def model_path(path: Path) -> Path:
     return path
 
 
+def files_of_model(path: Path) -> list[Path]:
+    """Return the files that a model lies in: one, or its parts, by name.
+
+    Raises:
+        FedscopeError: as :func:`model_path`; parts that are not there.
+    """
+    place = model_path(path)
+    parts = parts_of(place, SUFFIXES)
+    return [place] if parts is None else sorted(parts)
+
+
 def _read(path: Path, expected: ExpectedModel | None) -> tuple[str, Any]:
     """Read one file, and name its kind."""
     regular(path, "a model's file")

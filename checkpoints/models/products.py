@@ -29,6 +29,8 @@ PAIRS = {
     "lora_linear_layer.down": "lora_linear_layer.up",
 }
 _FIRST = {b: a for a, b in PAIRS.items()}
+#: a name in ``alpha_pattern``
+_PLAIN = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -129,16 +131,11 @@ def _scale(name: str, rank: int, settings: Mapping[str, Any]) -> float | None:
         alpha = alphas.get(name)
     else:
         pattern = settings.get("alpha_pattern") or {}
-        # the first that fits a name's end, as PEFT takes it
-        own = next((value for key, value in pattern.items() if _fits(key, name)), None)
+        if not all(_PLAIN.fullmatch(key) for key in pattern):
+            return None  # PEFT takes expressions, too; one from a file is not searched with, it may never end
+        # the first that a name ends with, as PEFT takes it
+        own = next((value for key, value in pattern.items() if name == key or name.endswith(f".{key}")), None)
         alpha = settings.get("lora_alpha", alphas) if own is None else own
     if not isinstance(alpha, int | float):
         return None
     return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-
-
-def _fits(key: str, name: str) -> bool:
-    try:
-        return re.match(rf"(.*\.)?({key})$", name) is not None
-    except re.error:
-        return False

@@ -4,6 +4,7 @@ method, seed and settings that it was trained with."""
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -66,6 +67,21 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
             f"{run}: {path} has changed since the run was recorded (sha256 {found[:12]}..., the run saw "
             f"{recorded[:12]}...); restore it, or give --data {_FILE}{path} to measure on what it is now"
         )
+
+
+def named_base(base: Path | str) -> dict[str, str]:
+    """Return the ``base`` of ``run.json``: the absolute path of a model's file or folder, and the sha256 of its files.
+
+    Raises:
+        FedscopeError: no model there.
+    """
+    from ..models.files import files_of_model
+
+    path = Path(real_path(expand_home(str(base))))
+    said = hashlib.sha256()
+    for file in files_of_model(path):
+        said.update(f"{file.name} {sha256_of(file)}\n".encode())
+    return {"path": str(path), "sha256": said.hexdigest()}
 
 
 def path_of(name: str) -> Path | None:

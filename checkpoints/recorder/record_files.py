@@ -39,6 +39,7 @@ def record_files(
     standardise: bool | None = None,
     named: Mapping[str, Any] | None = None,
     lora_alpha: float | None = None,
+    base: Path | str | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -54,7 +55,7 @@ def record_files(
         architecture: what the models should look like.
         samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
-        named: its method, seed and settings, lora_alpha: as of :class:`~fedscope.Recorder`.
+        named: its method, seed and settings, lora_alpha, base: as of :class:`~fedscope.Recorder`.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -66,7 +67,13 @@ def record_files(
     """
     torn, counts = _check_import(files, out, samples, model, data, force=force)
     rounds = _RoundReader(files, architecture, progress)
-    given: dict[str, Any] = {"model": model, "data": data, "standardise": standardise, "lora_alpha": lora_alpha}
+    given: dict[str, Any] = {
+        "model": model,
+        "data": data,
+        "standardise": standardise,
+        "lora_alpha": lora_alpha,
+        "base": base,
+    }
     about = {"imported": provenance_of_files(files), "rounds": len(files.rounds), **(named or {})}
     open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
     there = _record_rounds(rounds, counts, out, torn, open_recorder)

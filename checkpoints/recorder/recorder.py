@@ -39,7 +39,7 @@ from ..runs.writer import RunWriter
 from .coerce_models import ModelTensors, architecture, coerce_model, difference, numbers_of
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
-from .inputs import named_method, refuse_changed
+from .inputs import named_base, named_method, refuse_changed
 from .retention import ClientRetention
 from .stored_data import coerce_data, is_own_code
 
@@ -78,6 +78,8 @@ class Recorder:
         labels: of the training split's samples, whole numbers from 0.
         lora_alpha: of LoRA adapters the α that scales their products by α/r, where the models do not say it; a
             ``PeftModel`` does. Lengths of updates need it.
+        base: of adapters the file or folder of the weights that they adapt, so that questions need no ``--base``. The
+            run keeps its absolute path and checksum, and not the weights.
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
             part, and with what weight, is always kept.
@@ -121,6 +123,7 @@ class Recorder:
         partition: Mapping[int, Any] | Sequence[Any] | None = None,
         labels: Any = None,
         lora_alpha: float | None = None,
+        base: Path | str | None = None,
         keep: str = "all",
         sketch: int = 0,
         resume: bool = False,
@@ -142,6 +145,7 @@ class Recorder:
         self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
         self._scale: tuple[object, dict[str, Any]] | None = None
         self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
+        self._base = None if base is None else named_base(base)
         self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
@@ -434,7 +438,7 @@ class Recorder:
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),
             **self._about,
-            **settings_of_adapters(layout.names, self._scale, self._alpha),
+            **settings_of_adapters(layout.names, self._scale, self._alpha, self._base),
         }
         if self._partition is not None:
             clients, classes = self._partition.label_counts.shape

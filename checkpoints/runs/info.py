@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -138,6 +139,14 @@ def _identities(value: Any) -> bool:
     )
 
 
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _numbers_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_number, value.values()))
+
+
 def _texts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_text, value.values()))
 
@@ -193,6 +202,11 @@ _WEIGHTS: dict[str, _Rule] = {
     **dict.fromkeys(("path", "sha256"), _TEXT),
     "fresh": (_list_of_texts, "a list of texts"),
 }
+_ADAPTERS: dict[str, _Rule] = {
+    **dict.fromkeys(("r", "lora_alpha"), (_number, "a number")),
+    "alpha": (lambda value: _number(value) or _numbers_by_name(value), "a number, or an object of numbers"),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern"), (_numbers_by_name, "an object of numbers")),
+}
 _ENTRIES: dict[str, _Rule] = {
     **dict.fromkeys(("created", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
     **dict.fromkeys(("versions", "files", "imported", "cluster"), _TEXTS),
@@ -201,6 +215,8 @@ _ENTRIES: dict[str, _Rule] = {
     **dict.fromkeys(("clients", "classes", "threads", "rounds"), _COUNT),
     "data": (_DATA, "an object"),
     "weights": (_WEIGHTS, "an object"),
+    "adapters": (_ADAPTERS, "an object"),
+    "base": (dict.fromkeys(("path", "sha256"), _TEXT), "an object"),
     "branch": (_BRANCH, "an object"),
     "code": (_code, "a list of objects of texts, each with a kind and a name"),
     **_METHOD,

@@ -13,7 +13,7 @@ from ..options import Count, Output, OwnCode, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
-_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed", "lora_alpha")
+_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed", "lora_alpha", "base")
 _COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
@@ -61,6 +61,7 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     metavar="ALPHA",
     help="Models: of LoRA adapters the alpha of their scale alpha / rank, where no adapter_config.json is beside them.",
 )
+@click.option("--base", type=click.Path(), metavar="FILE", help="Models: of LoRA adapters the weights that they adapt.")
 @click.option(
     "--standardise/--no-standardise",
     default=None,

@@ -33,6 +33,7 @@ def import_models(
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
     lora_alpha: float | None = None,
+    base: Path | str | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -61,6 +62,8 @@ def import_models(
         method, seed, settings: what made the models, as of :class:`~fedscope.Recorder`.
         lora_alpha: of LoRA adapters the α that scales their products by α/r, where no ``adapter_config.json`` stands
             beside their files.
+        base: of adapters the weights that they adapt, so that questions need no ``base=``; as of
+            :class:`~fedscope.Recorder`.
         force: replace a run that is there.
         progress: told how many files are read, of how many.
 
@@ -103,6 +106,7 @@ def import_models(
         standardise=standardise,
         named=named,
         lora_alpha=lora_alpha,
+        base=base,
         force=force,
         progress=progress,
     )

@@ -600,3 +600,77 @@ def test_the_table_and_the_figure(pair: tuple[Run, Run], tmp_path: Path) -> None
     assert len(fedscope.adapters(pair[0]).figure().axes) == 2  # one round: the map and its bar
     with pytest.raises(FedscopeError, match=r"need a row for every round and layer"):
         type(answer)(answer.cells[1:], {})
+
+
+def test_a_run_remembers_its_base(federation: tuple[Run, Path, State, list[State]], tmp_path: Path) -> None:
+    _, base_file, base, clients = federation
+    kept = tmp_path / "base.pt"
+    kept.write_bytes(base_file.read_bytes())
+    run = record(tmp_path / "run", [(clients[0], clients, None)], base=kept)
+    how: dict[str, Any] = {"model": network(), "data": (X, Y), "split": "test"}
+    given, remembered = fedscope.subsets(run, base=base_file, **how), fedscope.subsets(run, **how)
+    assert given.findings() == remembered.findings()
+    assert remembered.attrs["base"]["path"] == str(kept)
+    line = fedscope.line([f"{run.path}@1/client-0", f"{run.path}@1/client-1"], points=3, range=(0, 1), **how)
+    want = nn.functional.cross_entropy(whole_of(base, clients[1])(X), Y)
+    assert np.ravel(line.loss)[0] == pytest.approx(float(want), rel=1e-6)
+    torch.save({name: torch.tensor(value) + 1 for name, value in base.items()}, kept)
+    with pytest.raises(
+        FedscopeError, match=r"base\.pt has changed since the run was recorded \(sha256 .*; restore it,"
+    ):
+        fedscope.subsets(run, **how)
+    assert fedscope.subsets(run, base=kept, **how).findings() != given.findings()
+    kept.unlink()
+    with pytest.raises(FedscopeError, match=r"base\.pt does not exist"):
+        fedscope.subsets(run, **how)
+    plain = {"w": np.ones(2, np.float32)}
+    with pytest.raises(FedscopeError, match=r"^the base .*base\.pt was given, but the models hold no factors"):
+        record(tmp_path / "plain", [(plain, [plain], None)], lora_alpha=None, base=base_file)
+
+
+def test_an_import_remembers_a_base_in_parts(federation: tuple[Run, Path, State, list[State]], tmp_path: Path) -> None:
+    _, base_file, base, clients = federation
+    folder = tmp_path / "base"
+    folder.mkdir()
+    names = {}
+    for k, part in enumerate((["0.weight", "0.bias"], ["2.weight", "2.bias"]), start=1):
+        file = f"model-{k:05d}-of-00002.safetensors"
+        save_file({name: torch.tensor(base[name]) for name in part}, folder / file)
+        names |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    (folder / "config.json").write_text("{}")
+    files = []
+    for k, client in enumerate(clients):
+        save_file({name: torch.tensor(value) for name, value in client.items()}, tmp_path / f"{k}.safetensors")
+        files.append(str(tmp_path / f"{k}.safetensors"))
+    words = ["import", *files, "--base", str(folder), "--lora-alpha", "8", "--out", str(tmp_path / "run")]
+    assert command(words) == 0
+    found = fedscope.subsets(tmp_path / "run", model=network(), data=(X, Y), split="test")
+    whole = fedscope.subsets(tmp_path / "run", model=network(), data=(X, Y), split="test", base=base_file)
+    assert found.findings() == whole.findings()
+    assert found.attrs["base"]["sha256"] == whole.attrs["base"]["sha256"]
+    assert found.attrs["base"]["path"] == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [
+        ({"lora_alpha": "8"}, None),
+        ({"lora_alpha": 8, "alpha_pattern": ["q"]}, 4.0),
+        ({"lora_alpha": 8, "alpha_pattern": {"(a+)+$": 2}}, None),
+        ({"lora_alpha": [8]}, None),
+    ],
+)
+def test_settings_that_are_none_scale_nothing(tmp_path: Path, config: dict[str, Any], scale: float | None) -> None:
+    for k in range(2):
+        (tmp_path / str(k)).mkdir()
+        save_file(
+            {name: torch.tensor(value) for name, value in adapter(k).items()}, tmp_path / str(k) / "a.safetensors"
+        )
+        (tmp_path / str(k) / "adapter_config.json").write_text(json.dumps(config))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = fedscope.import_models([tmp_path / str(k) / "a.safetensors" for k in range(2)], tmp_path / "run")
+        found = fedscope.adapters(run)
+    assert found.attrs["adapter_scale_known"] == (scale is not None)
+    assert found.attrs["adapter_scales"] == [scale or 1.0]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoints import FedscopeError, nearest
+from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.adapters import factors_in, split_factor
 
@@ -53,6 +53,26 @@ def with_base(module: nn.Module, names: Collection[str], base: Path | str | None
             "architecture that has the base, too (--model)"
         )
     return _fixed(module, dict(_matched(base, held, own)))
+
+
+def base_of(runs: Sequence[Run], given: Path | str | None) -> Path | str | None:
+    """Return the base that was given, else the one that the first run names; None where there is none.
+
+    Raises:
+        FedscopeError: the base that the run names is gone, or has changed.
+    """
+    said = runs[0].info.get("base") if runs and given is None else None
+    if said is None:
+        return given
+    from ...checkpoints.recorder.inputs import named_base
+
+    found = named_base(said["path"])["sha256"]
+    if found != said["sha256"]:
+        raise FedscopeError(
+            f"{runs[0].path}: the base {said['path']} has changed since the run was recorded (sha256 {found[:12]}..., "
+            f"the run saw {said['sha256'][:12]}...); restore it, or give --base {said['path']} to take it as it is"
+        )
+    return Path(said["path"])
 
 
 def base_digest(module: nn.Module, names: Collection[str]) -> str:

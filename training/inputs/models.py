@@ -78,7 +78,7 @@ def resolve_models(
             models that do not fit the architecture.
     """
     from ...evaluation.resumable import digest
-    from .base import base_digest
+    from .base import base_digest, base_of
     from .model_outputs import refuse_other_functions
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -98,7 +98,8 @@ def resolve_models(
         _refuse_other_data(runs, dataset)
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    module = _module_for(models[0], runs, architecture, dataset, source.base)
+    base = base_of(runs, source.base)
+    module = _module_for(models[0], runs, architecture, dataset, base)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
@@ -123,7 +124,7 @@ def resolve_models(
         "architecture": name_of(architecture),
         "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
         **describe_samples(samples, source.seed if source.limit else None),
-        **({} if source.base is None else {"base": {"path": str(source.base), "sha256": base_digest(module, names)}}),
+        **({} if base is None else {"base": {"path": str(base), "sha256": base_digest(module, names)}}),
         "precision": source.precision,
         "device": source.compute.name,
         **({"models_read": read} if read else {}),

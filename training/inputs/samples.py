@@ -153,14 +153,16 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
     """
     from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
-    from .base import with_base
+    from .base import base_of, with_base
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
     whole = given_module(model, dataset, shapes_of(run.layout))
-    module = rename_as_recorded(with_base(whole, run.layout.names, source.base, str(run.path)), run.layout)
+    module = rename_as_recorded(
+        with_base(whole, run.layout.names, base_of([run], source.base), str(run.path)), run.layout
+    )
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:
@@ -176,7 +178,7 @@ def read_as(module: nn.Module, run: Run) -> None:
 def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
     """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance."""
     from ...evaluation.standard_tasks import CLASSIFICATION
-    from .base import base_digest
+    from .base import base_digest, base_of
 
     model = model_named(runs[0], source)
     said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
@@ -189,9 +191,10 @@ def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
         said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
     clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
     said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
-    if source.base is not None:
+    base = base_of(runs, source.base)
+    if base is not None:
         module = module_for(runs[0], source, dataset_of(runs, source))
-        said["base"] = {"path": str(source.base), "sha256": base_digest(module, runs[0].layout.names)}
+        said["base"] = {"path": str(base), "sha256": base_digest(module, runs[0].layout.names)}
     task = asked_task(runs, source)
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
 
