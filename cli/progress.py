@@ -117,6 +117,9 @@ class TrainingWatcher:
         if error is not None and error != error:  # a task without one
             averaged, loss = (record.metrics.get(name) for name in ("averaged_test_loss", "test_loss"))
             shown = f"  test loss {averaged if averaged == averaged else loss:.3g}"
+        kept = record.metrics.get("drift_kept")
+        if kept is not None and kept == kept:
+            shown += f"  kept {100 * kept:.0f} % of the updates"
         self._bars.update(self._rounds, completed=record.round, total=of, description=self.label + shown)
 
 

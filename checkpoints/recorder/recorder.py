@@ -7,7 +7,7 @@ import operator
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,12 +24,14 @@ from ..io.visible_text import visible
 from ..models.adapters import (
     about_adapters,
     checked_alpha,
+    factors_in,
     refuse_other_scale,
     scale_of_module,
     settings_of_adapters,
 )
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
+from ..rounds.drift import NUMBERS, Block, drift_in
 from ..rounds.metrics import COLUMNS, FURTHER
 from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
@@ -83,6 +85,9 @@ class Recorder:
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
             part, and with what weight, is always kept.
+        drift: True measures each round how far the clients' updates agree, in columns of the run's table, see
+            :func:`fedscope.checkpoints.rounds.drift.drift_of`; needs ``start``. Of adapters it is not measured: what
+            they do is told by ``fedscope updates``.
         sketch: k: of every client's update k numbers, see :func:`fedscope.checkpoints.rounds.sketches.sketch`; needs
             ``start``. 0 for none.
         resume: go on behind a run that was recorded there before; where there is none, it is a new run.
@@ -126,6 +131,7 @@ class Recorder:
         base: Path | str | None = None,
         keep: str = "all",
         sketch: int = 0,
+        drift: bool = False,
         resume: bool = False,
         force: bool = False,
     ) -> None:
@@ -135,6 +141,7 @@ class Recorder:
         divided = {"rows": partition is not None, "labels": labels is not None}
         self._data = coerce_data(self.path, data, standardise, keep=keep_data, **divided)
         self._keeping = ClientRetention(keep, sketch)
+        self._drift = drift
         self._named = named_method(method, seed, settings)
         self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
         self._model_name, self._module = architecture(model)
@@ -237,6 +244,7 @@ class Recorder:
             "round": number,
             "participants": len(ids),
             **({} if step is None else step.metrics()),
+            **(self._drift_of(models, cohort, p, place) if self._drift else {}),
         }
         columns = {"client_samples": counts, "weights": p}
         kept = self._keeping.places(number, len(ids))
@@ -387,6 +395,31 @@ class Recorder:
             if scale := scale_of_module(model):
                 self._scale = self._scale or (f"{place}: {what}", scale)
                 refuse_other_scale(*self._scale, f"{place}: {what}", scale)
+
+    def _drift_of(self, models: _Models, cohort: Sequence[ModelTensors], p: np.ndarray, place: str) -> dict[str, float]:
+        """How far the clients' updates agree; nothing where there are none, or of adapters."""
+        if models.start is None or not cohort:
+            self._tell("drift", f"{place}: no drift is measured without start= and clients=, which updates are made of")
+            return {}
+        if factors_in(models.layout.names):
+            self._tell("drift", f"{place}: of adapters no drift is measured; fedscope updates compares their products")
+            return {}
+        start, end = models.start, models.global_
+
+        def blocks() -> Iterator[Block]:
+            for entry in models.layout.parameters:
+                *rows, sent, made = (
+                    None if one is None else numbers_of(one.arrays[entry.name], one.dtypes[entry.name]).reshape(-1)
+                    for one in (*cohort, start, end)
+                )
+                assert sent is not None
+                step = max(1, NUMBERS // len(rows))
+                for at in range(0, len(sent), step):
+                    where = slice(at, at + step)
+                    values = np.stack([row[where] for row in rows if row is not None])
+                    yield sent[where], values, None if made is None else made[where]
+
+        return drift_in(blocks(), np.asarray(p, np.float64))
 
     def _go_on(self, run: Run) -> None:
         """Take over where a run stands.

@@ -116,6 +116,12 @@ class RecordConfig(Settings):
         least=0,
     )
 
+    drift: bool = setting(
+        False,
+        "measure each round how far clients' updates agree, in columns drift_* of metrics.csv, and show it",
+        before=False,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.policies()

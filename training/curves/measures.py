@@ -60,6 +60,14 @@ _LABELS = {
     "all_client_deployed_error_mean": "deployed model's own-test error of all clients (%)",
     "all_client_deployed_error_std": "s.d. of the deployed model's own-test error (%)",
     "all_client_deployed_error_worst": "deployed model's worst own-test error (%)",
+    "drift_norm": "mean L2 length of updates",
+    "drift_mean_norm": "L2 length of the mean update",
+    "drift_kept": "length kept by the mean update",
+    "drift_cosine": "mean cosine between updates",
+    "drift_to_mean": "mean cosine to the mean update",
+    "drift_conflict": "share of parameters with opposite signs",
+    "drift_distance": "L2 step of the server's model",
+    "drift_step": "step / mean update",
     "domain_error_mean": "mean error over domains (%)",
     "domain_error_std": "s.d. of error over domains (%)",
 }
@@ -142,7 +150,8 @@ def measure_of(name: str) -> CurveMeasure:
     if column not in known and not FURTHER.fullmatch(column):
         raise FedscopeError(
             f"--measure {name} is not a column of metrics.csv{nearest(name, (*known, 'test_accuracy')) or ';'} there "
-            f"are {', '.join(known)}, those of domains and of all clients if a run has them, and accuracy for error"
+            f"are {', '.join(known)}, those of domains, of all clients and of drift if a run has them, and "
+            "accuracy for error"
         )
     return CurveMeasure(name, column)
 

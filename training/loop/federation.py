@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
+from ...checkpoints.rounds.drift import drift_of
 from ...evaluation.uint8_images import Inputs
 from ..build import ModelInfo, model_info
 from ..config.config import Config
@@ -274,6 +275,8 @@ class Federation:
             metrics["soup_clients"] = int(np.count_nonzero(made.served.p))
         everybody = None
         with time_span(self.engine.profile, "evaluation", t):
+            if config.record.drift:
+                metrics |= drift_of(position.start, trained.clients, made.cohort.p, made.global_)
             if self.meter is not None:
                 deployed = made.global_ if made.averaged is None else made.averaged
                 own = PersonalizedModels(self, t, deployed, trained.states, ids)

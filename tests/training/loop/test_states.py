@@ -134,10 +134,11 @@ def test_a_state_that_is_gone_with_the_last_round_is_missed(
 
 
 def test_every_method_that_is_accepted_is_also_played(whole: Any) -> None:
-    """Only averages that nobody starts from, and Ditto, whose own models stand beside, leave FMA's globals alone."""
+    """Only averages that nobody starts from, Ditto, whose own models stand beside, and the mean of adapters where there
+    are none leave FMA's globals alone."""
     plain = whole("fma").round("last").read("global").parameters
     same = {name for name in presets() if np.array_equal(whole(name).round("last").read("global").parameters, plain)}
-    assert same == {"fma", "wima", "ditto"}
+    assert same == {"fma", "wima", "ditto", "lora"}
     deployed = whole("wima").round("last").read("averaged").parameters
     assert not np.array_equal(deployed, plain)
 

@@ -30,7 +30,7 @@ class LoRA(ServerMethod):
     """
 
     about: ClassVar[MethodInfo] = MethodInfo(
-        "Mean of adapters", "", "B⁺A⁺ = Σ p_i B_i A_i at rank r, or B⁺ = Σ p_i B_i with A of the start"
+        "LoRA", "", "B⁺A⁺ = Σ p_i B_i A_i at rank r, or B⁺ = Σ p_i B_i with A of the start"
     )
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "layers"
     limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fma": {}}
