@@ -22,6 +22,11 @@ from ..options import Count, Output, output_options, rounds_option, source_optio
     metavar="own|all|client-7|every",
     help="Whose training data: of clients' models their own; all clients'; client 7's; every one's and all, compared.",
 )
+@click.option(
+    "--layers",
+    metavar="each|PATTERN",
+    help="Only these layers move: each alone, or names together as conv*,fc or /^blocks/; all of them last.",
+)
 @click.option("--rho", type=float, default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
 @click.option(
     "--relative",
@@ -54,6 +59,8 @@ def command(
 
     A model is RUN@ROUND[/WHICH] or a file. RUN alone stands for its models of --rounds. The loss is the training loss,
     which methods like FedSAM claim to make flatter; --split test measures the test loss. --seed also draws directions.
+
+    --layers says in which layer the loss is sharp. fedscope layers RUN lists the names.
 
     --data-of every compares all clients' data with each client's: the flatness distance.
     """

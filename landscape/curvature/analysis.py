@@ -7,18 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of, slug
+from ...analysis.analysis import (
+    PreparedAnalysis,
+    SettingsAndCompute,
+    analysis,
+    fit_file_name,
+    one,
+    place_of,
+    slug,
+)
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, open_run, parse_rounds, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
+from ...checkpoints.models.layer_selections import ALL_LAYERS, Selection, layers_file_word, selections_of
 from ...training.inputs.data_of import SampleSet, sets_by_model, training_split
 from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand, names_of, resolve_models
 from .. import Sharpness
 from .result import Curvature
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ...evaluation.samples import Samples
 
 
@@ -28,6 +39,7 @@ def sharpness(
     *,
     rounds: Rounds = None,
     data_of: str | int | Sequence[int] | None = None,
+    layers: str | None = None,
     rho: float = 0.05,
     relative: float = 0.1,
     draws: int = 10,
@@ -49,6 +61,9 @@ def sharpness(
         data_of: whose training data: ``own``, of clients' models their clients'; ``all`` clients'; ``client-7`` or
             numbers; ``clients``, those among the models; or ``every`` client of the round and all, with the flatness
             distance between them.
+        layers: the same where only these layers move: ``each`` alone, or a pattern for several together,
+            ``conv1,blocks.0.*`` or ``/^blocks/``; ``fedscope layers`` lists their names. The Hessian is then their
+            block. The last row of a model is of all layers.
         rho: radius of the ball, an L2 distance.
         relative: radius in lengths of the model's filters.
         draws: directions of the means over the balls, drawn with ``seed``.
@@ -79,6 +94,10 @@ def sharpness(
     given, whose = _by_round(as_list(models), rounds_text(rounds)), rounds_text(data_of)
     training_split(whose, source)
     sets = None if whose is None else sets_by_model(given, whose)
+    if layers is not None and sets is not None:
+        raise FedscopeError(
+            f"--layers {layers} is of one set of samples, and --data-of {whose} of several; leave one out"
+        )
     asked: dict[str, Any] = {
         **{"rho": rho, "relative": relative, "draws": draws, "seed": source.seed, "hessian": hessian},
         **{"top": top, "probes": probes, "density": density if hessian else 0},
@@ -90,12 +109,18 @@ def sharpness(
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
         read = _read(posed, source, [one for some in sets or () for one in some])
         said = {} if whose is None else {"data_of": whose, **_described(read)}
+        selections = None
+        if layers is not None:
+            selections = selections_of(posed.models[0].weights.layout, layers, "sharpness")
+            said = {"layers": layers}
 
         def compute(attrs: dict[str, Any], work: Execution) -> Sharpness:
-            from .many_models import MeasuredPlace, sharpness_at
+            from .many_models import MeasuredPlace, by_layer, sharpness_at
             from .one_model import SharpnessSettings
 
             places = [MeasuredPlace("", posed.samples, posed.models)]
+            if selections is not None:
+                places = by_layer(posed.samples, posed.models, _trained(selections, posed.module, frozen))
             if sets is not None:
                 pairs = list(zip(posed.models, sets, strict=True))
                 places = [
@@ -113,12 +138,34 @@ def sharpness(
                     partial=work.keep,
                     provenance=attrs,
                 )
+            if selections is not None:
+                return replace(made, models=_whole_last(made.models))
             return made if sets is None else replace(made, models=_by_model(made.models))
 
         return {**posed.settings, **said, **asked, **frozen_settings(posed.module, frozen)}, compute
 
     folder, name = place_of("sharpness", names_of(given))
+    if layers is not None:
+        name = fit_file_name(f"{name}.layers-{layers_file_word(layers)}")
     return one(Sharpness, folder, name if whose is None else f"{name}.data-of-{slug(whose)}", prepare)
+
+
+def _trained(selections: Sequence[Selection], module: nn.Module, frozen: bool) -> list[Selection]:
+    """Leave out single layers of which nothing is trained; of a pattern it is said when it is measured."""
+    from ...evaluation.trainable_parameters import trained_parameters
+
+    trained = None if frozen else trained_parameters(module)
+    if trained is None or len(selections) < 3:
+        return list(selections)
+    return [one for one in selections if one.parameters & set(trained) or one.label == ALL_LAYERS]
+
+
+def _whole_last(models: Sequence[Curvature]) -> tuple[Curvature, ...]:
+    """Put each model's layers together, all of them last."""
+    groups: dict[str, list[Curvature]] = {}
+    for model in models:
+        groups.setdefault(model.named, []).append(model)
+    return tuple(model for whole, *parts in groups.values() for model in (*parts, whole))
 
 
 def _read(

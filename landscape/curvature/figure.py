@@ -59,7 +59,7 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
     if result.distances:
         return draw_distances(result, width, title)
     lines = _by_run(result.models)
-    labels = list(lines) if lines else [model.label for model in result.models]
+    labels = list(lines) if lines else _labels(result.models)
     last = [models[-1] for models in lines.values()] if lines else list(result.models)
     nats = "nats" if result.attrs.get("loss_units", "nat") == "nat" else ""
     spectra = {i: model for i, model in enumerate(last) if model.spectrum is not None}
@@ -102,6 +102,12 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
             )
             _densities(axes, spectra, result, looks)
         return sheet.finished(remark, 0.08)
+
+
+def _labels(models: Sequence[Curvature]) -> list[str]:
+    """Names of rows: of the layers of one model theirs alone."""
+    alone = all(model.layer for model in models) and len({model.named for model in models}) == 1
+    return [model.layer if alone else model.label for model in models]
 
 
 def _by_run(models: Sequence[Curvature]) -> dict[str, list[Curvature]]:

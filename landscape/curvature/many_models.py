@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from ...checkpoints import FedscopeError, Layout, Model
+from ...checkpoints.models.layer_selections import ALL_LAYERS, Selection
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.resumable import Progress, fingerprint, provenance_of
@@ -81,11 +82,19 @@ class MeasuredPlace:
 
     Attributes:
         name: of the place, ``all``, ``client-3``; "" for the only one.
+        layers: that alone move; None: all that are trained.
     """
 
     name: str
     samples: Samples
     models: Sequence[Model]
+    layers: Selection | None = None
+
+
+def by_layer(samples: Samples, models: Sequence[Model], selections: Sequence[Selection]) -> list[MeasuredPlace]:
+    """Return what is measured of each selection of layers, all of them first: the others take the loss from there."""
+    *parts, whole = selections
+    return [MeasuredPlace("", samples, models, one) for one in (whole, *parts)]
 
 
 def sharpness_at(
@@ -101,7 +110,12 @@ def sharpness_at(
 ) -> Sharpness:
     """Measure the same on several sets of samples, one after the other: see :func:`sharpness`.
 
-    All draw the same directions, probes and starts.
+    All draw the same directions, probes and starts. Where only some layers move, derivatives and directions are those
+    of their parameters, the Hessian is their block, and as many of its eigenvalues are asked for as it has; the loss
+    is measured once.
+
+    Raises:
+        FedscopeError: as :func:`sharpness`; layers of which nothing is trained.
     """
     if not any(place.models for place in places):
         raise FedscopeError("there is no model to measure; give at least one")
@@ -110,18 +124,25 @@ def sharpness_at(
     trained = None if frozen else trained_parameters(module)
     parts = parts_of(settings)
     meter = _Meter(progress, sum(part.passes for part in parts) * sum(len(place.models) for place in places))
-    several = any(place.name for place in places)
+    several = any(place.name or place.layers is not None for place in places)
     # the question of each place is in the names of its parts
     store = ResumeStore(partial, {"kind": "sharpness of places", **asdict(settings)}) if several else None
     curvatures: list[Curvature] = []
     attrs: dict[str, Any] = {}
+    losses: dict[str, Any] = {}
+    evaluator: Evaluator | None = None
     for place in places:
-        evaluator = Evaluator(module, place.samples, compute=compute)
-        derivatives = Derivatives(module, place.samples, compute=compute, trained=trained)
+        if evaluator is None or evaluator.samples is not place.samples:
+            evaluator = Evaluator(module, place.samples, compute=compute)
+        moving = _moving(place, trained, evaluator.layout)
+        derivatives = Derivatives(module, place.samples, compute=compute, trained=moving)
         fits_module(evaluator.layout, place.models)
-        moved = None if trained is None else _places_of(trained, evaluator.layout)
+        moved = None if moving is None else _places_of(moving, evaluator.layout)
         size = evaluator.layout.size if moved is None else int(moved.sum())
-        if settings.hessian and not settings.top <= size:
+        asked_here = settings
+        if place.layers is not None and place.layers.label != ALL_LAYERS:
+            asked_here = replace(settings, top=min(settings.top, size))
+        elif settings.hessian and not settings.top <= size:
             raise FedscopeError(
                 f"--top {settings.top} eigenvalues of a model of {size} parameters do not exist; give 1 to {size}"
             )
@@ -134,29 +155,62 @@ def sharpness_at(
         if not curvatures:  # refuses names that are not unique, before anything is computed
             Sharpness(tuple(_curvature(model, {}, one) for one in places for model in one.models), attrs)
         weights = [model.weights for model in place.models]
-        question = fingerprint("sharpness", module, evaluator, weights, **asdict(settings))
-        if trained is not None:
-            question["trained"] = sorted(trained)
+        question = fingerprint("sharpness", module, evaluator, weights, **asdict(asked_here))
+        if moving is not None:
+            question["trained"] = sorted(moving)
         # by model, so that asking for more of them goes on with those that are done
         digests = question.pop("models")
         asked = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16] if several else ""
         with store or ResumeStore(partial, question) as kept:
             for model, digest in zip(place.models, digests, strict=True):
                 label = f"{model.address} on {place.name}" if place.name else model.address
-                about = CurvatureContext(model.weights, settings, evaluator, derivatives, moved, meter.tick, label)
+                about = CurvatureContext(model.weights, asked_here, evaluator, derivatives, moved, meter.tick, label)
+                about.layers = asked_here is not settings
                 key = f"{asked}:{digest}" if several else digest
-                curvatures.append(_curvature(model, _measure_parts(parts, about, key, kept, meter), place))
+                own = parts_of(asked_here)
+                known = {} if place.layers is None else {name: losses[digest] for name in ("loss",) if digest in losses}
+                values = _measure_parts(own, about, key, kept, meter, known)
+                losses[digest] = values["loss"]
+                curvatures.append(_curvature(model, values, place, size))
     return Sharpness(tuple(curvatures), attrs)
 
 
+def _moving(place: MeasuredPlace, trained: Collection[str] | None, layout: Layout) -> frozenset[str] | None:
+    """Return the names of the parameters that derivatives are taken in; None for all.
+
+    Raises:
+        FedscopeError: layers of which nothing is trained.
+    """
+    every = frozenset(layout.slices) if trained is None else frozenset(trained)
+    if place.layers is None or place.layers.label == ALL_LAYERS:
+        return None if trained is None else every
+    moving = place.layers.parameters & every
+    if not moving:
+        raise FedscopeError(
+            f"layers {place.layers.label!r} are frozen in the module, so nothing of them moves; choose others, or "
+            "count frozen ones (--frozen)"
+        )
+    return moving
+
+
 def _measure_parts(
-    parts: Sequence[CurvaturePart], about: CurvatureContext, digest: str, store: ResumeStore, meter: _Meter
+    parts: Sequence[CurvaturePart],
+    about: CurvatureContext,
+    digest: str,
+    store: ResumeStore,
+    meter: _Meter,
+    given: Mapping[str, dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """Measure all parts of a model, or take from the store what it has of them."""
+    """Measure all parts of a model, or take from the store what it has of them; those of ``given`` are known."""
     values = {}
     for part in parts:
         key = f"{digest}:{part.name}"
         meter.begin(part.passes)
+        if part.name in given:
+            values[part.name] = given[part.name]
+            about.known |= {measure.name: measure for measure in read_measures(given[part.name])}
+            meter.finish()
+            continue
         known = store.take(key, read_measures)
         if known is None:
             store.add(key, measure_part(part, about))
@@ -205,7 +259,7 @@ class _Meter:
             self._progress(self._parts + min(self._here, self._part), self._of)
 
 
-def _curvature(model: Model, values: Mapping[str, Any], place: MeasuredPlace) -> Curvature:
+def _curvature(model: Model, values: Mapping[str, Any], place: MeasuredPlace, size: int | None = None) -> Curvature:
     spectrum = values.get("density", {}).get("spectrum")
     return Curvature(
         run=model.run.name if model.run is not None else "",
@@ -215,4 +269,6 @@ def _curvature(model: Model, values: Mapping[str, Any], place: MeasuredPlace) ->
         spectrum=Spectrum(*(np.array(column) for column in spectrum)) if spectrum else None,
         place=place.name,
         samples=len(place.samples) if place.name else None,
+        layer="" if place.layers is None else place.layers.label,
+        parameters=None if place.layers is None else size,
     )

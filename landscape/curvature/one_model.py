@@ -76,6 +76,7 @@ class CurvatureContext:
     Attributes:
         moved: which parameters are trained, bool [P]; None: all.
         label: what the model is called in sentences.
+        layers: whether only some layers move, of which there may be no filters: what is relative to these is then None.
     """
 
     w: Weights
@@ -85,11 +86,20 @@ class CurvatureContext:
     moved: np.ndarray | None
     tick: Callable[[int], None]
     label: str = "the model"
+    layers: bool = False
     known: dict[str, CurvatureMeasure] = field(default_factory=dict)
 
     def ball(self, relative: bool) -> Ball:
         """Return the ball that rises are asked for in."""
         return Ball(self.w, self.asked.relative if relative else self.asked.rho, relative, self.moved, self.label)
+
+    @property
+    def has_no_filters(self) -> bool:
+        """True if the layers that move, as normalization layers, have no filter that is not 0."""
+        if not self.layers or self.moved is None:
+            return False
+        places = [self.w.layout.slices[entry.name] for entry in self.w.layout.parameters if len(entry.shape) > 1]
+        return not any((self.moved[where] & (self.w.parameters[where] != 0)).any() for where in places)
 
     @property
     def size(self) -> int:
@@ -193,12 +203,16 @@ def _sam(about: CurvatureContext) -> list[CurvatureMeasure]:
 
 
 def _worst(name: str, relative: bool, about: CurvatureContext) -> list[CurvatureMeasure]:
+    if relative and about.has_no_filters:
+        return [CurvatureMeasure(name, None)]
     asked, ball = about.asked, about.ball(relative)
     rise = worst_rise(ball, about.slope, starts=asked.starts, steps=asked.steps, seed=asked.seed)
     return [CurvatureMeasure(name, rise, ball.radius)]
 
 
 def _mean(name: str, relative: bool, about: CurvatureContext) -> list[CurvatureMeasure]:
+    if relative and about.has_no_filters:
+        return [CurvatureMeasure(name, None)]
     asked, ball = about.asked, about.ball(relative)
     rise, stderr = mean_rise(ball, about.evaluator, draws=asked.draws, seed=asked.seed)
     return [CurvatureMeasure(name, rise, ball.radius, None if math.isnan(stderr) and asked.draws == 1 else stderr)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.models.layer_selections import ALL_LAYERS
 from ...old_paths import names_of
 from ...results import Table, TableResult, columns_of, group_rows, number
 from .distance import ALL, FlatnessDistance, distances_of
@@ -57,6 +58,9 @@ class Curvature:
     Attributes:
         place: whose data it was measured on, ``client-3`` or ``all``; "" for the split that the result names.
         samples: of the place; None where the result says it.
+        layer: the layers that alone move, a name, a pattern, or ``all layers``; "" where all do and nothing else was
+            asked for.
+        parameters: how many of them are trained; None without ``layer``.
     """
 
     run: str
@@ -66,6 +70,8 @@ class Curvature:
     spectrum: Spectrum | None = None
     place: str = ""
     samples: int | None = None
+    layer: str = ""
+    parameters: int | None = None
 
     @property
     def named(self) -> str:
@@ -74,8 +80,10 @@ class Curvature:
 
     @property
     def label(self) -> str:
-        """``ima@40/global``, for figures and sentences; with a place, ``ima@40/global on client-3``."""
-        return f"{self.named} on {self.place}" if self.place else self.named
+        """``ima@40/global``, for figures and sentences; with a place, ``ima@40/global on client-3``; with a layer,
+        ``ima@40/global, fc1``."""
+        at = f"{self.named}, {self.layer}" if self.layer else self.named
+        return f"{at} on {self.place}" if self.place else at
 
     def measure(self, name: str) -> CurvatureMeasure | None:
         """Return the measure of a name; None where it was not asked for."""
@@ -124,23 +132,31 @@ class Sharpness(TableResult):
     command = "sharpness"
     suffixes = (".sharpness.csv", ".spectrum.csv", ".distance.csv", ".sharpness.json")
     format = "fedscope-sharpness"
-    # version 1 had no places
-    version = 2
-    older = (1,)
+    # version 1 had no places, version 2 no layers
+    version = 3
+    older = (1, 2)
     tables = (
         Table(
             ".sharpness.csv",
             {
                 **{"run": str, "round": number, "model": str, "split": str, "samples": number},
-                **{"measure": str, "radius": number, "value": number, "stderr": number, "place": str},
+                **{"measure": str, "radius": number, "value": number, "stderr": number, "place": str, "layer": str},
             },
-            added={"place": ""},
+            added={"place": "", "layer": ""},
         ),
         Table(
             ".spectrum.csv",
-            {"run": str, "round": number, "model": str, "eigenvalue": float, "density": float, "place": str},
+            {
+                "run": str,
+                "round": number,
+                "model": str,
+                "eigenvalue": float,
+                "density": float,
+                "place": str,
+                "layer": str,
+            },
             optional=True,
-            added={"place": ""},
+            added={"place": "", "layer": ""},
         ),
         Table(".distance.csv", {**columns_of(FlatnessDistance), "run": str, "round": number}, optional=True),
     )
@@ -169,12 +185,12 @@ class Sharpness(TableResult):
         measures = [
             (
                 *(model.run, model.round, model.model, split, count if model.samples is None else model.samples),
-                *(one.name, one.radius, one.value, one.stderr, model.place),
+                *(one.name, one.radius, one.value, one.stderr, model.place, model.layer),
             )
             for model, one in self.measures()
         ]
         points = [
-            (model.run, model.round, model.model, *point, model.place)
+            (model.run, model.round, model.model, *point, model.place, model.layer)
             for model in self.models
             if model.spectrum is not None
             for point in zip(model.spectrum.eigenvalue.tolist(), model.spectrum.density.tolist(), strict=True)
@@ -196,6 +212,7 @@ class Sharpness(TableResult):
                     **{name: getattr(model, name) for name in names},
                     "spectrum": model.spectrum is not None,
                     **({"place": model.place, "samples": model.samples} if model.place else {}),
+                    **({"layer": model.layer, "parameters": model.parameters} if model.layer else {}),
                 }
                 for model in self.models
             ]
@@ -204,11 +221,11 @@ class Sharpness(TableResult):
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """Build the result from what :meth:`rows` and :meth:`head` gave."""
-        measures, points = (group_rows(table, "run", "round", "model", "place") for table in tables[:2])
+        measures, points = (group_rows(table, "run", "round", "model", "place", "layer") for table in tables[:2])
         models = []
         for about in head["models"]:
-            place = about.get("place", "")
-            key = about["run"], about["round"], about["model"], place
+            place, layer = about.get("place", ""), about.get("layer", "")
+            key = about["run"], about["round"], about["model"], place, layer
             own = (
                 CurvatureMeasure(row["measure"], row["value"], row["radius"], row["stderr"])
                 for row in measures.get(key, ())
@@ -216,7 +233,9 @@ class Sharpness(TableResult):
             spectrum = None
             if about["spectrum"]:
                 spectrum = Spectrum(*np.array([(row["eigenvalue"], row["density"]) for row in points[key]]).T)
-            models.append(Curvature(*key[:3], tuple(own), spectrum, place, about.get("samples")))
+            models.append(
+                Curvature(*key[:3], tuple(own), spectrum, place, about.get("samples"), layer, about.get("parameters"))
+            )
         return cls(tuple(models), head["attrs"])
 
     def summary(self) -> str:
@@ -225,11 +244,35 @@ class Sharpness(TableResult):
         compared = {(one.run, one.round, one.model) for one in self.distances}
         sentences = []
         for model in self.models:
-            if (model.run, model.round, model.model) not in compared:
+            if model.layer:
+                if model.layer == ALL_LAYERS:
+                    sentences += [model.sentence(), self._by_layer(model)]
+            elif (model.run, model.round, model.model) not in compared:
                 sentences.append(model.sentence())
             elif model.place == ALL:
                 sentences += [model.sentence(), self._distance(model)]
         return "\n".join([*sentences, *([self.frozen] if self.frozen else [])])
+
+    def _by_layer(self, whole: Curvature) -> str:
+        """Say which layer is the sharpest, and which has most of the trace."""
+        parts = [one for one in self.models if one.named == whole.named and one is not whole]
+        said = []
+        for name in ("eigenvalue_1", "worst_case") if whole.measure("trace") else ("worst_case", "ball_mean"):
+            of = [(measure.value, one.layer) for one in parts if (measure := one.measure(name)) and measure.value]
+            if of:
+                value, layer = max(of)
+                said.append(f"the {TOLD[name]} is {value:.3g} in {layer} alone")
+        trace = whole.measure("trace")
+        shares = [
+            (measure.value, one.layer, one.parameters)
+            for one in parts
+            if trace is not None and trace.value and (measure := one.measure("trace")) and measure.value is not None
+        ]
+        if shares and trace is not None and trace.value:
+            value, layer, count = max(shares)
+            share = 100 * (count or 0) / (whole.parameters or 1)
+            said.append(f"most of the trace is in {layer}, {value:.3g} with {share:.3g} % of the parameters")
+        return f"{whole.named}: {', '.join(said)}" if said else f"{whole.named}: no layer has a finite measure"
 
     def _distance(self, model: Curvature) -> str:
         """Describe a model's flatness distances."""
@@ -269,6 +312,7 @@ class Sharpness(TableResult):
                 {
                     **{"run": model.run, "round": model.round, "model": model.model},
                     **({"place": model.place, "samples": model.samples} if model.place else {}),
+                    **({"layer": model.layer, "parameters": model.parameters} if model.layer else {}),
                     "measures": {one.name: {"value": one.value, "stderr": one.stderr} for one in model.measures},
                 }
                 for model in self.models

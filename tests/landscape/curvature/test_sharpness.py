@@ -219,7 +219,7 @@ def test_files_say_everything_and_read_back_the_same(asked: Any, tmp_path: Path)
         np.testing.assert_array_equal(one.spectrum.eigenvalue, other.spectrum.eigenvalue)
     with paths[0].open() as file:
         rows = list(csv.DictReader(file))
-    columns = ["run", "round", "model", "split", "samples", "measure", "radius", "value", "stderr", "place"]
+    columns = ["run", "round", "model", "split", "samples", "measure", "radius", "value", "stderr", "place", "layer"]
     assert list(rows[0]) == columns
     assert (rows[0]["run"], rows[0]["round"], rows[0]["model"]) == ("ima", "4", "global")
     assert (rows[0]["split"], rows[0]["samples"], rows[0]["measure"]) == ("train", "40", "loss")
@@ -239,8 +239,8 @@ def test_what_does_not_exist_is_empty_and_never_0(tmp_path: Path) -> None:
     )
     made.save(tmp_path / "x")
     assert (tmp_path / "x.sharpness.csv").read_text().splitlines()[1:] == [
-        ",,best,,,eigenvalue_min,,,,",
-        ",,best,,,sam,0.05,0.0,,",
+        ",,best,,,eigenvalue_min,,,,,",
+        ",,best,,,sam,0.05,0.0,,,",
     ]
     assert Sharpness.load(tmp_path / "x").models == made.models or numbers(Sharpness.load(tmp_path / "x")) == numbers(
         made
