@@ -180,11 +180,13 @@ def test_results_without_places_are_still_read(here: Path) -> None:
     made = fedscope.sharpness(LAST, limit=40, **QUICK)
     made.save("old")
     table, about = Path("old.sharpness.csv"), Path("old.sharpness.json")
-    lines = [line.rpartition(",")[0] for line in table.read_text().splitlines()]
-    assert lines[0].endswith(",stderr")
-    table.write_text("\n".join(lines) + "\n")
-    about.write_text(json.dumps({**json.loads(about.read_text()), "version": 1}))
-    assert Sharpness.load("old").numbers() == made.numbers()
+    lines = table.read_text().splitlines()
+    for version, last in ((2, ",place"), (1, ",stderr")):  # without layers, and without places too
+        lines = [line.rpartition(",")[0] for line in lines]
+        assert lines[0].endswith(last)
+        table.write_text("\n".join(lines) + "\n")
+        about.write_text(json.dumps({**json.loads(about.read_text()), "version": version}))
+        assert Sharpness.load("old").numbers() == made.numbers()
     table.write_text("\n".join(line.rpartition(",")[0] for line in lines) + "\n")
     with pytest.raises(FedscopeError, match=r"old\.sharpness\.csv is not a table of `fedscope sharpness`"):
         Sharpness.load("old")
