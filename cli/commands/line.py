@@ -22,6 +22,11 @@ from ..options import Count, Output, normalization_option, output_options, sourc
     metavar="each|cumulative|PATTERN",
     help="Only these layers move and the others stay: each alone, the first l, or names as conv*,fc or /^blocks/.",
 )
+@click.option(
+    "--rounds",
+    metavar="1,20,last",
+    help="Of RUN alone: the same line in each of these rounds, or all; with --layers a heat map of barriers.",
+)
 @click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients or --layers]")
 @click.option(
     "--range",
@@ -41,7 +46,8 @@ def command(models: tuple[str, ...], source: EvaluationConfig, output: Output, *
 
     --clients measures linear mode connectivity: the loss barrier between every two clients of a round.
 
-    --layers says which layer carries the barrier between two models. fedscope layers RUN lists the names.
+    --layers says which layer carries the barrier between two models. fedscope layers RUN lists the names. RUN --layers
+    each --rounds all says it of every round.
     """
     from ...landscape.lines.analysis import line
     from ..run_analysis import answer

@@ -127,6 +127,10 @@ class ResumableEvaluation:
             self._take_over(ResumeStore(store.path, stored_fingerprint(store.path) or {}, aside=False))
         self._tell()
 
+    def know(self, i: int, loss: Sequence[float] | np.ndarray, error: Sequence[float] | np.ndarray) -> None:
+        """Take over a point's values, which were measured before as those of another."""
+        self._take(i, loss, error)
+
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``loss``, ``error`` and ``done``."""

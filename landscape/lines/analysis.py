@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
-from ...analysis.execution import Execution
+from ...analysis.analysis import (
+    PreparedAnalysis,
+    SettingsAndCompute,
+    analysis,
+    fit_file_name,
+    one,
+    place_of,
+    slug_rounds,
+)
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, identity, rounds_text
 from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
-from ...checkpoints import FedscopeError
-from ...checkpoints.models.layer_selections import layers_file_word
+from ...checkpoints import FedscopeError, Run
+from ...checkpoints.models.layer_selections import layers_file_word, selections_of
 from ...training.inputs.models import (
     ModelLike,
     as_list,
     calibration_of,
     calibration_settings,
     clients_of,
+    load_into_same,
     names_of,
     resolve_models,
 )
-from .. import Connectivity, LayerLine, Line
-from ..run_alone import choose_line, run_alone
+from .. import Connectivity, LayerLine, LayerRounds, Line
+from ..run_alone import ChosenRounds, choose_line, choose_lines, run_alone
+from .layer_rounds import RoundBarriers, round_barriers
+
+#: a round's progress is told in so many parts
+SHARES = 1000
 
 
 @analysis
@@ -32,11 +47,12 @@ def line(
     *,
     clients: bool = False,
     layers: str | None = None,
+    rounds: Rounds = None,
     points: int | None = None,
     range: Sequence[float] | None = None,
     normalization: str = "interpolate",
     **measured: Unpack[EvaluationSettings],
-) -> PreparedAnalysis[Line | LayerLine]:
+) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
     """Losses along the segment between two models, L(β w_A + (1−β) w_B): β = 0 is B and β = 1 is A.
 
     Args:
@@ -49,6 +65,9 @@ def line(
             layer alone, ``cumulative`` for the first one, the first two and so on, or a pattern for several together,
             ``conv1,blocks.0.*`` or ``/^blocks/``. ``fedscope layers`` lists their names. The answer is a
             :class:`~fedscope.LayerLine`.
+        rounds: of a run: the line from each round's start to the server's model after it, or between its first two
+            clients where no round has both; which, or ``all`` that have the two. With ``layers`` the answer is a
+            :class:`~fedscope.LayerRounds`.
         points: on a line; 81, and 11 with ``clients`` or ``layers``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients`` or ``layers``.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
@@ -57,7 +76,7 @@ def line(
 
     Raises:
         FedscopeError: models that are no pairs, or the same; models of different architectures; an empty range; layers
-            that there are not, or that are the same in both models.
+            that there are not, or that are the same in both models; rounds of no run, or that lack their two models.
 
     >>> import fedscope, torch
     >>> nets = [torch.nn.Linear(2, 2) for _ in range(2)]
@@ -74,14 +93,29 @@ def line(
     given, note = as_list(models), ""
     if layers is not None and clients:
         raise FedscopeError("--layers and --clients are two cuts of a line; give one of them")
-    if not clients and len(given) % 2 and (path := run_alone(given)):
-        chosen = choose_line(path)
-        given, note = list(chosen.models), chosen.said
-    asked = clients_of(given) if clients else given
     many = clients or layers is not None
     count = points if points is not None else 11 if many else 81
     at_least("points", count, 3)
     low, high = range if range is not None else (0.0, 1.0) if many else (-0.5, 1.5)
+    if not low < high:
+        raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
+    asked_rounds = rounds_text(rounds)
+    if asked_rounds is not None:
+        path = None if clients else run_alone(given)
+        if path is None:
+            what = "--clients" if clients else " ".join(names_of(given))
+            raise FedscopeError(
+                f"--rounds {asked_rounds} draws a line in each round of one run, and does not go with {what}; give RUN "
+                "alone"
+            )
+        over = choose_lines(path, asked_rounds)
+        if layers is not None:
+            return _by_round(path, over, asked_rounds, layers, (low, high), count, normalization, source)
+        given, note = [model for pair in over.pairs.values() for model in pair], over.left_out
+    elif not clients and len(given) % 2 and (path := run_alone(given)):
+        chosen = choose_line(path)
+        given, note = list(chosen.models), chosen.said
+    asked = clients_of(given) if clients else given
     if not clients and (len(given) % 2 or not given):
         raise FedscopeError(
             f"a line needs pairs of models, but got {len(given)}; give A B [A B ...], a run alone, or RUN@ROUND and "
@@ -89,10 +123,8 @@ def line(
         )
     if layers is not None and len(given) != 2:
         raise FedscopeError(f"--layers takes one pair of models, A B, but got {len(given)} models; ask for each alone")
-    if not low < high:
-        raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
 
-    def prepare() -> SettingsAndCompute[Line | LayerLine]:
+    def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
         posed = resolve_models(asked, source)
         settings = {
             **posed.settings,
@@ -131,8 +163,69 @@ def line(
 
         return settings, compute
 
-    kind: type[Line | LayerLine] = LayerLine if layers is not None else Connectivity if clients else Line
+    kind: type[Line | LayerLine | LayerRounds] = LayerLine if layers is not None else Connectivity if clients else Line
     folder, name = place_of("line-clients" if clients else "line", names_of(given))
+    if asked_rounds is not None:
+        name = fit_file_name(f"line-rounds-{slug_rounds(asked_rounds)}")
     if layers is not None:
         name = fit_file_name(f"{name}-{layers_file_word(layers)}")
     return one(kind, folder, name, prepare, note=note)
+
+
+def _by_round(
+    path: str,
+    over: ChosenRounds,
+    rounds: str,
+    layers: str,
+    span: tuple[float, float],
+    points: int,
+    normalization: str,
+    source: EvaluationConfig,
+) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
+    """The barriers of layers in each of a run's rounds."""
+    numbers = list(over.pairs)
+    selections_of(Run.open(path).layout, layers, "line", statistics=True, cumulative=True)
+
+    def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
+        posed = resolve_models(over.pairs[numbers[0]], source)
+        own = ("addresses", "models_sha256", "run")
+        settings: dict[str, Any] = {
+            **{name: value for name, value in posed.settings.items() if name not in own},
+            **{"run": identity(posed.runs[0]), "rounds": numbers, "layers": layers, "points": points},
+            **{"range": list(span), "normalization": normalization},
+            **calibration_settings(posed, source, normalization),
+        }
+
+        def compute(attrs: dict[str, Any], work: Execution) -> LayerRounds:
+            from ... import landscape
+
+            lines = landscape.LayerLines(
+                posed.module,
+                posed.samples,
+                layers=layers,
+                betas=landscape.betas_on(span, points),
+                normalization=normalization,
+                calibration=calibration_of(posed, source, normalization),
+                compute=source.compute,
+            )
+
+            def task(number: int) -> WorkUnit[RoundBarriers]:
+                def measure(report: Report) -> RoundBarriers:
+                    first = number == numbers[0]
+                    a, b = posed.models if first else load_into_same(posed, over.pairs[number])
+                    found = lines.between((a, b), progress=lambda done, of: report(SHARES * done // of, SHARES))
+                    return round_barriers(number, found)
+
+                return WorkUnit(str(number), RoundBarriers, measure, SHARES)
+
+            with work.store(settings, *ROUNDS) as store:
+                found = work.each("line", map(task, numbers), store)
+            said = {"normalization_policy": lines.policy_of(posed.models[0]).policy}
+            said |= {"left_out": [over.left_out]} if over.left_out else {}
+            return LayerRounds(tuple(cell for own in found for cell in own.cells), over.ends, {**attrs, **said})
+
+        return settings, compute
+
+    kind: type[Line | LayerLine | LayerRounds] = LayerRounds
+    name = fit_file_name(f"line-rounds-{slug_rounds(rounds)}-layers-{layers_file_word(layers)}")
+    return one(kind, Path(path) / "figures", name, prepare)

@@ -69,7 +69,7 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
             sheet.text(left if fits else 0.09, at - 0.55 * LINE, words, size=SMALL)
             axes = sheet.axes(left, at, wide, high)
             image = heat_map(axes, result.loss[i], SURFACE, hatched=True, norm=norm)
-            _name_rows(axes, names, high)
+            name_rows(axes, names, high)
             if len(names) > 1:
                 axes.axhline(len(names) - 1.5, color="white", linewidth=1)
             if i:
@@ -114,7 +114,7 @@ def _limit(barrier: np.ndarray) -> float:
     return 1.08 * float(known.max()) if known.size and known.max() > 0 else 1.0
 
 
-def _name_rows(axes: Axes, names: list[str], high: float) -> None:
+def name_rows(axes: Axes, names: list[str], high: float) -> None:
     """As many names as there is room for; the last one, of the whole model, always."""
     last = len(names) - 1
     step = ceil(0.1 / (high / len(names)))

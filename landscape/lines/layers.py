@@ -21,6 +21,7 @@ from ...evaluation.resumable import (
     Progress,
     ResumableEvaluation,
     coarse_to_fine,
+    digest,
     fingerprint,
     precision_errors,
     provenance_of,
@@ -70,22 +71,83 @@ def layer_lines(
         FedscopeError: a pattern that names no layer, or layers that are the same in both models; different layouts; a
             pair of one and the same model.
     """
-    beta = betas_on((0.0, 1.0), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
-    if not np.isfinite(beta).all():
-        raise FedscopeError("the points of a line must be finite numbers")
-    refuse_same([pair])
-    evaluator = Evaluator(module, samples, compute=compute)
-    fits_module(evaluator.layout, list(pair))
-    selections = selections_of(pair[0].weights.layout, layers, "line", statistics=True, cumulative=True)
-    policy = Normalization.of(module, pair[0].weights.buffers, normalization, calibration, evaluator.prepare)
-    lines = _LayerLines(pair, np.union1d(beta, [0.0, 1.0]), selections, evaluator, policy, _tied(module))
-    if layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
-        raise FedscopeError(
-            f"layers {layers!r} are the same in {pair[0].label} and {pair[1].label}, so nothing moves; choose others"
-        )
-    visits = lines.visits(module, progress, partial)
-    visits.measure(lines.order)
-    return lines.result(visits, module, samples, provenance, layers)
+    lines = LayerLines(
+        module,
+        samples,
+        layers=layers,
+        betas=betas,
+        compute=compute,
+        normalization=normalization,
+        calibration=calibration,
+        provenance=provenance,
+    )
+    return lines.between(pair, progress=progress, partial=partial)
+
+
+class LayerLines:
+    """Lines of one choice of layers on the same samples, between any pairs of models.
+
+    Of a pair that begins where one before it ended, as rounds do, that model is not measured again.
+
+    Args: as of :func:`layer_lines`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        samples: Samples,
+        *,
+        layers: str = EACH,
+        betas: int | Sequence[float] | np.ndarray = 11,
+        compute: Compute = CPU,
+        normalization: str = "interpolate",
+        calibration: Samples | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        beta = betas_on((0.0, 1.0), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
+        if not np.isfinite(beta).all():
+            raise FedscopeError("the points of a line must be finite numbers")
+        self.module, self.samples, self.layers, self.provenance = module, samples, layers, provenance
+        self.beta = np.union1d(beta, [0.0, 1.0])
+        self._compute, self._normalization, self._calibration = compute, normalization, calibration
+        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._kept_policy: Normalization | None = None
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What measures all models."""
+        return Evaluator(self.module, self.samples, compute=self._compute)
+
+    def between(
+        self, pair: tuple[Model, Model], *, progress: Progress | None = None, partial: Path | None = None
+    ) -> LayerLine:
+        """Measure the lines of one pair; see :func:`layer_lines`."""
+        refuse_same([pair])
+        fits_module(self.evaluator.layout, list(pair))
+        selections = selections_of(pair[0].weights.layout, self.layers, "line", statistics=True, cumulative=True)
+        policy = self.policy_of(pair[0])
+        lines = _LayerLines(pair, self.beta, selections, self.evaluator, policy, _tied(self.module))
+        if self.layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
+            raise FedscopeError(
+                f"layers {self.layers!r} are the same in {pair[0].label} and {pair[1].label}, so nothing moves; choose "
+                "others"
+            )
+        visits = lines.visits(self.module, progress, partial)
+        ends = [digest(model.weights) for model in pair] if policy.leaves_own else []
+        for i, end in enumerate(ends):
+            if end in self._known:
+                visits.know(i, *self._known[end])
+        visits.measure(lines.order)
+        self._known = {end: (visits.loss[:, i].copy(), visits.error[:, i].copy()) for i, end in enumerate(ends)}
+        return lines.result(visits, self.module, self.samples, self.provenance, self.layers)
+
+    def policy_of(self, first: Model) -> Normalization:
+        """Return where points get their normalization statistics from; the same for all models of an architecture."""
+        if self._kept_policy is None:
+            self._kept_policy = Normalization.of(
+                self.module, first.weights.buffers, self._normalization, self._calibration, self.evaluator.prepare
+            )
+        return self._kept_policy
 
 
 def _tied(module: nn.Module) -> dict[str, frozenset[str]]:
@@ -148,6 +210,8 @@ class _LayerLines:
             return self.at.index(point), frozenset(), 0
         if not names or point == self.at[end]:
             return end, frozenset(), 0
+        if end and point == self.at[0] and not whole:  # of two layers each is the rest of the other
+            return 0, self.differing - names, self.at[1]
         return 0 if whole else end, names, point
 
     @cached_property
