@@ -220,7 +220,7 @@ def _by_round(
 
             with work.store(settings, *ROUNDS) as store:
                 found = work.each("line", map(task, numbers), store)
-            said = {"normalization_policy": lines.policy_of(posed.models[0]).policy}
+            said: dict[str, Any] = {"normalization_policy": lines.policy_of(posed.models[0]).policy}
             said |= {"left_out": [over.left_out]} if over.left_out else {}
             return LayerRounds(tuple(cell for own in found for cell in own.cells), over.ends, {**attrs, **said})
 
