@@ -13,6 +13,7 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, Model
 from ...checkpoints.models.layer_selections import CUMULATIVE, EACH, Selection, selections_of
+from ...evaluation.alike_models import AlikeModels
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import Replica
@@ -89,7 +90,9 @@ class LayerLines:
 
     Of a pair that begins where one before it ended, as rounds do, that model is not measured again.
 
-    Args: as of :func:`layer_lines`.
+    Args:
+        module, samples, layers, betas, compute, normalization, calibration, provenance: as of :func:`layer_lines`.
+        reuse: False computes all of every model, for comparison; the numbers are the same bits.
     """
 
     def __init__(
@@ -103,12 +106,13 @@ class LayerLines:
         normalization: str = "interpolate",
         calibration: Samples | None = None,
         provenance: Mapping[str, Any] | None = None,
+        reuse: bool = True,
     ) -> None:
         beta = betas_on((0.0, 1.0), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
         if not np.isfinite(beta).all():
             raise FedscopeError("the points of a line must be finite numbers")
         self.module, self.samples, self.layers, self.provenance = module, samples, layers, provenance
-        self.beta = np.union1d(beta, [0.0, 1.0])
+        self.beta, self.reuse = np.union1d(beta, [0.0, 1.0]), reuse
         self._compute, self._normalization, self._calibration = compute, normalization, calibration
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._kept_policy: Normalization | None = None
@@ -126,7 +130,8 @@ class LayerLines:
         fits_module(self.evaluator.layout, list(pair))
         selections = selections_of(pair[0].weights.layout, self.layers, "line", statistics=True, cumulative=True)
         policy = self.policy_of(pair[0])
-        lines = _LayerLines(pair, self.beta, selections, self.evaluator, policy, _tied(self.module))
+        tied = _tied(self.module)
+        lines = _LayerLines(pair, self.beta, selections, self.evaluator, policy, tied, self.module, self.reuse)
         if self.layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
             raise FedscopeError(
                 f"layers {self.layers!r} are the same in {pair[0].label} and {pair[1].label}, so nothing moves; choose "
@@ -137,7 +142,7 @@ class LayerLines:
         for i, end in enumerate(ends):
             if end in self._known:
                 visits.know(i, *self._known[end])
-        visits.measure(lines.order)
+        visits.measure(lines.order, lines.alike)
         self._known = {end: (visits.loss[:, i].copy(), visits.error[:, i].copy()) for i, end in enumerate(ends)}
         return lines.result(visits, self.module, self.samples, self.provenance, self.layers)
 
@@ -169,6 +174,7 @@ class _LayerLines:
     Attributes:
         beta: the points of each, 0 and 1 among them.
         tied: parameters that move together.
+        reuse: whether what models share is computed once.
     """
 
     pair: tuple[Model, Model]
@@ -177,6 +183,8 @@ class _LayerLines:
     evaluator: Evaluator
     policy: Normalization
     tied: Mapping[str, frozenset[str]]
+    module: nn.Module
+    reuse: bool = True
 
     @cached_property
     def differing(self) -> frozenset[str]:
@@ -218,6 +226,21 @@ class _LayerLines:
     def order(self) -> list[int]:
         """Of all models."""
         return list(range(len(self.places)))
+
+    def alike(self) -> AlikeModels | None:
+        """Take models together that begin alike: cumulative lines at one β, and single layers behind the same ones."""
+        compute = self.evaluator.compute
+        if not self.reuse or compute.is_gpu or compute.cluster is not None:
+            return None
+        names = sorted(self.differing)
+        column = {name: i for i, name in enumerate(names)}
+        states = np.zeros((len(self.places), len(names)))
+        for row, (end, moving, point) in zip(states, self.places, strict=True):
+            row[:] = 1.0 - end
+            row[[column[name] for name in moving]] = self.beta[point]
+        pair = (self.pair[0].weights, self.pair[1].weights)
+        found = AlikeModels(self.evaluator, self.module, pair, states, names)
+        return found if found.saves else None
 
     def form(self, i: int, replica: Replica) -> None:
         """Load a model into a replica."""
