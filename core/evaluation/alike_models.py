@@ -12,6 +12,7 @@ from ..checkpoints import Weights
 from .first_layer_groups import MODELS
 from .model_replica import Replica
 from .prefix_cache import Cut, SharedPrefix, outputs_of_alike
+from .sample_losses import SampleLosses
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -32,6 +33,8 @@ class AlikeModels:
         states: of each model what its tensors are: a number that two models share where the tensor is the same in both;
             a row a model, a column a tensor.
         names: of the columns.
+        losses: takes the losses by sample; None where nobody asks for them.
+        reuse: False measures each model alone.
     """
 
     def __init__(
@@ -41,20 +44,23 @@ class AlikeModels:
         pair: tuple[Weights, Weights],
         states: np.ndarray,
         names: Sequence[str],
+        *,
+        losses: SampleLosses | None = None,
+        reuse: bool = True,
     ) -> None:
+        self._losses = losses
+        self._shared: SharedPrefix | None = None
+        self._size = min(TOGETHER, MODELS // max(1, pair[0].parameters.nbytes)) if reuse else 0
+        if self._size < 2:
+            return
         shared = SharedPrefix(Replica(module, evaluator.compute), *pair, next(evaluator.batches(0))[:TRIED])
         first = np.array([shared.first.get(name, 0) for name in names], dtype=np.int64)
         order = np.argsort(first, kind="stable")
-        self._shared, self._states, self._first = shared, states[:, order], first[order]
+        self._states, self._first = states[:, order], first[order]
         self._cuts: Mapping[int, Cut | None] = {int(at): shared.cut(int(at)) for at in np.unique(first) if at > 0}
-        self._size = min(TOGETHER, max(1, MODELS // max(1, pair[0].parameters.nbytes)))
-        self._workers = evaluator.compute.workers
         self._bases: dict[tuple[int, ...], tuple[int, list[Cut | None]]] = {}
-
-    @property
-    def saves(self) -> bool:
-        """Whether any two models share a part of their work."""
-        return self._size > 1 and any(cut is not None for cut in self._cuts.values())
+        if any(cut is not None for cut in self._cuts.values()):
+            self._shared = shared
 
     def combines(self, i: int) -> bool:
         """Check whether a model is measured here: all are."""
@@ -62,6 +68,8 @@ class AlikeModels:
 
     def groups(self, order: Sequence[int]) -> list[list[int]]:
         """Group models such that those of a group share as much as may be."""
+        if self._shared is None:
+            return [[i] for i in order]
         rows = self._states[list(order)]
         place = np.lexsort(rows.T[::-1]) if rows.size else np.arange(len(order))
         alike = [int(order[i]) for i in place]
@@ -71,8 +79,15 @@ class AlikeModels:
         self, group: Sequence[int], replicas: Sequence[Replica], part: int, batch: int, x: Tensor
     ) -> list[Tensor]:
         """Compute outputs of a group's models, formed in ``replicas``, on a batch of a data set."""
-        base, cuts = self._parted(tuple(group))
-        return outputs_of_alike(self._shared, replicas, base, cuts, x)
+        if self._shared is None:
+            found = [replica.logits(x) for replica in replicas]
+        else:
+            base, cuts = self._parted(tuple(group))
+            found = outputs_of_alike(self._shared, replicas, base, cuts, x)
+        if self._losses is not None:
+            for i, outputs in zip(group, found, strict=True):
+                self._losses.add(i, batch, outputs)
+        return found
 
     def _parted(self, group: tuple[int, ...]) -> tuple[int, list[Cut | None]]:
         """Return the model of a group that shares most with the others, and where each parts from it."""

@@ -242,6 +242,16 @@ class Evaluator:
         """Yield the inputs of a data set as they are evaluated."""
         return in_batches(self._data[part][0], self.batch)
 
+    def targets(self, part: int) -> tuple[Tensor, ...]:
+        """Return the targets of a data set as they are evaluated, a batch each."""
+        return tuple(torch.split(self._data[part][1], self.batch))
+
+    def each(
+        self, task: Callable[[Item, Place, Event], Result], items: Sequence[Item]
+    ) -> Generator[Result, None, None]:
+        """Yield what ``task(item, place, stop)`` gives in a worker's place, in the order of the items; here."""
+        return self._run(task, items)
+
     def prepare(self, x: Inputs) -> Inputs:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
         place = self._idle[0]

@@ -18,7 +18,7 @@ class LayerBarrier(Serializable):
         layer: what moves: a layer's name, ``to NAME``, a pattern, or ``all layers``.
         others: the model at which the other layers stay: ``global``, ``start``, ``client-3``.
         parameters: how many move.
-        barrier, barrier_beta: as in :class:`~fedscope.LayerLine`.
+        barrier, barrier_beta, barrier_stderr: as in :class:`~fedscope.LayerLine`.
     """
 
     round: int
@@ -27,6 +27,7 @@ class LayerBarrier(Serializable):
     parameters: int
     barrier: float | None
     barrier_beta: float | None
+    barrier_stderr: float | None
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def round_barriers(number: int, line: LayerLine) -> RoundBarriers:
                 int(line.parameters[i]),
                 _known(line.barrier[others, i]),
                 _known(line.barrier_beta[others, i]) if np.isfinite(line.barrier[others, i]) else None,
+                _known(line.barrier_stderr[others, i]),
             )
             for i, layer in enumerate(line.layers)
             for others in (0, 1)

@@ -28,6 +28,7 @@ from ...evaluation.resumable import (
     provenance_of,
     statistics_identity,
 )
+from ...evaluation.sample_losses import SampleLosses, stderr_of_mean
 from ...evaluation.samples import Samples
 from ...evaluation.validation import fits_module
 from .layer_result import LayerLine
@@ -114,7 +115,7 @@ class LayerLines:
         self.module, self.samples, self.layers, self.provenance = module, samples, layers, provenance
         self.beta, self.reuse = np.union1d(beta, [0.0, 1.0]), reuse
         self._compute, self._normalization, self._calibration = compute, normalization, calibration
-        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._known: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray | None]] = {}
         self._kept_policy: Normalization | None = None
 
     @cached_property
@@ -141,10 +142,17 @@ class LayerLines:
         ends = [digest(model.weights) for model in pair] if policy.leaves_own else []
         for i, end in enumerate(ends):
             if end in self._known:
-                visits.know(i, *self._known[end])
+                loss, error, by_sample = self._known[end]
+                visits.know(i, loss, error)
+                if by_sample is not None:
+                    lines.losses.know(i, by_sample)
         visits.measure(lines.order, lines.alike)
-        self._known = {end: (visits.loss[:, i].copy(), visits.error[:, i].copy()) for i, end in enumerate(ends)}
-        return lines.result(visits, self.module, self.samples, self.provenance, self.layers)
+        found = lines.result(visits, self.module, self.samples, self.provenance, self.layers)
+        self._known = {
+            end: (visits.loss[:, i].copy(), visits.error[:, i].copy(), lines.losses.kept(i))
+            for i, end in enumerate(ends)
+        }
+        return found
 
     def policy_of(self, first: Model) -> Normalization:
         """Return where points get their normalization statistics from; the same for all models of an architecture."""
@@ -227,10 +235,15 @@ class _LayerLines:
         """Of all models."""
         return list(range(len(self.places)))
 
+    @cached_property
+    def losses(self) -> SampleLosses:
+        """By sample."""
+        return SampleLosses(self.evaluator, len(self.places))
+
     def alike(self) -> AlikeModels | None:
         """Take models together that begin alike: cumulative lines at one β, and single layers behind the same ones."""
         compute = self.evaluator.compute
-        if not self.reuse or compute.is_gpu or compute.cluster is not None:
+        if compute.is_gpu or compute.cluster is not None:
             return None
         names = sorted(self.differing)
         column = {name: i for i, name in enumerate(names)}
@@ -239,8 +252,7 @@ class _LayerLines:
             row[:] = 1.0 - end
             row[[column[name] for name in moving]] = self.beta[point]
         pair = (self.pair[0].weights, self.pair[1].weights)
-        found = AlikeModels(self.evaluator, self.module, pair, states, names)
-        return found if found.saves else None
+        return AlikeModels(self.evaluator, self.module, pair, states, names, losses=self.losses, reuse=self.reuse)
 
     def form(self, i: int, replica: Replica) -> None:
         """Load a model into a replica."""
@@ -307,4 +319,27 @@ class _LayerLines:
                 **self.policy.provenance("the model at beta = 1"),
                 **precise,
             },
+            barrier_stderr=self.errors(where, barriers),
         )
+
+    def errors(self, where: np.ndarray, barriers: np.ndarray) -> np.ndarray:
+        """Compute the standard errors of barriers over samples, [others, layer]; NaN where there is no barrier.
+
+        A barrier is the mean over samples of l_j(β) − β l_j(1) − (1−β) l_j(0), all of the same samples.
+
+        Args:
+            where: the models, [others, layer, beta].
+            barriers: height and β, [others, layer, 2].
+        """
+        at_1, at_0 = self.at
+        there = [
+            (line, tuple(int(i) for i in where[line][[int(np.searchsorted(self.beta, beta)), at_1, at_0]]), beta)
+            for line, (height, beta) in ((line, barriers[line]) for line in np.ndindex(barriers.shape[:2]))
+            if height > 0
+        ]
+        by_sample = self.losses.of([i for _, models, _ in there for i in models], self.form)
+        errors = np.full(barriers.shape[:2], np.nan)
+        for line, models, beta in there:
+            top, one, zero = (by_sample[i] for i in models)
+            errors[line] = stderr_of_mean(top - (beta * one + (1 - beta) * zero), self.losses.weights)
+        return errors

@@ -40,7 +40,7 @@ def draw_rounds(result: LayerRounds, width: float = 3.5, title: str | None = Non
     ``width`` in inches."""
     names = [shorten_label(name, LETTERS) for name in result.layers]
     rounds = [str(number) for number in result.rounds]
-    values = result.values()
+    values, errors = result.values(), result.values("barrier_stderr")
     with paper_style(width):
         left = max(map(len, names)) * CHARACTER + 0.08
         wide = width - left - GAP - BAR - NUMBERS
@@ -59,6 +59,9 @@ def draw_rounds(result: LayerRounds, width: float = 3.5, title: str | None = Non
             sheet.text(left, at - 0.55 * LINE, _head(end), size=SMALL)
             axes = sheet.axes(left, at, wide, high)
             image = heat_map(axes, values[i] / 10.0**power, SURFACE, hatched=True, vmin=0.0, vmax=limit / 10.0**power)
+            sure = np.argwhere(values[i] > 2 * np.nan_to_num(errors[i], nan=np.inf))
+            dots: dict[str, Any] = {"color": "black", "markeredgecolor": "white", "markeredgewidth": 0.5}
+            axes.plot(sure[:, 1], sure[:, 0], "o", markersize=3, **dots)
             name_rows(axes, names, high)
             if len(names) > 1:
                 axes.axhline(len(names) - 1.5, color="white", linewidth=1)
@@ -86,6 +89,8 @@ def _remark(result: LayerRounds, values: np.ndarray) -> str:
     if result.attrs.get("layers") == "cumulative":
         parts.append("to: all layers up to this one")
     parts.append("barrier: the highest rise above the straight line between the ends")
+    if (values > 2 * np.nan_to_num(result.values("barrier_stderr"), nan=np.inf)).any():
+        parts.append("dots: more than two standard errors over samples above 0")
     if not np.isfinite(values).all():
         parts.append("hatched: a loss is not finite")
     if "data" in result.attrs:

@@ -14,6 +14,7 @@ from ...checkpoints.io.errors import spans
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of
 from ..planes.summary import precision_words
+from .layer_result import plus_minus
 from .layer_rounds import LayerBarrier
 
 
@@ -136,4 +137,4 @@ class LayerRounds(TableResult):
 
 
 def _number(cell: LayerBarrier) -> str:
-    return f"{cell.barrier:.3g}"
+    return f"{cell.barrier:.3g}{plus_minus(cell.barrier_stderr)}"

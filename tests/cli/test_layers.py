@@ -125,6 +125,7 @@ def test_the_layers_of_every_round_are_those_of_its_pair(runs: Path, capsys: pyt
         one = fedscope.line(pair, layers="each", points=5)
         assert found.values()[:, :, at].tolist() == one.barrier.tolist()
         assert found.values("barrier_beta")[:, :, at].tolist() == one.barrier_beta.tolist()
+        np.testing.assert_array_equal(found.values("barrier_stderr")[:, :, at], one.barrier_stderr)
         whole = fedscope.line(pair, points=5, range=(0, 1))
         assert found.values()[:, -1, at].tolist() == [whole.barrier[0]] * 2
     assert [cell.others for cell in found.cells[:2]] == ["global", "start"]

@@ -15,11 +15,11 @@ from fedscope.landscape.lines.layer_rounds import LayerBarrier
 pytestmark = pytest.mark.same_elsewhere
 
 
-def rounds(heights: Sequence[Sequence[float | None]], layers: str = "each") -> LayerRounds:
+def rounds(heights: Sequence[Sequence[float | None]], layers: str = "each", error: float | None = None) -> LayerRounds:
     """Three selections, u, v and all, in so many rounds; with the others at start the half."""
     names = ["to u", "to v", "all layers"] if layers == "cumulative" else ["u", "v", "all layers"]
     cells = [
-        LayerBarrier(t, name, others, 5, None if h is None else h * share, None if h is None else 0.5 if h else 0.0)
+        LayerBarrier(t, name, others, 5, *((None,) * 3 if h is None else (h * share, 0.5 if h else 0.0, error)))
         for t, own in enumerate(heights, start=1)
         for name, h in zip(names, own, strict=True)
         for others, share in (("global", 1.0), ("start", 0.5))
@@ -58,8 +58,9 @@ def test_barriers_that_do_not_exist_are_said_and_hatched(tmp_path: Path) -> None
     found.save(tmp_path / "m")
     assert LayerRounds.load(tmp_path / "m").cells == found.cells
     first = (tmp_path / "m.line-layers.csv").read_text().splitlines()
-    assert first[0] == "run,round,layer,others,parameters,barrier,barrier_beta"
-    assert first[3] == "fma,1,v,global,5,,"
+    assert first[0] == "run,round,layer,others,parameters,barrier,barrier_beta,barrier_stderr"
+    assert first[3] == "fma,1,v,global,5,,,"
+    assert first[7] == "fma,2,u,global,5,0.3,0.5,"
 
 
 def test_the_figure_has_a_row_a_layer_and_a_column_a_round() -> None:
@@ -82,3 +83,13 @@ def test_rounds_of_different_layers_are_refused() -> None:
     found = rounds([[0.6, 0.4, 0.2], [0.0, 0.4, 0.3]])
     with pytest.raises(FedscopeError, match=r"^barriers over rounds need two rows for every round and layer"):
         LayerRounds(found.cells[:-1], found.ends)
+
+
+def test_barriers_that_are_surely_above_0_have_a_dot_and_errors_are_said() -> None:
+    found = rounds([[0.6, 0.4, 0.2], [0.0, 0.3, 0.1]], error=0.12)
+    assert "greatest in v, 0.35 on average, at most 0.4 ± 0.12 at beta = 0.50 in round 1" in found.summary()
+    figure = found.figure()
+    dots = [[tuple(map(int, at)) for at in axes.lines[0].get_xydata()] for axes in figure.axes[:2]]
+    assert dots == [[(0, 0), (0, 1), (1, 1)], [(0, 0)]]
+    assert "dots: more than two standard errors" in " ".join(text.get_text() for text in figure.texts)
+    assert "dots" not in " ".join(text.get_text() for text in rounds([[0.6, 0.4, 0.2]]).figure().texts)
