@@ -129,7 +129,7 @@ def _draw_barriers(axes: Axes, result: LayerLine, i: int, limit: float, *, last:
     axes.barh(np.arange(len(barriers)), shown, 0.7, color=colours)
     known = np.flatnonzero(errors > 0)
     if known.size:
-        look = {"fmt": "none", "ecolor": "black", "elinewidth": 0.7}
+        look: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.7}
         axes.errorbar(shown[known], known, xerr=errors[known], **look)
     axes.set(ylim=(len(barriers) - 0.5, -0.5), xlim=(0, limit), yticks=[])
     even(axes.xaxis, 2)
