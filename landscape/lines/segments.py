@@ -29,6 +29,9 @@ from ...evaluation.samples import Samples
 from ...evaluation.validation import fits_module, same_layout
 from .result import Line
 
+#: what float64 makes of a sum, as a share of it
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
 
 def line(
     module: nn.Module,
@@ -229,11 +232,15 @@ def barrier_of(beta: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
     >>> import numpy as np
     >>> barrier_of(np.array([0.0, 0.5, 1.0]), np.array([1.0, 5.0, 3.0]))
     (3.0, 0.5)
+    >>> barrier_of(np.array([0.0, 0.3, 1.0]), np.array([2.3, 2.3 + 4.4e-16, 2.3]))
+    (0.0, 0.0)
     """
     inside = (beta >= 0) & (beta <= 1)
     beta, loss = beta[inside], loss[inside]
     at_0, at_1 = loss[beta == 0][0], loss[beta == 1][0]
     with np.errstate(invalid="ignore"):
         excess = loss - (beta * at_1 + (1 - beta) * at_0)
+        if np.isfinite(ends := max(abs(at_0), abs(at_1))):
+            excess[np.abs(excess) <= ROUNDING * ends] = 0.0  # of a flat line
         top = int(np.argmax(excess))
     return float(excess[top]), float(beta[top])
