@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ...analysis.runs import Rounds, identity, rounds_text
 from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.models.layer_selections import layers_file_word, selections_of
+from ...training.inputs.data_of import training_split
 from ...training.inputs.models import (
     ModelLike,
     as_list,
@@ -36,6 +37,10 @@ from ...training.inputs.models import (
 from .. import Connectivity, LayerLine, LayerRounds, Line
 from ..run_alone import ChosenRounds, choose_line, choose_lines, run_alone
 from .layer_rounds import RoundBarriers, round_barriers
+from .whose_data import asked_sets, named_after, read_sets
+
+if TYPE_CHECKING:
+    from ...evaluation.samples import Samples
 
 #: a round's progress is told in so many parts
 SHARES = 1000
@@ -48,6 +53,7 @@ def line(
     clients: bool = False,
     layers: str | None = None,
     rounds: Rounds = None,
+    data_of: str | int | Sequence[int] | None = None,
     points: int | None = None,
     range: Sequence[float] | None = None,
     normalization: str = "interpolate",
@@ -68,6 +74,9 @@ def line(
         rounds: of a run: the line from each round's start to the server's model after it, or between its first two
             clients where no round has both; which, or ``all`` that have the two. With ``layers`` the answer is a
             :class:`~fedscope.LayerRounds`.
+        data_of: measure on clients' own training data, a curve each: numbers, ``client-7``, or ``clients``, those among
+            the models; ``own``, where one client is; ``all`` clients' data; or ``every`` client of the round and all.
+            With ``clients`` or ``layers`` one set of samples.
         points: on a line; 81, and 11 with ``clients`` or ``layers``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients`` or ``layers``.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
@@ -88,7 +97,9 @@ def line(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figures 5b, 5c, 7c; Frankle et al., "Linear Mode Connectivity and the Lottery Ticket Hypothesis", ICML 2020.
     """
-    source = EvaluationConfig.of("test", measured)
+    whose = rounds_text(data_of)
+    source = EvaluationConfig.of("test" if whose is None else "train", measured)
+    training_split(whose, source)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
     given, note = as_list(models), ""
     if layers is not None and clients:
@@ -110,7 +121,7 @@ def line(
             )
         over = choose_lines(path, asked_rounds)
         if layers is not None:
-            return _by_round(path, over, asked_rounds, layers, (low, high), count, normalization, source)
+            return _by_round(path, over, asked_rounds, layers, (low, high), count, normalization, source, whose)
         given, note = [model for pair in over.pairs.values() for model in pair], over.left_out
     elif not clients and len(given) % 2 and (path := run_alone(given)):
         chosen = choose_line(path)
@@ -124,10 +135,14 @@ def line(
     if layers is not None and len(given) != 2:
         raise FedscopeError(f"--layers takes one pair of models, A B, but got {len(given)} models; ask for each alone")
 
+    sets = asked_sets(asked, source, whose, "--clients" if clients else "--layers" if layers is not None else "")
+
     def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
         posed = resolve_models(asked, source)
+        samples, about = read_sets(sets, posed, source)
         settings = {
             **posed.settings,
+            **about,
             "points": count,
             "range": [low, high],
             "normalization": normalization,
@@ -152,10 +167,10 @@ def line(
                 }
                 if layers is not None:
                     pair = (posed.models[0], posed.models[1])
-                    return landscape.layer_lines(posed.module, posed.samples, pair, layers=layers, **measured)
+                    return landscape.layer_lines(posed.module, _only(samples), pair, layers=layers, **measured)
                 lines = landscape.line(
                     posed.module,
-                    posed.samples,
+                    _only(samples) if len(samples) == 1 else samples,
                     list(combinations(posed.models, 2) if clients else pairs),
                     **measured,
                 )
@@ -169,7 +184,11 @@ def line(
         name = fit_file_name(f"line-rounds-{slug_rounds(asked_rounds)}")
     if layers is not None:
         name = fit_file_name(f"{name}-{layers_file_word(layers)}")
-    return one(kind, folder, name, prepare, note=note)
+    return one(kind, folder, named_after(name, whose), prepare, note=note)
+
+
+def _only(samples: Mapping[str, Samples]) -> Samples:
+    return next(iter(samples.values()))
 
 
 def _by_round(
@@ -181,16 +200,20 @@ def _by_round(
     points: int,
     normalization: str,
     source: EvaluationConfig,
+    whose: str | None,
 ) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
     """The barriers of layers in each of a run's rounds."""
     numbers = list(over.pairs)
+    sets = asked_sets([model for pair in over.pairs.values() for model in pair], source, whose, "--layers")
     selections_of(Run.open(path).layout, layers, "line", statistics=True, cumulative=True)
 
     def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
         posed = resolve_models(over.pairs[numbers[0]], source)
+        samples, about = read_sets(sets, posed, source)
         own = ("addresses", "models_sha256", "run")
         settings: dict[str, Any] = {
             **{name: value for name, value in posed.settings.items() if name not in own},
+            **about,
             **{"run": identity(posed.runs[0]), "rounds": numbers, "layers": layers, "points": points},
             **{"range": list(span), "normalization": normalization},
             **calibration_settings(posed, source, normalization),
@@ -201,7 +224,7 @@ def _by_round(
 
             lines = landscape.LayerLines(
                 posed.module,
-                posed.samples,
+                _only(samples),
                 layers=layers,
                 betas=landscape.betas_on(span, points),
                 normalization=normalization,
@@ -228,4 +251,4 @@ def _by_round(
 
     kind: type[Line | LayerLine | LayerRounds] = LayerRounds
     name = fit_file_name(f"line-rounds-{slug_rounds(rounds)}-layers-{layers_file_word(layers)}")
-    return one(kind, Path(path) / "figures", name, prepare)
+    return one(kind, Path(path) / "figures", named_after(name, whose), prepare)
