@@ -35,7 +35,7 @@ class SampleLosses:
         self._found: dict[int, list[np.ndarray]] = {}
         task = evaluator.samples.task
         weights = [task.weights(y) for y in self._targets]
-        known = [one.double().cpu().numpy() for one in weights if one is not None]
+        known = [one.cpu().double().numpy() for one in weights if one is not None]
         self.weights = np.concatenate(known) if known else None
 
     def add(self, i: int, batch: int, outputs: Tensor) -> None:
