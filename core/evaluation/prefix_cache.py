@@ -174,6 +174,8 @@ class SharedPrefix:
             number for number, output, version in seen if isinstance(output, Tensor) and output._version != version
         )
         self._tensors = frozenset(number for number, output, _ in seen if isinstance(output, Tensor))
+        with torch.inference_mode(), replica.compute.products(), replica.compute.forward():
+            _, self._recording = watched.record(x, self._tensors, self.changed)
         self.first = self._first_calls()
         self._cuts: dict[int, Cut | None] = {}
 
@@ -209,22 +211,20 @@ class SharedPrefix:
     def _tried(self, at: int) -> Cut | None:
         """The last call of each module round the ``at``-th is mostly all that is needed; else all of them are."""
         shared, last = self._before(at)
-        if not shared or not (shared | last) <= self._tensors:
+        if not shared or not shared <= self._tensors or self._recording.calls != self.calls:
             return None
         a, b = self._ends
         replica, watched = self._replica, watched_module(self._replica)
         behind = frozenset(name for name, number in self.first.items() if number >= at)
         with torch.inference_mode(), replica.compute.products(), replica.compute.forward():
-            replica.load(a.parameters, a.buffers)
-            _, recording = watched.record(self._x, shared, self.changed)
             replica.combine_part(a, behind, [a, b], (0.0, 1.0))
             expected = replica.module(self._x)
-            if not isinstance(expected, Tensor) or recording.calls != self.calls:
+            if not isinstance(expected, Tensor):
                 return None
             for needed in (last, shared):
                 cut = Cut(at, needed)
                 try:
-                    outputs = watched.resume(recording, cut, self._x, self.changed)
+                    outputs = watched.resume(self._recording, cut, self._x, self.changed)
                 except (OtherCallsError, RuntimeError, IndexError, TypeError, ValueError, AttributeError):
                     continue  # something wanted more of what lies in between than one number
                 if isinstance(outputs, Tensor) and torch.equal(outputs, expected):
