@@ -1,7 +1,7 @@
 """What the lines of all layers of ResNet-18 cost: against as many whole lines, and without computing once what models
 have in common that begin alike.
 
-`fedscope.landscape.LayerLines` on two random models of `resnet18-gn` (3 x 32 x 32, 41 layers) and images of noise. Of
+`fedscope.landscape.LayerLines` on two random models of `resnet18-gn` (3 x 32 x 32, 42 layers) and images of noise. Of
 each layer there are two lines, with the others at A and at B. One line is `fedscope.landscape.line` between the same
 models at the same points, before and after. Times are processor time, so that other programs count for little. Losses
 are compared, too: they must be the same bits.

@@ -14,7 +14,7 @@ from .model_replica import Replica
 from .places import Place
 
 #: numbers that are kept at most; of more models they are measured again where they are asked for
-KEPT = 2**26
+KEPT = 2**25
 
 
 class SampleLosses:
