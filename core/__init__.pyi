@@ -58,6 +58,7 @@ from .evaluation.standard_tasks import Sequences as Sequences
 from .evaluation.tasks import Task as Task
 from .landscape import Connectivity as Connectivity
 from .landscape import LayerLine as LayerLine
+from .landscape import LayerRounds as LayerRounds
 from .landscape import Line as Line
 from .landscape import Plane as Plane
 from .landscape import Planes as Planes

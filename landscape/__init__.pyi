@@ -10,10 +10,13 @@ from .lines.figure import draw_connectivity as draw_connectivity
 from .lines.figure import draw_line as draw_line
 from .lines.layer_figure import draw_layers as draw_layers
 from .lines.layer_result import LayerLine as LayerLine
+from .lines.layers import LayerLines as LayerLines
 from .lines.layers import layer_lines as layer_lines
 from .lines.result import Connectivity as Connectivity
 from .lines.result import Line as Line
 from .lines.result import connectivity as connectivity
+from .lines.rounds_figure import draw_rounds as draw_rounds
+from .lines.rounds_result import LayerRounds as LayerRounds
 from .lines.segments import barrier_of as barrier_of
 from .lines.segments import betas_on as betas_on
 from .lines.segments import line as line

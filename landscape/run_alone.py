@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..analysis.runs import parse_rounds
 from ..checkpoints import FedscopeError, Run, parse_address, rounds_with_clients
+from ..checkpoints.io.errors import spans
 from ..checkpoints.models.files import model_path
 
 if TYPE_CHECKING:
@@ -115,3 +117,57 @@ def choose_line(path: str) -> Chosen:
         f"{path} has recorded no round with both its start and its global model, no two global models and no two "
         "clients of a round, and a line needs two models; give others, A B"
     )
+
+
+@dataclass(frozen=True)
+class ChosenRounds:
+    """A pair of models in each of a run's rounds.
+
+    Attributes:
+        pairs: the addresses of A and B (β = 1 and 0) by round.
+        ends: what A and B are in every round.
+        left_out: what was asked for and is not there, in a sentence; "" where nothing is.
+    """
+
+    pairs: dict[int, tuple[str, str]]
+    ends: tuple[str, str]
+    left_out: str = ""
+
+
+def choose_lines(path: str, rounds: str) -> ChosenRounds:
+    """Choose a line in each round: that of :func:`choose_line`, which all rounds must have recorded.
+
+    ``all`` are the rounds that have.
+
+    Raises:
+        FedscopeError: a round without both of its models; a run of which no round has two.
+    """
+    run = Run.open(path)
+    run.round("last")
+    ends, have = ("global", "start"), [t for t in run.rounds if {"start", "global"} <= set(run.round(t).models)]
+    if not have:
+        ends = ("first client", "second client")
+        have = [t for t in rounds_with_clients(run) if len(run.round(t).client_ids) > 1]
+    if not have:
+        raise FedscopeError(
+            f"{path} has recorded no round with both its start and its global model, and none with two clients, so "
+            "there is no line in a round; give two models, A B"
+        )
+    asked = parse_rounds(rounds, run.rounds, path)
+    lacking = [t for t in asked if t not in have]
+    what = "a start and a global model" if ends[0] == "global" else "two clients"
+    if lacking and rounds.strip() != "all":
+        raise FedscopeError(
+            f"--rounds {rounds}: round {lacking[0]} of {path} has not recorded {what}, the two ends of its line; "
+            f"{_rounds(have)} {'has' if len(have) == 1 else 'have'}"
+        )
+    pairs = {}
+    for number in (t for t in asked if t in have):
+        which = ends if ends[0] == "global" else [f"client-{k}" for k in run.round(number).client_ids[:2]]
+        pairs[number] = (f"{path}@{number}/{which[0]}", f"{path}@{number}/{which[1]}")
+    said = f"{run.name}: {_rounds(lacking)} left out, because {what} were not recorded" if lacking else ""
+    return ChosenRounds(pairs, ends, said)
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    return f"round{'' if len(numbers) == 1 else 's'} {spans(numbers)}"

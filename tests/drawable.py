@@ -55,4 +55,5 @@ def layers(count: int, points: int = 11, apart: float = 1.0) -> LayerLine:
     attrs = {"data": "digits", "split": "test", "samples": 360, "layers": "each"}
     ends = ("ima@60", "runs/a-very-long-name@60/client-17")
     sizes = np.full(count + 1, 10)
-    return LayerLine(ends, (*names, "all layers"), sizes, beta, loss, loss / 10, found[..., 0], found[..., 1], attrs)
+    barrier, where = found[..., 0], found[..., 1]
+    return LayerLine(ends, (*names, "all layers"), sizes, beta, loss, loss / 10, barrier, where, attrs, barrier / 10)

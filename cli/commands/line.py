@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, normalization_option, output_options, source_options
+from ..options import Count, Output, measured_settings, normalization_option, output_options, source_options
 
 
 @click.command(
@@ -21,6 +21,16 @@ from ..options import Count, Output, normalization_option, output_options, sourc
     "--layers",
     metavar="each|cumulative|PATTERN",
     help="Only these layers move and the others stay: each alone, the first l, or names as conv*,fc or /^blocks/.",
+)
+@click.option(
+    "--rounds",
+    metavar="1,20,last",
+    help="Of RUN alone: the same line in each of these rounds, or all; with --layers a heat map of barriers.",
+)
+@click.option(
+    "--data-of",
+    metavar="own|all|client-7|3,8|clients|every",
+    help="Measure on these clients' own training data, a curve each; on all clients'; or on every one's and all.",
 )
 @click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients or --layers]")
 @click.option(
@@ -41,9 +51,10 @@ def command(models: tuple[str, ...], source: EvaluationConfig, output: Output, *
 
     --clients measures linear mode connectivity: the loss barrier between every two clients of a round.
 
-    --layers says which layer carries the barrier between two models. fedscope layers RUN lists the names.
+    --layers says which layer carries the barrier between two models. fedscope layers RUN lists the names. RUN --layers
+    each --rounds all says it of every round.
     """
     from ...landscape.lines.analysis import line
     from ..run_analysis import answer
 
-    answer(line.prepare(models, **settings, **vars(source)), output)
+    answer(line.prepare(models, **settings, **measured_settings(source)), output)  # --data-of has a split of its own

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,8 +30,21 @@ from .tasks import Tally
 from .uint8_images import Inputs, in_batches
 from .validation import refuse_shapeless, try_out
 
-if TYPE_CHECKING:
-    from .first_layer_groups import Spanning
+
+class Together(Protocol):
+    """Models that are taken several at a time."""
+
+    def groups(self, order: Sequence[int]) -> list[list[int]]:
+        """Group the models, all of them."""
+
+    def combines(self, i: int) -> bool:
+        """Tell of a group's first model whether :meth:`logits` gives its outputs."""
+
+    def logits(
+        self, group: Sequence[int], replicas: Sequence[Replica], part: int, batch: int, x: Tensor
+    ) -> list[Tensor]:
+        """Compute outputs of a group's models, formed in ``replicas``, on a batch of a data set."""
+
 
 #: a model's number, its losses and its errors
 Measured = tuple[int, np.ndarray, np.ndarray]
@@ -118,7 +131,7 @@ class Evaluator:
         count: int,
         form: Callable[[int, Replica], None],
         indices: Iterable[int] | None = None,
-        spanning: Spanning | None = None,
+        spanning: Together | None = None,
         *,
         here: bool = False,
     ) -> Generator[Measured, None, None]:
@@ -157,7 +170,7 @@ class Evaluator:
     def measured(
         self,
         form: Callable[[int, Replica], None],
-        spanning: Spanning | None,
+        spanning: Together | None,
         group: list[int],
         place: Place,
         stop: Event,
@@ -228,6 +241,16 @@ class Evaluator:
     def batches(self, part: int) -> Iterator[Tensor]:
         """Yield the inputs of a data set as they are evaluated."""
         return in_batches(self._data[part][0], self.batch)
+
+    def targets(self, part: int) -> tuple[Tensor, ...]:
+        """Return the targets of a data set as they are evaluated, a batch each."""
+        return tuple(torch.split(self._data[part][1], self.batch))
+
+    def each(
+        self, task: Callable[[Item, Place, Event], Result], items: Sequence[Item]
+    ) -> Generator[Result, None, None]:
+        """Yield what ``task(item, place, stop)`` gives in a worker's place, in the order of the items; here."""
+        return self._run(task, items)
 
     def prepare(self, x: Inputs) -> Inputs:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
@@ -358,7 +381,7 @@ class RemoteEvaluation:
 
     evaluator: Evaluator
     form: Callable[[int, Replica], None]
-    spanning: Spanning | None
+    spanning: Together | None
 
     def __call__(self) -> tuple[Callable[..., list[Measured]], Place]:
         """Make the function that measures a group there, and the place where it does."""

@@ -21,8 +21,7 @@ from torch import nn
 from ..checkpoints import FedscopeWarning, Model, Weights
 from ..results.base import versions
 from ..results.resume import ResumeStore, stored_fingerprint
-from .evaluator import Evaluator
-from .first_layer_groups import Spanning
+from .evaluator import Evaluator, Together
 from .model_replica import Replica
 from .normalization import Normalization
 from .samples import Samples
@@ -127,6 +126,10 @@ class ResumableEvaluation:
             self._take_over(ResumeStore(store.path, stored_fingerprint(store.path) or {}, aside=False))
         self._tell()
 
+    def know(self, i: int, loss: Sequence[float] | np.ndarray, error: Sequence[float] | np.ndarray) -> None:
+        """Take over a point's values, which were measured before as those of another."""
+        self._take(i, loss, error)
+
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """``loss``, ``error`` and ``done``."""
@@ -135,7 +138,7 @@ class ResumableEvaluation:
     def measure(
         self,
         order: Iterable[int],
-        spanning: Callable[[], Spanning | None] | None = None,
+        spanning: Callable[[], Together | None] | None = None,
         evaluator: Evaluator | None = None,
     ) -> None:
         """Measure those of the points ``order`` that are not yet, in that order.

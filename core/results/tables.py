@@ -297,7 +297,7 @@ def read_csv(path: Path, columns: Sequence[str], command: str, added: Sequence[s
     """Read the rows of a table that ``fedscope COMMAND`` wrote, by column.
 
     Args:
-        added: the last columns, which a file of an earlier version lacks all together.
+        added: the last columns, of which a file of an earlier version lacks all, or the last ones.
 
     Raises:
         FedscopeError: other columns; no UTF-8, no CSV; a row with more or fewer fields.
@@ -305,7 +305,8 @@ def read_csv(path: Path, columns: Sequence[str], command: str, added: Sequence[s
     reader = csv.DictReader(io.StringIO(read_text(path, f"a table of `fedscope {command}`", AGAIN, RESULT), newline=""))
     try:
         there = tuple(reader.fieldnames or ())
-        if there != tuple(columns) and (not added or there != tuple(columns)[: -len(added)]):
+        least = len(columns) - len(added)
+        if len(there) < least or there != tuple(columns)[: len(there)]:
             raise FedscopeError(
                 f"{path} is not a table of `fedscope {command}`: its columns must be {list_few(columns)}; {AGAIN}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -22,7 +22,7 @@ from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
 from ...checkpoints.models.layer_selections import ALL_LAYERS, Selection, layers_file_word, selections_of
-from ...training.inputs.data_of import SampleSet, sets_by_model, training_split
+from ...training.inputs.data_of import SampleSet, describe_places, sets_by_model, training_split
 from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand, names_of, resolve_models
 from .. import Sharpness
 from .result import Curvature
@@ -108,7 +108,7 @@ def sharpness(
 
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
         read = _read(posed, source, [one for some in sets or () for one in some])
-        said = {} if whose is None else {"data_of": whose, **_described(read)}
+        said = {} if whose is None else {"data_of": whose, **describe_places(read)}
         selections = None
         if layers is not None:
             selections = selections_of(posed.models[0].weights.layout, layers, "sharpness")
@@ -173,16 +173,6 @@ def _read(
 ) -> dict[str, tuple[Samples, dict[str, Any]]]:
     """Read each set once, and what a result says of it, by its name."""
     return {one.name: one.read(posed, source) for one in {one.name: one for one in sets}.values()}
-
-
-def _described(read: Mapping[str, tuple[Samples, dict[str, Any]]]) -> dict[str, Any]:
-    """Describe the samples of places for a result's provenance: of one all of it, of several how many each has."""
-    about = [about for _, about in read.values()]
-    if len(about) == 1:
-        return about[0]
-    counts = {name: len(samples) for name, (samples, _) in read.items()}
-    shared = {key: value for key, value in about[0].items() if key not in ("client", "clients", "samples")}
-    return {**shared, "samples": max(counts.values()), "places": counts}
 
 
 def _has(sets: Sequence[SampleSet], name: str) -> bool:

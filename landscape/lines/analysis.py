@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
-from ...analysis.execution import Execution
+from ...analysis.analysis import (
+    PreparedAnalysis,
+    SettingsAndCompute,
+    analysis,
+    fit_file_name,
+    one,
+    place_of,
+    slug_rounds,
+)
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, identity, rounds_text
 from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
-from ...checkpoints import FedscopeError
-from ...checkpoints.models.layer_selections import layers_file_word
+from ...checkpoints import FedscopeError, Run
+from ...checkpoints.models.layer_selections import layers_file_word, selections_of
+from ...training.inputs.data_of import training_split
 from ...training.inputs.models import (
     ModelLike,
     as_list,
     calibration_of,
     calibration_settings,
     clients_of,
+    load_into_same,
     names_of,
     resolve_models,
 )
-from .. import Connectivity, LayerLine, Line
-from ..run_alone import choose_line, run_alone
+from .. import Connectivity, LayerLine, LayerRounds, Line
+from ..run_alone import ChosenRounds, choose_line, choose_lines, run_alone
+from .layer_rounds import RoundBarriers, round_barriers
+from .whose_data import asked_sets, named_after, read_sets
+
+if TYPE_CHECKING:
+    from ...evaluation.samples import Samples
+
+#: a round's progress is told in so many parts
+SHARES = 1000
 
 
 @analysis
@@ -32,11 +52,13 @@ def line(
     *,
     clients: bool = False,
     layers: str | None = None,
+    rounds: Rounds = None,
+    data_of: str | int | Sequence[int] | None = None,
     points: int | None = None,
     range: Sequence[float] | None = None,
     normalization: str = "interpolate",
     **measured: Unpack[EvaluationSettings],
-) -> PreparedAnalysis[Line | LayerLine]:
+) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
     """Losses along the segment between two models, L(β w_A + (1−β) w_B): β = 0 is B and β = 1 is A.
 
     Args:
@@ -49,6 +71,12 @@ def line(
             layer alone, ``cumulative`` for the first one, the first two and so on, or a pattern for several together,
             ``conv1,blocks.0.*`` or ``/^blocks/``. ``fedscope layers`` lists their names. The answer is a
             :class:`~fedscope.LayerLine`.
+        rounds: of a run: the line from each round's start to the server's model after it, or between its first two
+            clients where no round has both; which, or ``all`` that have the two. With ``layers`` the answer is a
+            :class:`~fedscope.LayerRounds`.
+        data_of: measure on clients' own training data, a curve each: numbers, ``client-7``, or ``clients``, those among
+            the models; ``own``, where one client is; ``all`` clients' data; or ``every`` client of the round and all.
+            With ``clients`` or ``layers`` one set of samples.
         points: on a line; 81, and 11 with ``clients`` or ``layers``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients`` or ``layers``.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
@@ -57,7 +85,7 @@ def line(
 
     Raises:
         FedscopeError: models that are no pairs, or the same; models of different architectures; an empty range; layers
-            that there are not, or that are the same in both models.
+            that there are not, or that are the same in both models; rounds of no run, or that lack their two models.
 
     >>> import fedscope, torch
     >>> nets = [torch.nn.Linear(2, 2) for _ in range(2)]
@@ -69,19 +97,36 @@ def line(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figures 5b, 5c, 7c; Frankle et al., "Linear Mode Connectivity and the Lottery Ticket Hypothesis", ICML 2020.
     """
-    source = EvaluationConfig.of("test", measured)
+    whose = rounds_text(data_of)
+    source = EvaluationConfig.of("test" if whose is None else "train", measured)
+    training_split(whose, source)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
     given, note = as_list(models), ""
     if layers is not None and clients:
         raise FedscopeError("--layers and --clients are two cuts of a line; give one of them")
-    if not clients and len(given) % 2 and (path := run_alone(given)):
-        chosen = choose_line(path)
-        given, note = list(chosen.models), chosen.said
-    asked = clients_of(given) if clients else given
     many = clients or layers is not None
     count = points if points is not None else 11 if many else 81
     at_least("points", count, 3)
     low, high = range if range is not None else (0.0, 1.0) if many else (-0.5, 1.5)
+    if not low < high:
+        raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
+    asked_rounds = rounds_text(rounds)
+    if asked_rounds is not None:
+        path = None if clients else run_alone(given)
+        if path is None:
+            what = "--clients" if clients else " ".join(names_of(given))
+            raise FedscopeError(
+                f"--rounds {asked_rounds} draws a line in each round of one run, and does not go with {what}; give RUN "
+                "alone"
+            )
+        over = choose_lines(path, asked_rounds)
+        if layers is not None:
+            return _by_round(path, over, asked_rounds, layers, (low, high), count, normalization, source, whose)
+        given, note = [model for pair in over.pairs.values() for model in pair], over.left_out
+    elif not clients and len(given) % 2 and (path := run_alone(given)):
+        chosen = choose_line(path)
+        given, note = list(chosen.models), chosen.said
+    asked = clients_of(given) if clients else given
     if not clients and (len(given) % 2 or not given):
         raise FedscopeError(
             f"a line needs pairs of models, but got {len(given)}; give A B [A B ...], a run alone, or RUN@ROUND and "
@@ -89,13 +134,15 @@ def line(
         )
     if layers is not None and len(given) != 2:
         raise FedscopeError(f"--layers takes one pair of models, A B, but got {len(given)} models; ask for each alone")
-    if not low < high:
-        raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
 
-    def prepare() -> SettingsAndCompute[Line | LayerLine]:
+    sets = asked_sets(asked, source, whose, "--clients" if clients else "--layers" if layers is not None else "")
+
+    def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
         posed = resolve_models(asked, source)
+        samples, about = read_sets(sets, posed, source)
         settings = {
             **posed.settings,
+            **about,
             "points": count,
             "range": [low, high],
             "normalization": normalization,
@@ -120,10 +167,10 @@ def line(
                 }
                 if layers is not None:
                     pair = (posed.models[0], posed.models[1])
-                    return landscape.layer_lines(posed.module, posed.samples, pair, layers=layers, **measured)
+                    return landscape.layer_lines(posed.module, _only(samples), pair, layers=layers, **measured)
                 lines = landscape.line(
                     posed.module,
-                    posed.samples,
+                    _only(samples) if len(samples) == 1 else samples,
                     list(combinations(posed.models, 2) if clients else pairs),
                     **measured,
                 )
@@ -131,8 +178,77 @@ def line(
 
         return settings, compute
 
-    kind: type[Line | LayerLine] = LayerLine if layers is not None else Connectivity if clients else Line
+    kind: type[Line | LayerLine | LayerRounds] = LayerLine if layers is not None else Connectivity if clients else Line
     folder, name = place_of("line-clients" if clients else "line", names_of(given))
+    if asked_rounds is not None:
+        name = fit_file_name(f"line-rounds-{slug_rounds(asked_rounds)}")
     if layers is not None:
         name = fit_file_name(f"{name}-{layers_file_word(layers)}")
-    return one(kind, folder, name, prepare, note=note)
+    return one(kind, folder, named_after(name, whose), prepare, note=note)
+
+
+def _only(samples: Mapping[str, Samples]) -> Samples:
+    return next(iter(samples.values()))
+
+
+def _by_round(
+    path: str,
+    over: ChosenRounds,
+    rounds: str,
+    layers: str,
+    span: tuple[float, float],
+    points: int,
+    normalization: str,
+    source: EvaluationConfig,
+    whose: str | None,
+) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
+    """The barriers of layers in each of a run's rounds."""
+    numbers = list(over.pairs)
+    sets = asked_sets([model for pair in over.pairs.values() for model in pair], source, whose, "--layers")
+    selections_of(Run.open(path).layout, layers, "line", statistics=True, cumulative=True)
+
+    def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
+        posed = resolve_models(over.pairs[numbers[0]], source)
+        samples, about = read_sets(sets, posed, source)
+        own = ("addresses", "models_sha256", "run")
+        settings: dict[str, Any] = {
+            **{name: value for name, value in posed.settings.items() if name not in own},
+            **about,
+            **{"run": identity(posed.runs[0]), "rounds": numbers, "layers": layers, "points": points},
+            **{"range": list(span), "normalization": normalization},
+            **calibration_settings(posed, source, normalization),
+        }
+
+        def compute(attrs: dict[str, Any], work: Execution) -> LayerRounds:
+            from ... import landscape
+
+            lines = landscape.LayerLines(
+                posed.module,
+                _only(samples),
+                layers=layers,
+                betas=landscape.betas_on(span, points),
+                normalization=normalization,
+                calibration=calibration_of(posed, source, normalization),
+                compute=source.compute,
+            )
+
+            def task(number: int) -> WorkUnit[RoundBarriers]:
+                def measure(report: Report) -> RoundBarriers:
+                    first = number == numbers[0]
+                    a, b = posed.models if first else load_into_same(posed, over.pairs[number])
+                    found = lines.between((a, b), progress=lambda done, of: report(SHARES * done // of, SHARES))
+                    return round_barriers(number, found)
+
+                return WorkUnit(str(number), RoundBarriers, measure, SHARES)
+
+            with work.store(settings, *ROUNDS) as store:
+                found = work.each("line", map(task, numbers), store)
+            said: dict[str, Any] = {"normalization_policy": lines.policy_of(posed.models[0]).policy}
+            said |= {"left_out": [over.left_out]} if over.left_out else {}
+            return LayerRounds(tuple(cell for own in found for cell in own.cells), over.ends, {**attrs, **said})
+
+        return settings, compute
+
+    kind: type[Line | LayerLine | LayerRounds] = LayerRounds
+    name = fit_file_name(f"line-rounds-{slug_rounds(rounds)}-layers-{layers_file_word(layers)}")
+    return one(kind, Path(path) / "figures", named_after(name, whose), prepare)

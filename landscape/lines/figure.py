@@ -142,31 +142,48 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str, bool]]:
     """Describe each pair: which end is which, in a line or, where that is too long, in two; its barrier, and whether
     that stands on a line of its own, since the figure is too narrow for both."""
     entries = []
-    for (first, second), barrier, where in zip(line.ends, line.barrier, line.barrier_beta, strict=True):
+    curves = zip(line.ends, line.barrier, line.barrier_beta, strict=True)
+    for i, ((first, second), barrier, where) in enumerate(curves):
         height = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"
         room = int((width - 0.5 - RIGHT) / CHARACTER) - len(height) - 2
         if apart := room < FEWEST:
             room += len(height) + 2
-        if len(first) + len(second) + 12 <= room:
+        if line.on and len(set(line.ends)) == 1:  # which end is which stands in the remark
+            words = [shorten_label(_data_on(line.on[i]), room)]
+        elif len(first) + len(second) + 12 <= room:
             words = [rf"$\beta$ = 0: {second}, 1: {first}"]
         else:
             words = [
                 rf"$\beta$ = 0: {shorten_label(second, room - 7)}",
                 rf"$\beta$ = 1: {shorten_label(first, room - 7)}",
             ]
+        if line.on and len(set(line.ends)) > 1:
+            words = [_data_on(line.on[i]), *words]
         entries.append((words, height, apart))
     return entries
+
+
+def _data_on(name: str) -> str:
+    """Name the data of a curve in words."""
+    client = name.partition("client-")[2]
+    return f"client {client}'s data" if client else "all clients' data"
 
 
 def _describe_measurement(line: Line) -> list[str]:
     """Describe the data and the normalization statistics."""
     data = describe_data(line.attrs) if "data" in line.attrs else ""
+    if counts := line.attrs.get("places"):
+        low, high = min(counts.values()), max(counts.values())
+        data = data.replace(f"{high:,} samples", f"{low:,} to {high:,} samples") if low < high else data
     policy = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
     return [words for words in (data, policy) if words]
 
 
 def _remark(line: Line) -> str:
     parts = [*_describe_measurement(line), "barrier: the highest rise above the dotted line"]
+    if line.on and len(set(line.ends)) == 1:
+        first, second = (shorten_label(end, 40) for end in line.ends[0])
+        parts.insert(0, rf"$\beta$ = 0: {second}, 1: {first}")
     broken = int(np.count_nonzero(~np.isfinite(line.loss)))
     if broken:
         parts.append(f"{broken:,} of {line.loss.size:,} points not finite (crosses)")

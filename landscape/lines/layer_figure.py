@@ -59,7 +59,7 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
         block = LINE + high + 0.09
         sheet = FigureLayout(width, top + 2 * block + below + LINE * len(said) + EDGE, title)
         norm = _norm(result.loss)
-        limit = _limit(result.barrier)
+        limit = _limit(result.barrier + np.nan_to_num(result.barrier_stderr))
         image: Any = None
         for i, end in enumerate(result.ends):
             at = top + i * block + LINE
@@ -69,14 +69,14 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
             sheet.text(left if fits else 0.09, at - 0.55 * LINE, words, size=SMALL)
             axes = sheet.axes(left, at, wide, high)
             image = heat_map(axes, result.loss[i], SURFACE, hatched=True, norm=norm)
-            _name_rows(axes, names, high)
+            name_rows(axes, names, high)
             if len(names) > 1:
                 axes.axhline(len(names) - 1.5, color="white", linewidth=1)
             if i:
                 name_cells(axes, betas, wide, rows=False)
             else:
                 axes.set_xticks([])
-            _draw_barriers(sheet.axes(left + wide + GAP, at, BARRIERS, high), result.barrier[i], limit, last=bool(i))
+            _draw_barriers(sheet.axes(left + wide + GAP, at, BARRIERS, high), result, i, limit, last=bool(i))
         bottom = top + 2 * block - 0.09
         sheet.text(left + wide / 2, bottom + below - 0.08, r"$\beta$", ha="center", size=SMALL)
         sheet.text(left + wide + GAP + BARRIERS / 2, bottom + below - 0.08, "barrier", ha="center", size=SMALL)
@@ -114,7 +114,7 @@ def _limit(barrier: np.ndarray) -> float:
     return 1.08 * float(known.max()) if known.size and known.max() > 0 else 1.0
 
 
-def _name_rows(axes: Axes, names: list[str], high: float) -> None:
+def name_rows(axes: Axes, names: list[str], high: float) -> None:
     """As many names as there is room for; the last one, of the whole model, always."""
     last = len(names) - 1
     step = ceil(0.1 / (high / len(names)))
@@ -122,10 +122,15 @@ def _name_rows(axes: Axes, names: list[str], high: float) -> None:
     axes.set_yticks(at, [names[i] for i in at], fontsize=SMALL)
 
 
-def _draw_barriers(axes: Axes, barriers: np.ndarray, limit: float, *, last: bool) -> None:
+def _draw_barriers(axes: Axes, result: LayerLine, i: int, limit: float, *, last: bool) -> None:
+    barriers, errors = result.barrier[i], result.barrier_stderr[i]
     shown = np.where(np.isfinite(barriers), barriers, 0.0)
     colours = [*[COLOURS[0]] * (len(barriers) - 1), GREY]
     axes.barh(np.arange(len(barriers)), shown, 0.7, color=colours)
+    known = np.flatnonzero(errors > 0)
+    if known.size:
+        look: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.7}
+        axes.errorbar(shown[known], known, xerr=errors[known], **look)
     axes.set(ylim=(len(barriers) - 0.5, -0.5), xlim=(0, limit), yticks=[])
     even(axes.xaxis, 2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -138,6 +143,8 @@ def _remark(result: LayerLine) -> str:
     if result.attrs.get("layers") == "cumulative":
         parts.append("to: all layers up to this one")
     parts.append("barrier: the highest rise of a row above the straight line between its ends")
+    if (result.barrier_stderr > 0).any():
+        parts[-1] += ", with its standard error over samples"
     broken = int(np.count_nonzero(~np.isfinite(result.loss)))
     if broken:
         parts.append(f"{broken:,} of {result.loss.size:,} points not finite (hatched)")

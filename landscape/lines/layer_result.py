@@ -31,6 +31,8 @@ class LayerLine(ArrayResult):
             one is A or B, [others, layer]; as in :class:`~fedscope.Line`, whose numbers those of ``all layers`` are.
         barrier_beta: where that is, [others, layer].
         attrs: provenance; ``layers`` is what was asked for.
+        barrier_stderr: its standard error over samples, paired, since all models meet the same ones; NaN where there is
+            no barrier. It covers which samples were drawn, and not that the highest of several points was chosen.
     """
 
     command: ClassVar[str] = "line"
@@ -40,6 +42,7 @@ class LayerLine(ArrayResult):
         **{"layer": "", "others": "", "beta": "beta", "parameters": "layer"},
         **{"loss": "others layer beta", "error": "others layer beta"},
         **{"barrier": "others layer", "barrier_beta": "others layer"},
+        "barrier_stderr": "others layer",
     }
 
     ends: tuple[str, str]
@@ -51,6 +54,7 @@ class LayerLine(ArrayResult):
     barrier: np.ndarray
     barrier_beta: np.ndarray
     attrs: dict[str, Any]
+    barrier_stderr: np.ndarray
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``others``, ``layer`` and ``beta``; see formats.md for the names."""
@@ -65,6 +69,9 @@ class LayerLine(ArrayResult):
             "loss": along("others layer beta", self.loss, what, nats),
             "error": along("others layer beta", self.error, "share misclassified", "1"),
             "barrier": along("others layer", self.barrier, "loss barrier", nats),
+            "barrier_stderr": along(
+                "others layer", self.barrier_stderr, "standard error of the loss barrier over samples", nats
+            ),
             "barrier_beta": along("others layer", self.barrier_beta, "beta of the barrier", "1"),
             "parameters": along("layer", self.parameters, "parameters that move", "1"),
         }
@@ -91,7 +98,7 @@ class LayerLine(ArrayResult):
 
     def summary(self) -> str:
         """Say in a sentence which layer carries the barrier."""
-        whole = f"all layers together {_height(self.barrier[0, -1], self.barrier_beta[0, -1])}"
+        whole = f"all layers together {self._height(0, -1)}"
         named = f"loss barrier between {self.ends[0]} and {self.ends[1]}"
         broken = int(np.count_nonzero(~np.isfinite(self.loss)))
         parts = self._parts(whole) if len(self.layers) > 1 else whole
@@ -108,8 +115,8 @@ class LayerLine(ArrayResult):
             few = f"{self.layers[0]} have none" if len(self.layers) == 2 else "no layer has one alone"
             return f"{few}, {whole}"
         others, layer = self.carrier
-        height = _height(self.barrier[others, layer], self.barrier_beta[others, layer])
-        other = _height(self.barrier[1 - others, layer], self.barrier_beta[1 - others, layer])
+        height = self._height(others, layer)
+        other = self._height(1 - others, layer)
         stay = f"with the others at {self.ends[others]}, {other} with them at {self.ends[1 - others]}"
         most = f"greatest in {self.layers[layer]}" if len(self.layers) > 2 else f"of {self.layers[layer]}"
         return f"{most}, {height} {stay}; {whole}"
@@ -124,10 +131,29 @@ class LayerLine(ArrayResult):
         name = "the last layer" if most == len(steps) - 1 else self.layers[most].removeprefix("to ")
         return f"grows most with {name}, by {steps[most]:.3g}"
 
+    def _height(self, others: int, layer: int) -> str:
+        barrier = self.barrier[others, layer]
+        if barrier == 0:
+            return "none"
+        return (
+            f"{barrier:.3g}{plus_minus(self.barrier_stderr[others, layer])} at beta = "
+            f"{self.barrier_beta[others, layer]:.2f}"
+        )
+
     def findings(self) -> dict[str, Any]:
         """Return the barriers by layer, with the others at A and at B."""
-        return {"layers": list(self.layers), "others": list(self.ends), "barrier": self.barrier}
+        return {
+            "layers": list(self.layers),
+            "others": list(self.ends),
+            "barrier": self.barrier,
+            "barrier_stderr": self.barrier_stderr,
+        }
 
 
-def _height(barrier: float, beta: float) -> str:
-    return "none" if barrier == 0 else f"{barrier:.3g} at beta = {beta:.2f}"
+def plus_minus(stderr: float | None) -> str:
+    """Return a standard error behind a number; "" where there is none.
+
+    >>> plus_minus(0.0213), plus_minus(float("nan"))
+    (' ± 0.021', '')
+    """
+    return f" ± {stderr:.2g}" if stderr is not None and stderr > 0 else ""

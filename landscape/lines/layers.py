@@ -13,6 +13,7 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, Model
 from ...checkpoints.models.layer_selections import CUMULATIVE, EACH, Selection, selections_of
+from ...evaluation.alike_models import AlikeModels
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import Replica
@@ -21,11 +22,13 @@ from ...evaluation.resumable import (
     Progress,
     ResumableEvaluation,
     coarse_to_fine,
+    digest,
     fingerprint,
     precision_errors,
     provenance_of,
     statistics_identity,
 )
+from ...evaluation.sample_losses import SampleLosses, stderr_of_mean
 from ...evaluation.samples import Samples
 from ...evaluation.validation import fits_module
 from .layer_result import LayerLine
@@ -70,22 +73,94 @@ def layer_lines(
         FedscopeError: a pattern that names no layer, or layers that are the same in both models; different layouts; a
             pair of one and the same model.
     """
-    beta = betas_on((0.0, 1.0), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
-    if not np.isfinite(beta).all():
-        raise FedscopeError("the points of a line must be finite numbers")
-    refuse_same([pair])
-    evaluator = Evaluator(module, samples, compute=compute)
-    fits_module(evaluator.layout, list(pair))
-    selections = selections_of(pair[0].weights.layout, layers, "line", statistics=True, cumulative=True)
-    policy = Normalization.of(module, pair[0].weights.buffers, normalization, calibration, evaluator.prepare)
-    lines = _LayerLines(pair, np.union1d(beta, [0.0, 1.0]), selections, evaluator, policy, _tied(module))
-    if layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
-        raise FedscopeError(
-            f"layers {layers!r} are the same in {pair[0].label} and {pair[1].label}, so nothing moves; choose others"
-        )
-    visits = lines.visits(module, progress, partial)
-    visits.measure(lines.order)
-    return lines.result(visits, module, samples, provenance, layers)
+    lines = LayerLines(
+        module,
+        samples,
+        layers=layers,
+        betas=betas,
+        compute=compute,
+        normalization=normalization,
+        calibration=calibration,
+        provenance=provenance,
+    )
+    return lines.between(pair, progress=progress, partial=partial)
+
+
+class LayerLines:
+    """Lines of one choice of layers on the same samples, between any pairs of models.
+
+    Of a pair that begins where one before it ended, as rounds do, that model is not measured again.
+
+    Args:
+        module, samples, layers, betas, compute, normalization, calibration, provenance: as of :func:`layer_lines`.
+        reuse: False computes all of every model, for comparison; the numbers are the same bits.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        samples: Samples,
+        *,
+        layers: str = EACH,
+        betas: int | Sequence[float] | np.ndarray = 11,
+        compute: Compute = CPU,
+        normalization: str = "interpolate",
+        calibration: Samples | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        reuse: bool = True,
+    ) -> None:
+        beta = betas_on((0.0, 1.0), betas) if isinstance(betas, int) else np.asarray(betas, dtype=np.float64)
+        if not np.isfinite(beta).all():
+            raise FedscopeError("the points of a line must be finite numbers")
+        self.module, self.samples, self.layers, self.provenance = module, samples, layers, provenance
+        self.beta, self.reuse = np.union1d(beta, [0.0, 1.0]), reuse
+        self._compute, self._normalization, self._calibration = compute, normalization, calibration
+        self._known: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray | None]] = {}
+        self._kept_policy: Normalization | None = None
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What measures all models."""
+        return Evaluator(self.module, self.samples, compute=self._compute)
+
+    def between(
+        self, pair: tuple[Model, Model], *, progress: Progress | None = None, partial: Path | None = None
+    ) -> LayerLine:
+        """Measure the lines of one pair; see :func:`layer_lines`."""
+        refuse_same([pair])
+        fits_module(self.evaluator.layout, list(pair))
+        selections = selections_of(pair[0].weights.layout, self.layers, "line", statistics=True, cumulative=True)
+        policy = self.policy_of(pair[0])
+        tied = _tied(self.module)
+        lines = _LayerLines(pair, self.beta, selections, self.evaluator, policy, tied, self.module, self.reuse)
+        if self.layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
+            raise FedscopeError(
+                f"layers {self.layers!r} are the same in {pair[0].label} and {pair[1].label}, so nothing moves; choose "
+                "others"
+            )
+        visits = lines.visits(self.module, progress, partial)
+        ends = [digest(model.weights) for model in pair] if policy.leaves_own else []
+        for i, end in enumerate(ends):
+            if end in self._known:
+                loss, error, by_sample = self._known[end]
+                visits.know(i, loss, error)
+                if by_sample is not None:
+                    lines.losses.know(i, by_sample)
+        visits.measure(lines.order, lines.alike)
+        found = lines.result(visits, self.module, self.samples, self.provenance, self.layers)
+        self._known = {
+            end: (visits.loss[:, i].copy(), visits.error[:, i].copy(), lines.losses.kept(i))
+            for i, end in enumerate(ends)
+        }
+        return found
+
+    def policy_of(self, first: Model) -> Normalization:
+        """Return where points get their normalization statistics from; the same for all models of an architecture."""
+        if self._kept_policy is None:
+            self._kept_policy = Normalization.of(
+                self.module, first.weights.buffers, self._normalization, self._calibration, self.evaluator.prepare
+            )
+        return self._kept_policy
 
 
 def _tied(module: nn.Module) -> dict[str, frozenset[str]]:
@@ -107,6 +182,7 @@ class _LayerLines:
     Attributes:
         beta: the points of each, 0 and 1 among them.
         tied: parameters that move together.
+        reuse: whether what models share is computed once.
     """
 
     pair: tuple[Model, Model]
@@ -115,6 +191,8 @@ class _LayerLines:
     evaluator: Evaluator
     policy: Normalization
     tied: Mapping[str, frozenset[str]]
+    module: nn.Module
+    reuse: bool = True
 
     @cached_property
     def differing(self) -> frozenset[str]:
@@ -148,12 +226,33 @@ class _LayerLines:
             return self.at.index(point), frozenset(), 0
         if not names or point == self.at[end]:
             return end, frozenset(), 0
+        if end and point == self.at[0] and not whole:  # of two layers each is the rest of the other
+            return 0, self.differing - names, self.at[1]
         return 0 if whole else end, names, point
 
     @cached_property
     def order(self) -> list[int]:
         """Of all models."""
         return list(range(len(self.places)))
+
+    @cached_property
+    def losses(self) -> SampleLosses:
+        """By sample."""
+        return SampleLosses(self.evaluator, len(self.places))
+
+    def alike(self) -> AlikeModels | None:
+        """Take models together that begin alike: cumulative lines at one β, and single layers behind the same ones."""
+        compute = self.evaluator.compute
+        if compute.is_gpu or compute.cluster is not None:
+            return None
+        names = sorted(self.differing)
+        column = {name: i for i, name in enumerate(names)}
+        states = np.zeros((len(self.places), len(names)))
+        for row, (end, moving, point) in zip(states, self.places, strict=True):
+            row[:] = 1.0 - end
+            row[[column[name] for name in moving]] = self.beta[point]
+        pair = (self.pair[0].weights, self.pair[1].weights)
+        return AlikeModels(self.evaluator, self.module, pair, states, names, losses=self.losses, reuse=self.reuse)
 
     def form(self, i: int, replica: Replica) -> None:
         """Load a model into a replica."""
@@ -220,4 +319,27 @@ class _LayerLines:
                 **self.policy.provenance("the model at beta = 1"),
                 **precise,
             },
+            barrier_stderr=self.errors(where, barriers),
         )
+
+    def errors(self, where: np.ndarray, barriers: np.ndarray) -> np.ndarray:
+        """Compute the standard errors of barriers over samples, [others, layer]; NaN where there is no barrier.
+
+        A barrier is the mean over samples of l_j(β) − β l_j(1) − (1−β) l_j(0), all of the same samples.
+
+        Args:
+            where: the models, [others, layer, beta].
+            barriers: height and β, [others, layer, 2].
+        """
+        at_1, at_0 = self.at
+        there = [
+            (line, tuple(int(i) for i in where[line][[int(np.searchsorted(self.beta, beta)), at_1, at_0]]), beta)
+            for line, (height, beta) in ((line, barriers[line]) for line in np.ndindex(barriers.shape[:2]))
+            if height > 0
+        ]
+        by_sample = self.losses.of([i for _, models, _ in there for i in models], self.form)
+        errors = np.full(barriers.shape[:2], np.nan)
+        for line, models, beta in there:
+            top, one, zero = (by_sample[i] for i in models)
+            errors[line] = stderr_of_mean(top - (beta * one + (1 - beta) * zero), self.losses.weights)
+        return errors

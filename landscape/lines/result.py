@@ -40,6 +40,7 @@ class Line(ArrayResult):
         attrs: provenance: data, samples, precision, device, versions and whatever the caller gave.
         own_loss, own_error: of the ends with the normalization statistics that they hold themselves, [pair, end], A
             (β = 1) first: other numbers than the curve's where the policy is ``keep`` or ``re-estimate``.
+        on: whose data each curve is of, ``all`` or ``client-3``, where a pair has several.
     """
 
     command = kind = "line"
@@ -59,6 +60,7 @@ class Line(ArrayResult):
     attrs: dict[str, Any]
     own_loss: np.ndarray
     own_error: np.ndarray
+    on: tuple[str, ...] = ()
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``pair``, ``beta`` and ``end``; see formats.md for the names."""
@@ -83,7 +85,8 @@ class Line(ArrayResult):
     def head(self) -> dict[str, Any]:
         """Attributes of the file besides :attr:`attrs`; those of a matrix say so, and curves that would be taken for
         one that they are none."""
-        about = {"ends": [list(two) for two in self.ends]}
+        about: dict[str, Any] = {"ends": [list(two) for two in self.ends]}
+        about |= {"on": list(self.on)} if self.on else {}
         is_matrix = isinstance(self, Connectivity)
         return {**about, "matrix": int(is_matrix)} if is_matrix != looks_like_matrix(self) or is_matrix else about
 
@@ -92,7 +95,10 @@ class Line(ArrayResult):
         """Build the result from what :meth:`arrays` gave: of the lines between all clients a :class:`Connectivity`."""
         ends = tuple((str(a), str(b)) for a, b in attrs.pop("ends"))
         is_matrix = attrs.pop("matrix", None)
-        made = cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs)
+        on = tuple(str(name) for name in attrs.pop("on", ()))
+        if on and len(on) != len(ends):
+            raise ValueError("whose data are of other curves")
+        made = cls(tuple(str(pair) for pair in values.pop("pair")), ends, **values, attrs=attrs, on=on)
         if looks_like_matrix(made) if is_matrix is None else is_matrix:
             return cast(Self, Connectivity(**vars(made)))
         return made

@@ -29,10 +29,13 @@ from ...evaluation.samples import Samples
 from ...evaluation.validation import fits_module, same_layout
 from .result import Line
 
+#: what float64 makes of a sum, as a share of it
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
 
 def line(
     module: nn.Module,
-    samples: Samples,
+    samples: Samples | Mapping[str, Samples],
     pairs: Sequence[tuple[Model, Model]],
     *,
     betas: int | Sequence[float] | np.ndarray = 81,
@@ -47,7 +50,7 @@ def line(
 
     Args:
         module: the architecture.
-        samples: what the loss is measured on.
+        samples: what the loss is measured on; several by name give every pair a curve on each, in one pass.
         pairs: (A, B): β = 1 is A, β = 0 is B.
         betas: how many points on [−0.5, 1.5], or the points themselves; 0 and 1 are added where they are missing.
         normalization: where the normalization statistics of points come from; see :class:`Normalization`. The ends
@@ -67,14 +70,15 @@ def line(
     if not np.isfinite(beta).all():
         raise FedscopeError("the points of a line must be finite numbers")
     refuse_same(pairs)
-    evaluator = Evaluator(module, samples, compute=compute)
+    parts = [samples] if isinstance(samples, Samples) else list(samples.values())
+    evaluator = Evaluator(module, parts, compute=compute)
     fits_module(evaluator.layout, [model for pair in pairs for model in pair])
     buffers = pairs[0][0].weights.buffers
     policy = Normalization.of(module, buffers, normalization, calibration, evaluator.prepare)
     segments = _Segments(pairs, np.union1d(beta, [0.0, 1.0]), evaluator, policy)
     visits = segments.visits(module, progress, partial)
     visits.measure([*segments.order, *segments.own])
-    return segments.result(visits, module, samples, provenance)
+    return segments.result(visits, module, () if isinstance(samples, Samples) else tuple(samples), provenance)
 
 
 def refuse_same(pairs: Sequence[tuple[Model, Model]]) -> None:
@@ -163,36 +167,56 @@ class _Segments:
         )
 
     def result(
-        self, visits: ResumableEvaluation, module: nn.Module, samples: Samples, provenance: Mapping[str, Any] | None
+        self,
+        visits: ResumableEvaluation,
+        module: nn.Module,
+        names: tuple[str, ...],
+        provenance: Mapping[str, Any] | None,
     ) -> Line:
-        """Return the curves of measured visits, with their barriers."""
-        count = len(self.order)
-        loss, error = curves = [values[0, :count].reshape(self.shape) for values in (visits.loss, visits.error)]
+        """Return the curves of measured visits, with their barriers; of each pair one on every set of samples.
+
+        Args:
+            names: of the sets; none where there is one without a name.
+        """
+        count, sets = len(self.order), len(self.evaluator.parts)
+        # [pair, set, beta], as curves
+        loss, error = curves = [
+            values[:, :count].reshape(sets, *self.shape).swapaxes(0, 1).reshape(-1, len(self.beta))
+            for values in (visits.loss, visits.error)
+        ]
         own_loss, own_error = (
-            values[0, self.own].reshape(-1, 2) if self.own else curve[:, self.at]
+            values[:, self.own].reshape(sets, -1, 2).swapaxes(0, 1).reshape(-1, 2) if self.own else curve[:, self.at]
             for values, curve in zip((visits.loss, visits.error), curves, strict=True)
         )
         barriers = [barrier_of(self.beta, curve) for curve in loss]
         ends_at = [pair * len(self.beta) + point for pair in range(len(self.pairs)) for point in self.at]
-        at_ends = loss[None, :, self.at].reshape(1, -1)
-        (precise,) = precision_errors(module, self.evaluator, lambda i, r: self.form(ends_at[i], r), at_ends)
+        precise = precision_errors(
+            module, self.evaluator, lambda i, r: self.form(ends_at[i], r), visits.loss[:, ends_at]
+        )
+        worst = max(precise, key=_precision_error)
+        where = [(pair, name) for pair in self.pairs for name in names or ("",)]
         return Line(
-            pairs=tuple(f"{a.label} - {b.label}" for a, b in self.pairs),
-            ends=tuple((a.label, b.label) for a, b in self.pairs),
+            pairs=tuple(f"{a.label} - {b.label}{name and f' on {name}'}" for (a, b), name in where),
+            ends=tuple((a.label, b.label) for (a, b), _ in where),
             beta=self.beta,
             loss=loss,
             error=error,
             barrier=np.array([height for height, _ in barriers]),
             barrier_beta=np.array([where for _, where in barriers]),
             attrs={
-                **provenance_of(self.evaluator, samples, self.models, provenance),
+                **provenance_of(self.evaluator, self.evaluator.samples, self.models, provenance),
                 "normalization_policy": self.policy.policy,
                 **self.policy.provenance("the model at beta = 1"),
-                **precise,
+                **worst,
             },
             own_loss=own_loss,
             own_error=own_error,
+            on=tuple(name for _, name in where) if names else (),
         )
+
+
+def _precision_error(found: dict[str, float]) -> float:
+    return found.get("precision_error", 0.0)
 
 
 def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
@@ -229,11 +253,15 @@ def barrier_of(beta: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
     >>> import numpy as np
     >>> barrier_of(np.array([0.0, 0.5, 1.0]), np.array([1.0, 5.0, 3.0]))
     (3.0, 0.5)
+    >>> barrier_of(np.array([0.0, 0.3, 1.0]), np.array([2.3, 2.3 + 4.4e-16, 2.3]))
+    (0.0, 0.0)
     """
     inside = (beta >= 0) & (beta <= 1)
     beta, loss = beta[inside], loss[inside]
     at_0, at_1 = loss[beta == 0][0], loss[beta == 1][0]
     with np.errstate(invalid="ignore"):
         excess = loss - (beta * at_1 + (1 - beta) * at_0)
+        if np.isfinite(ends := max(abs(at_0), abs(at_1))):
+            excess[np.abs(excess) <= ROUNDING * ends] = 0.0  # of a flat line
         top = int(np.argmax(excess))
     return float(excess[top]), float(beta[top])

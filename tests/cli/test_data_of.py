@@ -18,7 +18,7 @@ from fedscope.analysis.execution import Execution
 from fedscope.checkpoints import FedscopeError, Run, load_model, write_file
 from fedscope.cli.main import run as command
 from fedscope.evaluation.evaluator import Evaluator
-from fedscope.landscape import Plane, Planes, Sharpness
+from fedscope.landscape import Line, Plane, Planes, Sharpness
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.training import data_of, module_of
 from fedscope.training.inputs.data_of import SampleSet
@@ -271,3 +271,125 @@ def test_planes_take_the_same_words(here: Path, capsys: pytest.CaptureFixture[st
     made = fedscope.plane(f"runs/ima@last/client-{ids[0]}", random=True, data_of="own", grid=3)
     assert isinstance(made, Planes)
     assert list(made.parts) == [f".client-{ids[0]}"]
+
+
+PAIR = ["runs/whole@last/global", "runs/whole@last/start"]
+
+
+def test_a_line_has_a_curve_on_each_ones_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["line", *PAIR, "--data-of", "every", "--points", "5", "--out", "m"]
+    assert command(words) == 0
+    said = capsys.readouterr().out
+    assert "(whole@2/global - whole@2/start on client-3)" in said
+    made = fedscope.load("m")
+    assert isinstance(made, Line)
+    assert made.on == ("all", *(f"client-{k}" for k in range(4)))
+    assert made.pairs[1] == "whole@2/global - whole@2/start on client-0"
+    assert set(made.ends) == {("whole@2/global", "whole@2/start")}
+    run = Run.open("runs/whole")
+    assert run.partition is not None
+    counts = [len(rows) for rows in run.partition.clients]
+    assert made.attrs["places"] == {"all": sum(counts), **{f"client-{k}": n for k, n in enumerate(counts)}}
+    whole = data_of(run).samples("train")
+    for k, rows in enumerate(run.partition.clients):
+        alone = fedscope.line(
+            [load_model(name).weights for name in PAIR],
+            data=(whole.x[rows].numpy(), whole.y[rows].numpy()),
+            model=module_of(run),
+            points=5,
+        )
+        np.testing.assert_allclose(made.loss[k + 1], alone.loss[0], rtol=1e-6)
+        np.testing.assert_array_equal(made.error[k + 1], alone.error[0])
+        assert made.barrier[k + 1] == pytest.approx(alone.barrier[0], abs=1e-6)
+    share = np.array(counts) / sum(counts)
+    np.testing.assert_allclose(share @ made.loss[1:], made.loss[0], rtol=1e-6)
+    np.testing.assert_allclose(share @ made.error[1:], made.error[0], rtol=1e-12)
+    train = fedscope.line(PAIR, split="train", points=5)
+    np.testing.assert_allclose(made.loss[0], train.loss[0], rtol=1e-6)
+    assert fedscope.line(PAIR, data_of="every", points=5).loss.tobytes() == made.loss.tobytes()
+
+
+def test_every_set_is_read_and_every_model_of_a_line_is_formed_once(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.landscape.lines.segments import _Segments
+
+    read, formed = list[str](), list[int]()
+    whole, form = SampleSet.read, _Segments.form
+    monkeypatch.setattr(SampleSet, "read", lambda one, *rest: read.append(one.name) or whole(one, *rest))
+    monkeypatch.setattr(_Segments, "form", lambda one, i, replica: formed.append(i) or form(one, i, replica))
+    both = [*PAIR, "runs/whole@last/global", "runs/whole@1/start"]
+    made = fedscope.line(both, data_of=[3, 1], points=5)
+    assert read == ["client-3", "client-1"]
+    assert sorted(formed) == list(range(10))
+    assert made.on == ("client-3", "client-1") * 2
+    for at, pair in enumerate((both[:2], both[2:])):
+        one = fedscope.line(pair, data_of=[3, 1], points=5)
+        assert one.loss.tobytes() == made.loss[2 * at : 2 * at + 2].tobytes()
+    alone = fedscope.line(both[:2], data_of=1, points=5)
+    assert (alone.on, alone.attrs["client"]) == ((), 1)
+    assert alone.loss[0].tobytes() == made.loss[1].tobytes()
+
+
+def test_layers_and_pairs_of_clients_are_measured_on_one_set(here: Path) -> None:
+    k = cohort("whole")[0]
+    layers = fedscope.line(PAIR, layers="each", data_of=k, points=5)
+    whole = fedscope.line(PAIR, data_of=k, points=5, range=(0, 1))
+    assert layers.loss[0, -1].tobytes() == whole.loss[0].tobytes()
+    over = fedscope.line("runs/whole", layers="each", rounds="2", data_of=k, points=5)
+    assert over.values()[:, :, 0].tolist() == layers.barrier.tolist()
+    assert (over.attrs["client"], over.attrs["samples"]) == (k, layers.attrs["samples"])
+    pairs = fedscope.line("runs/whole@2", clients=True, data_of="all", points=3)
+    two = [f"runs/whole@2/client-{i}" for i in cohort("whole")[:2]]
+    first = fedscope.line(two, data_of="all", points=3, range=(0, 1))
+    assert pairs.loss[0].tobytes() == first.loss[0].tobytes()
+
+
+def test_own_is_the_data_of_the_one_client_on_the_line(here: Path) -> None:
+    k = cohort("whole")[1]
+    pair = [f"runs/whole@last/client-{k}", "runs/whole@last/global"]
+    own, named = (fedscope.line(pair, data_of=word, points=3) for word in ("own", f"client-{k}"))
+    assert own.loss.tobytes() == named.loss.tobytes()
+    asked = fedscope.line.prepare(pair, data_of="own")
+    assert asked.name == f"line-whole@last-client-{k}-whole@last-global.data-of-own"
+
+
+def test_a_figure_of_one_line_names_whose_data_and_of_several_the_ends_too(here: Path) -> None:
+    one = fedscope.line(PAIR, data_of=[0, 2], points=5)
+    texts = [text.get_text() for text in one.figure().texts]
+    assert [text for text in texts if "'s data" in text] == ["client 0's data", "client 2's data"]
+    assert r"$\beta$ = 0: whole@2/start, 1: whole@2/global; digits train" in " ".join(texts).replace("\n", " ")
+    two = fedscope.line([*PAIR, PAIR[0], "runs/whole@1/start"], data_of=[0, 2], points=5).figure()
+    texts = [text.get_text() for text in two.texts]
+    assert [text for text in texts if "'s data" in text] == ["client 0's data", "client 2's data"] * 2
+    assert sum("1: whole@2/global" in text for text in texts) == 4
+    renamed = one.renamed({"whole@2/global": "after"})
+    assert renamed.ends[0] == ("after", "whole@2/start")
+    assert renamed.on == one.on
+
+
+LINE_MISTAKES = [
+    ([*PAIR, "--data-of", "own"], "--data-of own is one client's data, but 0 clients are among the models; --data-of"),
+    ([*PAIR, "--data-of", "evry"], "--data-of evry names no clients; write own, all, every or clients, or their"),
+    ([*PAIR, "--data-of", "client-9"], "--data-of client-9: runs/whole has no client 9; it has 0 to 3"),
+    ([*PAIR, "--data-of", "all", "--split", "test"], "--data-of all is about training data, so --split test does not"),
+    (
+        [*PAIR, "--data-of", "every", "--layers", "each"],
+        "--data-of every is 5 sets of samples, and --layers draws a map of one; give one of them, as --data-of all",
+    ),
+    (
+        ["runs/whole", "--data-of", "0,1", "--layers", "each", "--rounds", "1"],
+        "--data-of 0,1 is 2 sets of samples, and --layers draws a map of one; give one of them, as --data-of client-0",
+    ),
+    (["runs/whole@2", "--clients", "--data-of", "every"], "--data-of every is 5 sets of samples, and --clients draws"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), LINE_MISTAKES)
+def test_what_makes_no_sense_of_a_line_is_told_in_one_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert command(["line", *words, "--points", "3"]) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert "Traceback" not in told

@@ -17,7 +17,7 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.landscape.lines.analysis import line
 from fedscope.landscape.planes.analysis import plane
-from fedscope.landscape.run_alone import choose_line, choose_plane
+from fedscope.landscape.run_alone import choose_line, choose_lines, choose_plane
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -68,6 +68,23 @@ def test_the_line_is_the_servers_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert choose_line(recorded(Path("c"), [2], start=False)).models == ("c@1/client-0", "c@1/client-1")
     with pytest.raises(FedscopeError, match=r"^d has recorded no round with both its start and .*; give others, A B$"):
         choose_line(recorded(Path("d"), [1], start=False))
+
+
+def test_a_line_in_every_round_is_the_servers_step_or_between_two_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    step = choose_lines(recorded(Path("a"), [2, 2]), "all")
+    assert step.pairs == {1: ("a@1/global", "a@1/start"), 2: ("a@2/global", "a@2/start")}
+    assert (step.ends, step.left_out) == (("global", "start"), "")
+    pair = choose_lines(recorded(Path("c"), [2, 1, 3], start=False), "all")
+    assert pair.pairs == {1: ("c@1/client-0", "c@1/client-1"), 3: ("c@3/client-0", "c@3/client-1")}
+    assert pair.ends == ("first client", "second client")
+    assert pair.left_out == "c: round 2 left out, because two clients were not recorded"
+    with pytest.raises(FedscopeError, match=r"^--rounds 2: round 2 of c has not recorded two clients, .*1, 3 have$"):
+        choose_lines("c", "2")
+    with pytest.raises(FedscopeError, match=r"^d has recorded no round with both its start .* two models, A B$"):
+        choose_lines(recorded(Path("d"), [1], start=False), "all")
 
 
 def test_a_run_of_too_few_is_refused_with_what_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,16 @@ def client_data(client: int) -> str:
 def split_data(split: str) -> str:
     """Name a split, or all clients' data."""
     return "all clients' data" if split == ALL else f"{split} data"
+
+
+def describe_places(read: Mapping[str, tuple[Samples, dict[str, Any]]]) -> dict[str, Any]:
+    """Describe the samples of places for a result's provenance: of one all of it, of several how many each has."""
+    about = [about for _, about in read.values()]
+    if len(about) == 1:
+        return about[0]
+    counts = {name: len(samples) for name, (samples, _) in read.items()}
+    shared = {key: value for key, value in about[0].items() if key not in ("client", "clients", "samples")}
+    return {**shared, "samples": max(counts.values()), "places": counts}
 
 
 def training_split(data_of: str | None, source: EvaluationConfig) -> None:
@@ -210,7 +220,7 @@ class _Asked:
             if len(numbers) != 1:
                 raise FedscopeError(
                     f"--data-of own is one client's data, but {len(numbers)} clients are among the models; "
-                    "--data-of clients gives one panel for each, and --data-of 3,8,11 names them"
+                    "--data-of clients gives one for each, and --data-of 3,8,11 names them"
                 )
             return list(map(SampleSet.of_client, numbers))
         if self.word == "every":

@@ -135,6 +135,15 @@ def resolve_models(
     return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs))
 
 
+def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[Model, ...]:
+    """Load further models of the same runs, as those that were resolved.
+
+    Raises:
+        FedscopeError: models that do not fit the architecture.
+    """
+    return _load_all(models, ExpectedModel.of(posed.module), posed.models[0].address)
+
+
 def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: EvaluationConfig) -> None:
     """Refuse models that do not say their data or their architecture, where nobody else does.
 

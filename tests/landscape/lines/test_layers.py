@@ -13,6 +13,7 @@ from random_models import interrupt_at, random_models, random_samples
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
+from fedscope.evaluation.criteria import task_of_criterion
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
@@ -69,6 +70,86 @@ def test_every_line_is_that_of_a_plain_loop(layers: str, moving: dict[str, list[
             assert (found.barrier[end, row], found.barrier_beta[end, row]) == (height, where)
     sizes = {"0": 56, "1": 16, "3": 27}
     assert found.parameters.tolist() == [sum(sizes[name] for name in names) for names in moving.values()]
+
+
+def by_sample(module: nn.Module, samples: Samples, state: dict[str, Tensor]) -> np.ndarray:
+    module.load_state_dict(state)
+    with torch.no_grad():
+        outputs = module.eval()(samples.x)
+    return nn.functional.cross_entropy(outputs.double(), samples.y, reduction="none").numpy()
+
+
+def test_the_error_of_a_barrier_is_that_of_paired_differences() -> None:
+    module, samples, a, b = network()
+    found = layer_lines(module, samples, (a, b), betas=11)
+    assert np.isnan(found.barrier_stderr).tolist() == (found.barrier == 0).tolist()
+    arrays = [model.weights.arrays() for model in (a, b)]
+    seen = 0
+    for others, row in np.ndindex(2, 3):
+        if found.barrier[others, row] == 0:
+            continue
+        layer, top = found.layers[row], float(found.barrier_beta[others, row])
+
+        def state(beta: float, others: int = others, layer: str = layer) -> dict[str, Tensor]:
+            first, second = arrays
+            mixed = {}
+            for name, values in arrays[others].items():
+                if name.rpartition(".")[0] == layer and values.dtype.kind == "f":
+                    values = (beta * first[name].astype(np.float64) + (1 - beta) * second[name]).astype(values.dtype)
+                mixed[name] = torch.from_numpy(np.array(values))
+            return mixed
+
+        losses = [by_sample(module, samples, state(beta)) for beta in (top, 1.0, 0.0)]
+        each = losses[0] - top * losses[1] - (1 - top) * losses[2]
+        assert each.mean() == pytest.approx(found.barrier[others, row], rel=1e-4)
+        expected = each.std(ddof=1) / np.sqrt(len(each))
+        assert found.barrier_stderr[others, row] == pytest.approx(expected, rel=1e-4)
+        assert expected < 0.8 * losses[0].std(ddof=1) / np.sqrt(len(each)), "pairs are less uncertain than a mean"
+        seen += 1
+    assert seen > 1
+    assert " ± " in found.summary()
+
+
+def test_weights_of_samples_count_in_the_error() -> None:
+    module, samples, a, b = network()
+    weights = torch.tensor([1.0, 3.0, 0.5])
+    weighted = replace(samples, task=task_of_criterion(nn.CrossEntropyLoss(weight=weights)))
+    found = layer_lines(module, weighted, (a, b), layers="0", betas=11)
+    row = int(np.argmax(found.barrier[:, 0]))
+    others = (a, b)[row]
+    top = float(found.barrier_beta[row, 0])
+    c = weights[samples.y].double().numpy()
+
+    def losses(beta: float) -> np.ndarray:
+        first, second, rest = (model.weights.arrays() for model in (a, b, others))
+        state = {
+            name: torch.from_numpy(np.array(values))
+            for name, values in {
+                **rest,
+                **{
+                    name: (beta * first[name].astype(np.float64) + (1 - beta) * second[name]).astype(np.float32)
+                    for name in ("0.weight", "0.bias")
+                },
+            }.items()
+        }
+        return by_sample(module, samples, state)
+
+    each = losses(top) - top * losses(1.0) - (1 - top) * losses(0.0)
+    mean = (c @ each) / c.sum()
+    assert mean == pytest.approx(found.barrier[row, 0], rel=1e-4)
+    n = len(c)
+    expected = np.sqrt(n / (n - 1) * (c**2 @ (each - mean) ** 2)) / c.sum()
+    assert found.barrier_stderr[row, 0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_losses_that_were_not_kept_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, samples, a, b = network()
+    kept = layer_lines(module, samples, (a, b), betas=11)
+    monkeypatch.setattr("fedscope.evaluation.sample_losses.KEPT", 10)
+    formed = counted(monkeypatch)
+    again = layer_lines(module, samples, (a, b), betas=11)
+    assert again.barrier_stderr.tobytes() == kept.barrier_stderr.tobytes()
+    assert len(formed) > len(set(formed)) == 2 + 3 * 2 * 10 + 9
 
 
 @pytest.mark.parametrize("layers", ["*", "each", "cumulative", "1"])
@@ -153,7 +234,7 @@ def test_a_layer_that_is_the_same_in_both_costs_nothing(monkeypatch: pytest.Monk
     b = frozen(b, a, "1")
     formed = counted(monkeypatch)
     each = layer_lines(module, samples, (a, b), betas=5)
-    assert len(formed) == 2 + 2 * 2 * 4 + 3
+    assert len(formed) == 2 + 2 * 2 * 4 - 2 + 3, "of two layers each is the rest of the other"
     assert (each.loss[0, 1] == each.loss[0, 0, -1]).all()
     assert (each.loss[1, 1] == each.loss[1, 0, 0]).all()
     assert each.barrier[:, 1].tolist() == [0.0, 0.0]
@@ -263,6 +344,7 @@ def test_an_interrupted_measurement_goes_on_bit_for_bit(tmp_path: Path, workers:
     again = layer_lines(module, samples, (a, b), progress=lambda *t: told.append(t), **how)
     assert told[0][0] == 11, "what was done is not done again"
     assert again.loss.tobytes() == whole.loss.tobytes()
+    assert again.barrier_stderr.tobytes() == whole.barrier_stderr.tobytes()
     layer_lines(module, samples, (a, b), layers="0", progress=lambda *t: told.append(t), **how)
     assert (0, 2 + 2 * 8 + 7) in told, "another question starts anew"
 
@@ -274,7 +356,7 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     back = LayerLine.load(tmp_path / "m")
     assert back.summary() == found.summary()
     assert (back.layers, back.ends) == (found.layers, found.ends)
-    for name in ("loss", "error", "barrier", "barrier_beta", "parameters", "beta"):
+    for name in ("loss", "error", "barrier", "barrier_beta", "barrier_stderr", "parameters", "beta"):
         assert getattr(back, name).tobytes() == getattr(found, name).tobytes(), name
     renamed = found.renamed({"a": "FedAvg"})
     assert "loss barrier between FedAvg and b" in renamed.summary()
@@ -288,6 +370,7 @@ def test_the_figure_has_a_row_a_layer_and_the_barriers_beside_it() -> None:
     for axes, losses in ((first, found.loss[0]), (second, found.loss[1])):
         assert np.array_equal(axes.images[0].get_array(), losses)
     assert first.images[0].norm is second.images[0].norm, "one scale"
+    assert not bars.collections, "the loss of all samples is the same: no error"
     for axes, barriers in ((bars, found.barrier[0]), (more, found.barrier[1])):
         assert [bar.get_width() for bar in axes.patches] == barriers.tolist()
     assert bars.get_xlim() == more.get_xlim()

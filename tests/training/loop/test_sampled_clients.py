@@ -184,6 +184,7 @@ ANSWERED = {
     "data",
     "line",
     "line-layers",
+    "line-rounds",
     "planes",
     "sharpness",
     "cka-models",
