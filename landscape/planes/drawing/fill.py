@@ -142,7 +142,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     outside = sum(not _inside(plane, model) for plane in planes for model in plane.models)
     if outside:
         parts.append(f"{outside} {'model' if outside == 1 else 'models'} outside the range")
-    return "; ".join([*parts, *_axes_words(planes)])
+    return "; ".join([*parts, *_axes_words(planes), *_same_axes_words(planes)])
 
 
 def _data_words(planes: Sequence[Plane]) -> str:
@@ -164,6 +164,15 @@ def _axes_words(planes: Sequence[Plane]) -> list[str]:
     if max(shown) - min(shown) < 1:
         return [f"the components show {shown[0]:.0f} % of the models' variance"]
     return [f"the two components show {min(shown):.0f} to {max(shown):.0f} % of the models' variance"]
+
+
+def _same_axes_words(planes: Sequence[Plane]) -> list[str]:
+    """Describe planes along the same directions: how far their clients are off them, on average, in their order."""
+    if len(planes) < 2 or not all("same_axes" in plane.attrs for plane in planes):
+        return []
+    off = [f"{np.mean([model.off_plane for model in plane.anchors]):.2g}" for plane in planes if plane.anchors]
+    told = f", the clients on average {' and '.join(dict.fromkeys(off))} off their plane" if off else ""
+    return [f"the same two directions in all panels{told}"]
 
 
 def _inside(plane: Plane, model: PlaneModel) -> bool:
