@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: points within the circle below which nothing is said
 FEWEST = 5
+#: a rise is called less than another below this share of it: the error of the sample is not known here
+APART = 0.9
 #: how much larger one origin's norm must be than another's to be said
 LARGER = 1.1
 
@@ -22,7 +24,8 @@ class Rise:
     """The loss about the origins of planes on one grid.
 
     Attributes:
-        radius: of the circle about the origin, L2: the largest that lies within the grid.
+        radius: of the circle about the origin, L2: half of the largest that lies within the grid, whose rim is often
+            far above all models.
         labels: of the planes.
         rises: the mean over the grid's points within the circle of their loss less that of the origin, in nats.
         origins: the losses of the origins, measured themselves.
@@ -46,7 +49,7 @@ def rise_of(panels: Sequence[Panel]) -> Rise | None:
     None where the grid has the origin on its edge or outside, or too few points about it.
     """
     first = panels[0].plane
-    radius = float(min(-first.a[0], first.a[-1], -first.b[0], first.b[-1]))
+    radius = float(min(-first.a[0], first.a[-1], -first.b[0], first.b[-1])) / 2
     a, b = np.meshgrid(first.a, first.b)
     within = np.hypot(a, b) <= radius * (1 + 1e-9)
     if radius <= 0 or np.count_nonzero(within) < FEWEST:
@@ -63,21 +66,24 @@ def rise_words(panels: Sequence[Panel]) -> str:
     if rise is None:
         return ""
     where = f"{panels[0].data}, within" if panels[0].data else "within"
-    told = _list([f"{value:.3g} ({label})" for label, value in zip(rise.labels, rise.rises, strict=True)])
+    told = in_a_row([f"{value:.3g} ({label})" for label, value in zip(rise.labels, rise.rises, strict=True)])
     words = (
         f"{where} {rise.radius:.3g} of the origin, along the same two directions, the loss rises on average by {told}"
     )
-    if np.isfinite(rise.rises).all() and f"{min(rise.rises):.3g}" != f"{sorted(rise.rises)[1]:.3g}":
-        words += (
-            f", so {rise.labels[int(np.argmin(rise.rises))]} is the flattest"
-            if len(rise.rises) > 2
-            else (f", so {rise.labels[int(np.argmin(rise.rises))]} is the flatter one")
-        )
+    least, next_one = sorted(rise.rises)[:2]
+    if 0 <= least < APART * next_one and np.isfinite(next_one):
+        flattest = "the flatter one" if len(rise.rises) == 2 else "the flattest"
+        words += f", so {rise.labels[rise.rises.index(least)]} is {flattest}"
     if max(rise.norms) > LARGER * min(rise.norms):
-        norms = _list([f"{norm:.3g}" for norm in rise.norms])
+        norms = in_a_row([f"{norm:.3g}" for norm in rise.norms])
         words += f"; the origins have norms of {norms}, and the same distance is a smaller change of a larger one"
     return words[:1].upper() + words[1:]
 
 
-def _list(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+def in_a_row(words: Sequence[str]) -> str:
+    """List words in a sentence.
+
+    >>> in_a_row(["0.9", "0.8", "1"]), in_a_row(["0.9"])
+    ('0.9, 0.8 and 1', '0.9')
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -43,7 +43,7 @@ def planes_on_same_axes(
     names = names_of(given)
     if rounds is not None:
         raise FedscopeError(
-            f"--rounds {rounds} does not go with --same-axes, which takes the rounds themselves; give RUN@ROUND RUN@ROUND"
+            f"--rounds {rounds} does not go with --same-axes, which takes rounds as RUN@ROUND; leave it out"
         )
     if "trajectory" in asked:
         raise FedscopeError(

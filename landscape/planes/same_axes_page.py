@@ -8,24 +8,29 @@ import numpy as np
 
 from ...plotting.still import still_of
 from ...plotting.style import plotly_contents
-from ...plotting.web_page import as_page, heading, label_text
+from ...plotting.web_page import BROKEN, as_page, heading, label_text
 from .drawing.color_scales import SurfaceColours, scale_of
 from .drawing.fill import remarks
 from .page import PageSurface, scene_of, traces_of
+from .rises import in_a_row
 
 if TYPE_CHECKING:
     from .many_planes import Panel, Planes
 
 #: of the height: where the contours end and the surfaces begin
-CONTOURS, SURFACES = 0.34, 0.42
+CONTOURS, SURFACES = 0.37, 0.43
 #: of the width, between two columns
 GAP = 0.03
-#: from farther away than of one plane: a scene is narrower
-EYE = {"x": 1.3, "y": -1.69, "z": 1.5}
+#: how much farther away a surface is seen from with each plane more than two, whose scenes are narrower
+AWAY = 0.2
+#: from nearer and lower than a plane alone: a scene is wider than it is high, and what is compared is how it rises
+EYE = {"x": 1.02, "y": -1.33, "z": 1.25}
 
 # All surfaces are seen from one place, whichever is turned. In a narrow window the planes stand below each other, each
 # surface above its contours, without the remark and the colour bar.
-_TOGETHER = r"""
+_TOGETHER = (
+    BROKEN
+    + r"""
 const place = document.getElementById("planes"), narrow = window.matchMedia("(max-width: 700px)");
 const wide = JSON.parse(JSON.stringify(place.layout));
 const count = Object.keys(wide).filter((key) => /^scene\d*$/.test(key)).length;
@@ -48,12 +53,18 @@ place.on("plotly_relayouting", follow);
 const lay = () => {
   const layout = JSON.parse(JSON.stringify(wide));
   if (narrow.matches) {
-    layout.title = {...layout.title, text: layout.title.text.split("<br>")[0], font: {size: 14}};
+    const letters = Math.max(20, Math.floor((window.innerWidth - 70) / 8));
+    const title = broken(layout.title.text.split("<br>")[0], letters);
+    layout.title = {...layout.title, text: title, font: {size: 14}};
+    layout.margin = {l: 10, r: 10, t: 50 + 20 * title.split("<br>").length, b: 10};
     layout.modebar = {orientation: "v"};
-    const each = 0.94 / count;
+    // so far that the names of the axes lie inside
+    const each = 0.94 / count, away = 1.15 / (1 + 0.2 * (count - 2));
     for (let i = 0; i < count; i++) {
       const top = 1 - i * each, middle = top - 0.55 * each, end = top - 0.93 * each;
-      layout[nth("scene", i)].domain = {x: [0, 1], y: [middle, top - 0.03]};
+      const scene = layout[nth("scene", i)], eye = scene.camera.eye;
+      scene.domain = {x: [0, 1], y: [middle, top - 0.03]};
+      scene.camera = {eye: {x: away * eye.x, y: away * eye.y, z: away * eye.z}};
       layout[nth("xaxis", i)].domain = [0.12, 0.98];
       layout[nth("yaxis", i)].domain = [end, middle];
       layout.annotations[i] = {...layout.annotations[i], x: 0.5, y: top - 0.03};
@@ -69,6 +80,7 @@ const lay = () => {
 narrow.addEventListener("change", lay);
 if (narrow.matches) lay();
 """
+)
 
 
 def page(planes: Planes, title: str | None = None, **colours: Any) -> str:
@@ -117,6 +129,8 @@ def _layout(planes: Planes, surfaces: list[PageSurface], title: str | None) -> d
     (row,) = planes.rows
     count = len(row)
     width = (1 - GAP * (count - 1)) / count
+    away = 1 + AWAY * (count - 2)
+    eye = {axis: round(away * at, 3) for axis, at in EYE.items()}
     lowest, highest = 0.0, max(_highest(surface) for surface in surfaces)
     layout: dict[str, Any] = {
         "title": heading(title or _title(planes), remarks(list(planes), "holes")),
@@ -128,7 +142,7 @@ def _layout(planes: Planes, surfaces: list[PageSurface], title: str | None) -> d
         left = i * (width + GAP)
         scene = scene_of(surface, " (L₂)")
         scene["zaxis"]["range"] = [lowest, highest]
-        scene |= {"domain": {"x": [left, left + width], "y": [SURFACES, 1.0]}, "camera": {"eye": EYE}}
+        scene |= {"domain": {"x": [left, left + width], "y": [SURFACES, 1.0]}, "camera": {"eye": eye}}
         layout[_nth("scene", i)] = scene
         layout[_nth("xaxis", i)] = {
             "title": {"text": "a: distance (L<sub>2</sub>)"},
@@ -173,5 +187,5 @@ def _title(planes: Planes) -> str:
     """Return the title of planes that were given none."""
     row = planes.rows[0]
     data = f", on {row[0].data}" if row[0].data else ""
-    names = [panel.heading for panel in row]
-    return f"Loss about {', '.join(names[:-1])} and {names[-1]} along the same two directions{data}"
+    names = in_a_row([panel.heading for panel in row])
+    return f"Loss about {names} along the same two directions{data}"

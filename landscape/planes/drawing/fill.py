@@ -11,6 +11,7 @@ import numpy as np
 
 from ....plotting.drawing import size_of
 from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
+from ..rises import in_a_row
 from ..summary import meets_aim
 
 if TYPE_CHECKING:
@@ -170,8 +171,9 @@ def _same_axes_words(planes: Sequence[Plane]) -> list[str]:
     """Describe planes along the same directions: how far their clients are off them, on average, in their order."""
     if len(planes) < 2 or not all("same_axes" in plane.attrs for plane in planes):
         return []
-    off = [f"{np.mean([model.off_plane for model in plane.anchors]):.2g}" for plane in planes if plane.anchors]
-    told = f", the clients on average {' and '.join(dict.fromkeys(off))} off their plane" if off else ""
+    rounds = {tuple(model.label for model in plane.anchors): plane for plane in planes if plane.anchors}
+    off = [f"{np.mean([model.off_plane for model in plane.anchors]):.2g}" for plane in rounds.values()]
+    told = f", the clients on average {in_a_row(off)} off their plane" if off else ""
     return [f"the same two directions in all panels{told}"]
 
 
