@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .many_planes import Panel
 
 #: points within the circle below which nothing is said
-FEWEST = 5
+FEWEST = 9
 #: a rise is called less than another below this share of it: the error of the sample is not known here
 APART = 0.9
 #: how much larger one origin's norm must be than another's to be said

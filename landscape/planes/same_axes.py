@@ -14,6 +14,7 @@ from ...checkpoints import FedscopeError, Run, parse_address
 from ...training.inputs.data_of import SampleSet, same_partitions, sample_sets
 from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of, resolve_models
 from .. import Plane, Planes
+from ..run_alone import is_run
 from .inputs import PlaneModels
 from .many_planes import PANEL
 from .surveys import Posed, Survey
@@ -87,12 +88,11 @@ def _clients(name: str) -> list[str]:
     Raises:
         FedscopeError: no round; one that did not record them.
     """
-    address = parse_address(name)
-    if address.round is None or address.which is not None:
-        ask = f"{name}@last" if address.round is None and (Path(name) / "run.json").is_file() else "runs/fma@60"
+    is_round = not is_run(name) and (address := parse_address(name)).round is not None and address.which is None
+    if not is_round:
         raise FedscopeError(
-            f"--same-axes takes rounds, RUN@ROUND, whose clients tell the directions, but got {name}; give {ask}, or "
-            "--random for directions that need no clients"
+            f"--same-axes takes rounds, RUN@ROUND, whose clients tell the directions, but got {name}; give "
+            f"{name if is_run(name) else 'RUN'}@last, or --random for directions that need no clients"
         )
     return clients_of([name])
 
