@@ -190,6 +190,17 @@ def test_a_page_has_one_scale_of_heights_and_colours(here: Path) -> None:
         assert all(words.startswith(name) for words in named), "its own models alone"
 
 
+def test_bands_are_as_high_in_every_panel(here: Path) -> None:
+    from fedscope.landscape.planes.drawing.color_scales import SurfaceColours, scale_of
+
+    planes = list(fedscope.plane(TWO, same_axes=True, grid=9, limit=60))
+    scale = scale_of(planes, "loss")
+    assert scale.kind == "linear scale"
+    np.testing.assert_allclose(np.diff(scale.edges), np.diff(scale.edges)[0], rtol=1e-9)
+    assert scale_of(planes, "loss", SurfaceColours(colour_scale="log")).base == "the minimum"
+    assert scale_of(planes[:1], "loss").base == "the minimum", "alone it is a plane as any other"
+
+
 def test_labels_are_those_of_the_planes(here: Path) -> None:
     planes = fedscope.plane(dict(zip(("FedAvg", "IMA"), TWO, strict=True)), same_axes=True, grid=9, limit=60)
     assert [panel.heading for panel in planes.panels()] == ["FedAvg", "IMA"]
