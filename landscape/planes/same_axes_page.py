@@ -15,16 +15,19 @@ from .page import PageSurface, scene_of, traces_of
 from .rises import in_a_row
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .many_planes import Panel, Planes
+    from .result import Plane
 
 #: of the height: where the contours end and the surfaces begin
 CONTOURS, SURFACES = 0.37, 0.43
 #: of the width, between two columns
 GAP = 0.03
 #: how much farther away a surface is seen from with each plane more than two, whose scenes are narrower
-AWAY = 0.2
+AWAY = 0.25
 #: from nearer and lower than a plane alone: a scene is wider than it is high, and what is compared is how it rises
-EYE = {"x": 1.02, "y": -1.33, "z": 1.25}
+EYE = {"x": 1.1, "y": -1.43, "z": 1.35}
 
 # All surfaces are seen from one place, whichever is turned. In a narrow window the planes stand below each other, each
 # surface above its contours, without the remark and the colour bar.
@@ -59,7 +62,7 @@ const lay = () => {
     layout.margin = {l: 10, r: 10, t: 50 + 20 * title.split("<br>").length, b: 10};
     layout.modebar = {orientation: "v"};
     // so far that the names of the axes lie inside
-    const each = 0.94 / count, away = 1.15 / (1 + 0.2 * (count - 2));
+    const each = 0.94 / count, away = 1.1 / (1 + 0.25 * (count - 2));
     for (let i = 0; i < count; i++) {
       const top = 1 - i * each, middle = top - 0.55 * each, end = top - 0.93 * each;
       const scene = layout[nth("scene", i)], eye = scene.camera.eye;
@@ -131,6 +134,7 @@ def _layout(planes: Planes, surfaces: list[PageSurface], title: str | None) -> d
     width = (1 - GAP * (count - 1)) / count
     away = 1 + AWAY * (count - 2)
     eye = {axis: round(away * at, 3) for axis, at in EYE.items()}
+    across, along = (_ends(list(planes), name) for name in "ab")
     lowest, highest = 0.0, max(_highest(surface) for surface in surfaces)
     layout: dict[str, Any] = {
         "title": heading(title or _title(planes), remarks(list(planes), "holes")),
@@ -142,16 +146,21 @@ def _layout(planes: Planes, surfaces: list[PageSurface], title: str | None) -> d
         left = i * (width + GAP)
         scene = scene_of(surface, " (L₂)")
         scene["zaxis"]["range"] = [lowest, highest]
+        if count > 2:  # no room for two lines; the colour bar says the scale
+            scene["zaxis"]["title"]["text"] = scene["zaxis"]["title"]["text"].partition(",<br>")[0]
+        scene["xaxis"]["range"], scene["yaxis"]["range"] = across, along
         scene |= {"domain": {"x": [left, left + width], "y": [SURFACES, 1.0]}, "camera": {"eye": eye}}
         layout[_nth("scene", i)] = scene
         layout[_nth("xaxis", i)] = {
             "title": {"text": "a: distance (L<sub>2</sub>)"},
+            "range": across,
             "domain": [left + 0.03, left + width],
             "anchor": _nth("y", i),
             "constrain": "domain",
         }
         layout[_nth("yaxis", i)] = {
             "title": {"text": "b" if i else "b: distance (L<sub>2</sub>)"},
+            "range": along,
             "domain": [0.0, CONTOURS],
             "anchor": _nth("x", i),
             "scaleanchor": _nth("x", i),
@@ -169,6 +178,18 @@ def _layout(planes: Planes, surfaces: list[PageSurface], title: str | None) -> d
             }
         )
     return layout
+
+
+def _ends(planes: Sequence[Plane], name: str) -> list[float]:
+    """Return the ends of an axis in all panels: those of the grid, farther out where a model lies beyond."""
+    grid = getattr(planes[0], name)
+    at = np.array([getattr(model, name) for plane in planes for model in plane.models])
+    room = 0.03 * float(grid[-1] - grid[0])
+    low, high = float(np.nanmin(at)), float(np.nanmax(at))
+    return [
+        low - room if low < grid[0] else float(grid[0]),
+        high + room if high > grid[-1] else float(grid[-1]),
+    ]
 
 
 def _highest(surface: PageSurface) -> float:

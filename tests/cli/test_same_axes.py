@@ -182,6 +182,9 @@ def test_a_page_has_one_scale_of_heights_and_colours(here: Path) -> None:
     assert layout["scene"]["zaxis"]["range"] == layout["scene2"]["zaxis"]["range"]
     assert layout["scene"]["zaxis"]["ticktext"] == layout["scene2"]["zaxis"]["ticktext"]
     assert [words["text"] for words in layout["annotations"]] == ["<b>fma@4</b>", "<b>ima@4</b>"]
+    for axis in ("xaxis", "yaxis"):
+        ends = layout[axis]["range"]
+        assert ends == layout[f"{axis}2"]["range"] == layout["scene"][axis]["range"] == layout["scene2"][axis]["range"]
     contours = [trace for trace in drawn["data"] if trace["type"] == "contour"]
     assert [(trace["xaxis"], trace["yaxis"]) for trace in contours] == [("x", "y"), ("x2", "y2")]
     for scene, name in (("scene", "fma@4"), ("scene2", "ima@4")):
