@@ -53,7 +53,7 @@ def planes_on_same_axes(
         )
     if not 2 <= len(given) <= MOST:
         raise FedscopeError(
-            f"--same-axes compares the planes of two to {MOST} rounds or models, but got {len(given)}: "
+            f"--same-axes compares the planes of 2 to {MOST} rounds or models, but got {len(given)}: "
             f"{' '.join(names)}; {'give another one too' if len(given) < 2 else 'leave some out'}"
         )
     kind = "random" if "random" in asked else "clients"

@@ -251,8 +251,8 @@ def run_again(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 MISTAKES = [
-    (TWO[:1], "--same-axes compares the planes of two to 4 rounds or models, but got 1: runs/fma@4; give another one"),
-    ([f"runs/fma@{t}" for t in (1, 2, 3, 4)] + ["runs/ima@4"], "two to 4 rounds or models, but got 5: runs/fma@1"),
+    (TWO[:1], "--same-axes compares the planes of 2 to 4 rounds or models, but got 1: runs/fma@4; give another one"),
+    ([f"runs/fma@{t}" for t in (1, 2, 3, 4)] + ["runs/ima@4"], "2 to 4 rounds or models, but got 5: runs/fma@1"),
     (["runs/fma@4", "runs/fma@4"], "runs/fma@4 is named twice, so both planes would be the same; name another one"),
     (["runs/fma@4", "runs/fma@last"], "runs/fma@4 and runs/fma@last are both called fma@4, and panels are told apart"),
     (["runs/fma", "runs/ima"], "--same-axes takes rounds, RUN@ROUND, whose clients tell the directions, but got runs/"
@@ -284,5 +284,5 @@ def test_mistakes_are_told_in_one_sentence(
 
 
 def test_from_python_a_mistake_names_the_keyword(here: Path) -> None:
-    with pytest.raises(FedscopeError, match="same_axes=True compares the planes of two to 4"):
+    with pytest.raises(FedscopeError, match="same_axes=True compares the planes of 2 to 4"):
         fedscope.plane(TWO[:1], same_axes=True, grid=3)
