@@ -399,12 +399,22 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return _pack(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 
 
+_COLOUR_SCALE = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
+
+
 def colour_scale_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--colour-scale, as ``colour_scale``."""
     from ..landscape.planes.drawing.color_scales import SCALES
 
-    about = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
-    return choice("--colour-scale", SCALES, about)(function)
+    return choice("--colour-scale", SCALES, _COLOUR_SCALE)(function)
+
+
+def _usual_colour_scale(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, None where the planes that are drawn decide."""
+    from ..landscape.planes.drawing.color_scales import SCALES
+
+    about = f"{_COLOUR_SCALE}  [default: log; linear with --same-axes]"
+    return click.option("--colour-scale", type=click.Choice(SCALES), help=about)(function)
 
 
 def surface_options(*, panels: bool) -> Decorator:
@@ -417,7 +427,7 @@ def surface_options(*, panels: bool) -> Decorator:
         click.option(
             "--cmap", default="viridis", show_default=True, help="Colour map of surfaces, by its name in matplotlib."
         ),
-        colour_scale_option,
+        _usual_colour_scale if panels else colour_scale_option,
         click.option(
             "--loss-limits", type=float, nargs=2, metavar="LOW HIGH", help=limits.format("loss's", " in nats")
         ),

@@ -12,8 +12,19 @@ from ..checkpoints.io.errors import list_few, spans
 
 #: settings that change when another one does, and say nothing besides it
 FOLLOWS = {
-    "kind": ("addresses", "models_sha256", "run", "margin", "range", "directions_seed", "directions", "seed"),
-    "addresses": ("models_sha256", "run", "behaviour"),
+    "kind": (
+        "addresses",
+        "models_sha256",
+        "run",
+        "margin",
+        "range",
+        "directions_seed",
+        "directions",
+        "seed",
+        "same_axes",
+    ),
+    "addresses": ("models_sha256", "run", "behaviour", "same_axes"),
+    "models_sha256": ("same_axes",),
     "run": ("models_sha256", "samples", "behaviour", "averages"),
     "rounds": ("averages",),
     "architecture": ("behaviour",),
@@ -45,6 +56,7 @@ OPTIONS = {
 #: settings that no option says
 WORDS = {
     "models_sha256": "weights that have changed since",
+    "same_axes": "directions of other models (--same-axes)",
     "behaviour": "the model's code as it was before",
     "directions": "random directions of an earlier version",
     "frozen": "frozen parameters counted otherwise (--frozen)",

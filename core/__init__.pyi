@@ -65,6 +65,7 @@ from .landscape import Planes as Planes
 from .landscape import Sharpness as Sharpness
 from .landscape import along_trajectory as along_trajectory
 from .landscape import near_clients as near_clients
+from .landscape import on_same_axes as on_same_axes
 from .landscape import random_directions as random_directions
 from .landscape import survey as survey
 from .landscape import through_models as through_models

@@ -48,6 +48,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (
             *("Evaluator", "Samples", "Task", "Classification", "Regression", "Sequences", "survey"),
             *("through_models", "near_clients", "along_trajectory", "random_directions"),
+            *("on_same_axes",),
             *("decompose_round", "decompose_loss"),
         ),
     ),

@@ -16,6 +16,7 @@ MORE = {
     "line-rounds": ("line runs/fma --layers each --rounds 1,2 --points 3 --split test", "line-layers.csv pdf png"),
     "planes": ("plane runs/fma --rounds 1,2 --grid 5 --split test", "pdf png"),
     "plane-both": ("plane runs/fma@1 runs/fma@2 runs/fma@2/client-0 --grid 5 --split both", "both.pdf both.png"),
+    "plane-same-axes": ("plane runs/fma@1 runs/fma@2 --same-axes --grid 5 --split test", "pdf png html"),
     "cka-models": ("cka runs/fma@1 runs/fma@2 --split test", "pdf png"),
     "parameters-tsne": ("parameters runs/fma --round 2 --tsne --sample 40", "parameters-tsne.csv pdf png"),
 }
@@ -57,6 +58,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "plane": lambda: fedscope.plane(THREE, grid=5),
     "planes": lambda: fedscope.plane(RUN, rounds=[1, 2], grid=5),
     "plane-both": lambda: fedscope.plane(THREE, grid=5, split="both"),
+    "plane-same-axes": lambda: fedscope.plane(["runs/fma@1", ROUND], same_axes=True, grid=5),
     "sharpness": lambda: fedscope.sharpness(ROUND, hessian=False, split="test"),
     "decompose": lambda: fedscope.decompose(RUN, rounds=2, draws="local:2", split="test"),
     "explain": lambda: fedscope.explain(RUN, rounds=2, draws="local:2", split="test"),

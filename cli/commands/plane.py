@@ -61,9 +61,10 @@ class _Plane(click.Command):
     "A run alone:  fedscope plane runs/ima    "
     "Panels:  fedscope plane runs/ima --rounds 1,20,last    "
     "A round's clients:  fedscope plane runs/ima@20 --clients    "
+    "Two methods:  fedscope plane runs/fma@60 runs/ima@60 --same-axes    "
     "On a cluster:  fedscope plane runs/ima --rounds 1,20,last --launcher slurm --blocks 16",
 )
-@click.argument("models", nargs=-1, required=True, metavar="A B C | RUN [RUN ...] | RUN@ROUND")
+@click.argument("models", nargs=-1, required=True, metavar="A B C | RUN [RUN ...] | RUN@ROUND [RUN@ROUND ...]")
 @click.option(
     "--show",
     multiple=True,
@@ -74,6 +75,12 @@ class _Plane(click.Command):
 @click.option("--clients", is_flag=True, help="The plane near all clients of RUN@ROUND: their principal components.")
 @click.option("--trajectory", is_flag=True, help="The plane near the global models of RUN over its rounds.")
 @click.option("--random", is_flag=True, help="Random filter-normalised directions from one model, drawn with --seed.")
+@click.option(
+    "--same-axes",
+    is_flag=True,
+    help="A plane for each RUN@ROUND, or with --random for each model, all along the same two directions and on one "
+    "colour scale.",
+)
 @click.option(
     "--data-of",
     metavar="clients|3,8,11|all|every|own",
@@ -130,7 +137,8 @@ def command(
     RUN alone is the plane near the clients of its last recorded round.
 
     --rounds shows three clients and their mean in each of these rounds, and the last three global models. --clients,
-    --trajectory and --random draw planes near many models, or around one.
+    --trajectory and --random draw planes near many models, or around one. --same-axes draws several rounds or models
+    along one pair of directions, so that their surfaces can be compared.
     """
     from ...checkpoints import FedscopeError
     from ...landscape.planes.analysis import plane

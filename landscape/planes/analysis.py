@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Unpack
 
-from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of
-from ...analysis.execution import Execution
+from ...analysis.analysis import PreparedAnalysis, Step, analysis, place_of
 from ...analysis.runs import Rounds, open_runs, rounds_text, spell_ranges
 from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
-from ...checkpoints import FedscopeError, FedscopeWarning
-from ...training.inputs.data_of import SampleSet, sample_sets, training_split
-from ...training.inputs.models import (
-    ModelLike,
-    as_list,
-    calibration_of,
-    calibration_settings,
-    expand_all,
-    names_of,
-    resolve_models,
-)
+from ...checkpoints import FedscopeError
+from ...training.inputs.data_of import training_split
+from ...training.inputs.models import ModelLike, as_list, expand_all, names_of
 from .. import Panel, Plane, Planes
 from ..run_alone import choose_plane, run_alone
-from .inputs import PlaneModels, panels_of, plane_models
-
-if TYPE_CHECKING:
-    from torch import nn
+from .inputs import panels_of, plane_models
+from .same_axes import planes_on_same_axes
+from .surveys import Survey
 
 
 @analysis
@@ -40,6 +29,7 @@ def plane(
     clients: bool = False,
     trajectory: bool = False,
     random: bool = False,
+    same_axes: bool = False,
     data_of: str | int | Sequence[int] | None = None,
     grid: int = 51,
     margin: float = 0.3,
@@ -66,6 +56,12 @@ def plane(
         clients: the plane near all clients of a round: their mean and their first two principal components.
         trajectory: the plane near the global models of a run over its rounds.
         random: two random filter-normalised directions from one model, drawn with ``seed``.
+        same_axes: a plane for each of two to four rounds, ``RUN@ROUND``, or with ``random`` models: all along the same
+            two unit vectors and over the same range, each from its own origin, so that their surfaces can be compared.
+            The origin is the mean of the round's clients, or the model. The directions are those along which the
+            clients of all these rounds differ most, each about its own mean and every round counted alike; with
+            ``random`` their filters are as long as the models' are on average. See
+            :func:`~fedscope.landscape.on_same_axes`.
         data_of: measure on these clients' own training data, a plane each: numbers, ``client-7``, or ``clients``, those
             among the models; ``own``, where one client is; ``all`` clients' data; or ``every`` client of the round and
             all.
@@ -109,6 +105,8 @@ def plane(
     share = share_of(budget, grid, adaptive=adaptive)
     survey = Survey(grid, margin, ends, share, normalization, whose, source)
     given, shown = as_list(models), as_list(show)
+    if same_axes:
+        return planes_on_same_axes(given, asked, rounds_text(rounds), expand_all(shown), survey)
     if rounds is None and not asked and len(given) != 3 and (path := run_alone(given)):
         chosen = choose_plane(path)
         kind = [chosen.kind] if chosen.kind in kinds else []
@@ -145,97 +143,6 @@ def share_of(budget: float | None, grid: int, *, adaptive: bool) -> float | None
             "surface; give a larger --budget or --grid"
         )
     return float(budget)
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Settings of every plane: those of :func:`plane`, ``adaptive`` as the share that may be measured."""
-
-    grid: int
-    margin: float
-    range: tuple[float, float, float, float] | None
-    adaptive: float | None
-    normalization: str
-    data_of: str | None
-    source: EvaluationConfig
-
-    @property
-    def end(self) -> str:
-        """Return the end of the name of a figure of several sets of samples, behind the base: it does not replace that
-        of one."""
-        if self.data_of is not None:
-            return f".data-of-{self.data_of.replace(',', '-')}"
-        return ".both" if self.source.split == "both" else ""
-
-    def sets(self, models: PlaneModels) -> list[SampleSet]:
-        """Return the samples that the plane is measured on."""
-        return sample_sets([*models.members, *models.shown], self.source, self.data_of)
-
-    def part(self, models: PlaneModels, sets: Sequence[SampleSet]) -> Step[Plane]:
-        """A plane on one or several sets of samples, in one pass."""
-        ends = tuple(f"{models.end}.{one.name}" if one.name else models.end for one in sets)
-        count = len(models.members)
-
-        def prepare() -> PreparedStep[Plane]:
-            posed = resolve_models([*models.members, *models.shown], self.source)
-            read = [one.read(posed, self.source) for one in sets]
-            settings = {
-                **posed.settings,
-                "kind": models.kind,
-                "grid": self.grid,
-                "margin": self.margin if self.range is None and models.kind != "random" else None,
-                "range": list(self.range) if self.range else None,
-                "adaptive": self.adaptive,
-                "normalization": self.normalization,
-                **calibration_settings(posed, self.source, self.normalization),
-                **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
-            }
-
-            def compute(attrs: list[dict[str, Any]], work: Execution) -> list[Plane]:
-                from ... import landscape
-                from .drawing.preview import preview_of
-
-                base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
-                with work.progress(f"plane {models.title}".strip()) as report, preview_of(base) as preview:
-                    return landscape.survey(
-                        posed.module,
-                        [samples for samples, _ in read],
-                        landscape.span_of(models.kind, posed.models[:count], self.source.seed),
-                        shown=posed.models[count:],
-                        provenance=[{**own, **work.about} for own in attrs],
-                        grid=self.grid,
-                        margin=self.margin,
-                        ranges=None if self.range is None else (self.range[:2], self.range[2:]),
-                        adaptive=self.adaptive,
-                        earlier=work.earlier,
-                        normalization=self.normalization,
-                        calibration=calibration_of(posed, self.source, self.normalization),
-                        compute=self.source.compute,
-                        progress=report,
-                        preview=preview,
-                        partial=work.keep,
-                        block=work.block,
-                        elsewhere=work.elsewhere,
-                    )
-
-            return PreparedStep([{**settings, **about} for _, about in read], compute)
-
-        return Step(Plane, prepare, ends)
-
-
-def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
-    """Describe random directions for a result; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
-    from ...evaluation.trainable_parameters import frozen_count
-
-    settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
-    if frozen := frozen_count(module):
-        settings["frozen_moved"] = frozen
-        warnings.warn(
-            f"random directions move all filters, those of the {frozen:,} frozen parameters too",
-            FedscopeWarning,
-            stacklevel=2,
-        )
-    return settings
 
 
 def _one_plane(

@@ -118,19 +118,12 @@ def page_figure(plane: Plane, title: str | None = None, colours: SurfaceColours 
     itself (``colour_scale``); the axis and the colour bar say which. Pointing at the surface tells coordinates, loss
     and error. Points that are not finite are holes.
     """
-    surface = _Surface.of(plane, colours)
-    traces = [_surface_trace(surface), _contour_trace(surface)]
-    numbers = {id(model): str(i) for i, model in enumerate(plane.anchors, 1)} if told_apart(plane) else {}
-    for group in _groups(plane):
-        traces += _model_traces(surface, group, numbers.get(id(group[0][0]), ""))
-    basin = basin_of(plane)
-    if basin is not None:
-        traces += _minimum_traces(surface, basin)
-    return plotly_contents(traces, _layout(surface, title))
+    surface = PageSurface.of(plane, colours)
+    return plotly_contents(traces_of(surface), _layout(surface, title))
 
 
 @dataclass(frozen=True, eq=False)
-class _Surface:
+class PageSurface:
     """The surface of a page.
 
     Attributes:
@@ -145,8 +138,9 @@ class _Surface:
     texts: list[str]
 
     @classmethod
-    def of(cls, plane: Plane, colours: SurfaceColours | None) -> _Surface:
-        scale = scale_of([plane], "loss", colours)
+    def of(cls, plane: Plane, colours: SurfaceColours | None, scale: Scale | None = None) -> PageSurface:
+        """Place a plane's losses on a scale; by default on its own."""
+        scale = scale or scale_of([plane], "loss", colours)
         # flat below a limit of the user's own, and a hole where not finite
         heights = scale.height(np.where(np.isfinite(plane.loss), np.maximum(plane.loss, scale.edges[0]), np.nan))
         at = space_evenly(len(scale.edges), max(1, len(scale.edges) // 8))
@@ -191,7 +185,18 @@ class _Surface:
         return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
 
 
-def _surface_trace(surface: _Surface) -> Any:
+def traces_of(surface: PageSurface) -> list[Any]:
+    """Make the traces of a surface: itself, its contours, and its models on both."""
+    plane = surface.plane
+    traces = [_surface_trace(surface), _contour_trace(surface)]
+    numbers = {id(model): str(i) for i, model in enumerate(plane.anchors, 1)} if told_apart(plane) else {}
+    for group in _groups(plane):
+        traces += _model_traces(surface, group, numbers.get(id(group[0][0]), ""))
+    basin = basin_of(plane)
+    return traces if basin is None else [*traces, *_minimum_traces(surface, basin)]
+
+
+def _surface_trace(surface: PageSurface) -> Any:
     from plotly import graph_objects as go
 
     scale = surface.scale
@@ -202,7 +207,7 @@ def _surface_trace(surface: _Surface) -> Any:
     return go.Surface(**surface.points, **shades, colorbar=bar, opacity=0.95, lighting=light, scene="scene")
 
 
-def _contour_trace(surface: _Surface) -> Any:
+def _contour_trace(surface: PageSurface) -> Any:
     from plotly import graph_objects as go
 
     return go.Contour(
@@ -218,7 +223,7 @@ def _contour_trace(surface: _Surface) -> Any:
     )
 
 
-def _model_traces(surface: _Surface, group: Group, number: str) -> list[Any]:
+def _model_traces(surface: PageSurface, group: Group, number: str) -> list[Any]:
     """Models over the surface and on the contours; ``number`` stands at a model that has one."""
     from plotly import graph_objects as go
 
@@ -248,7 +253,7 @@ def _model_traces(surface: _Surface, group: Group, number: str) -> list[Any]:
     ]
 
 
-def _letters(surface: _Surface) -> list[dict[str, Any]]:
+def _letters(surface: PageSurface) -> list[dict[str, Any]]:
     """Return the markers over the surface that are letters."""
     plane, basin = surface.plane, basin_of(surface.plane)
     letters = [
@@ -270,7 +275,7 @@ def _letter(place: tuple[float, float, float], look: Mapping[str, Any]) -> dict[
     return {**where, "text": LETTERS[look["marker"]], "font": font, "showarrow": False}
 
 
-def _minimum_traces(surface: _Surface, basin: Basin) -> list[Any]:
+def _minimum_traces(surface: PageSurface, basin: Basin) -> list[Any]:
     """Return the lowest point, over the surface and on the contours."""
     from plotly import graph_objects as go
 
@@ -289,13 +294,13 @@ def _minimum_traces(surface: _Surface, basin: Basin) -> list[Any]:
     ]
 
 
-def _layout(surface: _Surface, title: str | None) -> dict[str, Any]:
+def _layout(surface: PageSurface, title: str | None) -> dict[str, Any]:
     """Return the scene of the surface, the axes of the contours, legend and title."""
     plane = surface.plane
     across, along = (markup(words[0]) for words in axis_labels(plane))
     return {
         "title": heading(title or _title(plane), remarks([plane], "holes")),
-        "scene": _scene(surface, " (L₂)" if is_metric(plane) else ""),
+        "scene": scene_of(surface, " (L₂)" if is_metric(plane) else ""),
         "xaxis": {
             "title": {"text": f"a: {across}"},
             "domain": [SURFACE_SHARE + GAP, 1.0],
@@ -314,7 +319,8 @@ def _layout(surface: _Surface, title: str | None) -> dict[str, Any]:
     }
 
 
-def _scene(surface: _Surface, unit: str) -> dict[str, Any]:
+def scene_of(surface: PageSurface, unit: str) -> dict[str, Any]:
+    """Return the scene of a surface, with the letters that stand for markers in it."""
     scale, small = surface.scale, {"tickfont": {"size": 10}}
     nats = " (nats)" if "(nats)" in scale.label else ""
     return {

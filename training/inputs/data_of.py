@@ -131,6 +131,15 @@ def sample_sets(models: Sequence[ModelLike], source: EvaluationConfig, data_of: 
     return _Asked(data_of, models).together()
 
 
+def same_partitions(models: Sequence[ModelLike], data_of: str) -> None:
+    """Refuse models of runs that gave their clients other samples, where they are measured on these.
+
+    Raises:
+        FedscopeError: names two of the runs.
+    """
+    _Asked(data_of, models).same_partitions()
+
+
 def sets_by_model(models: Sequence[ModelLike], data_of: str) -> list[list[SampleSet]]:
     """Return the sets that --data-of asks for, for each model: with ``own`` and ``every`` each has others.
 

@@ -185,37 +185,86 @@ def principal_components(rows: Sequence[np.ndarray], origin: np.ndarray, what: s
     >>> (axes.u_hat.round(6) + 0.0).tolist(), [round(share, 3) for share in axes.explained]
     ([1.0, 0.0, 0.0], [0.923, 0.077])
     """
-    gram = np.zeros((len(rows), len(rows)))
-    for chunk in _subtract_mean(rows):
+    u_hat, v_hat, _, explained = _leading([rows], [what])
+    return Components(origin, u_hat, v_hat, explained)
+
+
+def shared_components(
+    groups: Sequence[Sequence[np.ndarray]], names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, list[tuple[float, float]]]:
+    """Compute the first two principal components of several groups of models together, each about its own mean and
+    counted as much as any other, however far its models are apart; of one group those of
+    :func:`principal_components`, bit for bit.
+
+    With X_g the rows of group g minus their mean, the rows that are put together are X_g ‖X_1‖ / ‖X_g‖.
+
+    Args:
+        names: of the groups, for sentences.
+
+    Returns:
+        both axes, and of each group the shares of its squared distances from its mean that lie along either.
+
+    Raises:
+        FedscopeError: a group of one and the same model; models that all lie on one line.
+
+    >>> wide, narrow = [np.array([8.0, 0, 0]), np.array([-8.0, 0, 0])], [np.array([5.0, 1, 0]), np.array([5.0, -1, 0])]
+    >>> u_hat, v_hat, shares = shared_components([wide, [*narrow, np.array([5.0, 0, 0])]], ["a", "b"])
+    >>> [(abs(axis).round(6) + 0.0).tolist() for axis in (u_hat, v_hat)], np.round(shares, 3).tolist()
+    ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]])
+    """
+    u_hat, v_hat, shares, _ = _leading(groups, names)
+    return u_hat, v_hat, shares
+
+
+def _leading(
+    groups: Sequence[Sequence[np.ndarray]], names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, list[tuple[float, float]], tuple[float, float]]:
+    """Return both axes, the shares of each group that they show, and those of all groups as they are put together."""
+    sizes = [len(rows) for rows in groups]
+    gram = np.zeros((sum(sizes), sum(sizes)))
+    for chunk in _subtract_means(groups):
         # not matmul, whose sums depend on its number of threads
         gram += np.einsum("ip,jp->ij", chunk, chunk)
-    values, vectors = np.linalg.eigh(gram)
+    own = [slice(end - size, end) for size, end in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
+    totals = [float(np.trace(gram[rows, rows])) for rows in own]
+    for size, total, name in zip(sizes, totals, names, strict=True):
+        if not total > 0:
+            raise FedscopeError(f"the {size} {name} are all the same model (distance 0), so they span no plane")
+    weights = np.repeat([float(np.sqrt(totals[0] / total)) for total in totals], sizes)
+    values, vectors = np.linalg.eigh(gram * np.multiply.outer(weights, weights))
     values, vectors = values[::-1], vectors[:, ::-1]
-    if not values[0] > 0:
-        raise FedscopeError(f"the {len(rows)} {what} are all the same model (distance 0), so they span no plane")
     # models are stored rounded: on one line in exact arithmetic, they are about this far off it
-    rounding = 4 * float(np.finfo(rows[0].dtype).eps) * max(norm(row) for row in rows)
+    every = [row for rows in groups for row in rows]
+    rounding = 4 * float(np.finfo(every[0].dtype).eps) * max(norm(row) for row in every) * float(weights.max())
     if not values[1] > max(LEAST**2 * values[0], rounding**2):
+        of = " and ".join(f"the {size} {name}" for size, name in zip(sizes, names, strict=True))
         raise FedscopeError(
-            f"the {len(rows)} {what} lie on one line (the second component has {100 * values[1] / values[0]:.1g} % of "
-            "the first one's variance), so they span no plane; draw the line with `fedscope line`"
+            f"{of} lie on one line (the second component has {100 * values[1] / values[0]:.1g} % of the first one's "
+            "variance), so they span no plane; draw the line with `fedscope line`"
         )
-    axes = [
-        np.concatenate([np.einsum("i,ip->p", vectors[:, i], chunk) for chunk in _subtract_mean(rows)]) for i in (0, 1)
-    ]
+    mixed = vectors[:, :2] * weights[:, None]
+    chunks = ([np.einsum("i,ip->p", mixed[:, i], chunk) for i in (0, 1)] for chunk in _subtract_means(groups))
+    axes = [np.concatenate(parts) for parts in zip(*chunks, strict=True)]
+    scores = np.einsum("ij,jk->ik", gram, mixed) / np.sqrt(values[:2])  # of each row along either axis
     for i, axis in enumerate(axes):
         if i:
             axis -= dot(axis, axes[0]) * axes[0]
         axis /= norm(axis)
-        scores = vectors[:, i]
-        if scores[np.argmax(np.abs(scores))] < 0:
+        signed = vectors[:, i]
+        if signed[np.argmax(np.abs(signed))] < 0:
             axis *= -1.0
-    total = float(values.clip(min=0).sum())
-    return Components(origin, axes[0], axes[1], (float(values[0]) / total, float(values[1]) / total))
+    shares = [
+        tuple((np.square(scores[rows]).sum(axis=0) / total).tolist()) for rows, total in zip(own, totals, strict=True)
+    ]
+    whole = float(values.clip(min=0).sum())
+    return axes[0], axes[1], shares, (float(values[0]) / whole, float(values[1]) / whole)
 
 
-def _subtract_mean(rows: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the rows minus their mean, [C, CHUNK] at a time."""
-    for start in range(0, len(rows[0]), CHUNK):
-        chunk = np.stack([row[start : start + CHUNK] for row in rows]).astype(np.float64)
-        yield chunk - chunk.mean(axis=0)
+def _subtract_means(groups: Sequence[Sequence[np.ndarray]]) -> Iterator[np.ndarray]:
+    """Yield the rows of all groups minus the mean of their group, [C, CHUNK] at a time."""
+    for start in range(0, len(groups[0][0]), CHUNK):
+        centred = []
+        for rows in groups:
+            chunk = np.stack([row[start : start + CHUNK] for row in rows]).astype(np.float64)
+            centred.append(chunk - chunk.mean(axis=0))
+        yield np.concatenate(centred)

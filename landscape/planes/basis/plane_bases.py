@@ -122,20 +122,29 @@ def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
     Raises:
         FedscopeError: values that are not finite; a model without filters.
     """
-    w = model.weights
-    refuse_broken(model.label, w.parameters, "no direction starts there")
+    refuse_broken(model.label, model.weights.parameters, "no direction starts there")
+    u, v, about = random_axes(model.weights, model.label, seed)
+    return around(model, u, v, about)
+
+
+def random_axes(w: Weights, name: str, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Draw two directions that are normalised by the filters of ``w``, as unit vectors, and what is said of them.
+
+    Raises:
+        FedscopeError: no filters that span two; ``name`` is whose they are.
+    """
     first, second = (gaussian_direction(w.layout, seed, i) for i in (0, 1))
     u, drawn = filter_normalised(first, w), filter_normalised(second, w)
     v = filter_normalised(_orthogonal_in_filters(second, first, w), w)
     u_length, v_length = norm(u), norm(v)
     if not u_length > 0:
         raise FedscopeError(
-            f"{model.label} has no filter that is not zero, so directions cannot be normalised by its filters; "
+            f"{name} has no filter that is not zero, so directions cannot be normalised by its filters; "
             "take a trained model"
         )
     if not v_length > 0:
         raise FedscopeError(
-            f"{model.label} has no filter of two entries that is not zero, so there is no second direction in its "
+            f"{name} has no filter of two entries that is not zero, so there is no second direction in its "
             "filters; draw `fedscope line` through it and another model"
         )
     cosine = dot(u, drawn) / (u_length * norm(drawn))
@@ -146,7 +155,13 @@ def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
         "directions_cosine": cosine,
         "directions_seed": seed,
     }
-    return _along(Axes(w.parameters, u, v), model, "random", ((model, "origin"),), about, reach=u_length)
+    return u, v, about
+
+
+def around(model: Model, u_hat: np.ndarray, v_hat: np.ndarray, about: dict[str, Any]) -> PlaneBasis:
+    """Build the plane through one model along two random directions, of which ``about`` tells."""
+    axes = Axes(model.weights.parameters, u_hat, v_hat)
+    return along(axes, model, "random", ((model, "origin"),), about, reach=about["direction_lengths"][0])
 
 
 def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> PlaneBasis:
@@ -176,10 +191,10 @@ def _along_components(
     for model, row in zip(models, rows, strict=True):
         refuse_broken(model.label, row, f"it says nothing about a plane near the {what}; leave it out")
     axes = principal_components(rows, origin.weights.parameters, what)
-    return _along(axes, origin, kind, members, {"explained": list(axes.explained)})
+    return along(axes, origin, kind, members, {"explained": list(axes.explained)})
 
 
-def _along(
+def along(
     axes: Axes,
     origin: Model,
     kind: str,
@@ -187,6 +202,7 @@ def _along(
     about: dict[str, Any],
     reach: float | None = None,
 ) -> PlaneBasis:
+    """Build the plane through a model along two axes at its parameters."""
     directions = [Weights(origin.weights.layout, axis, {}) for axis in (axes.u_hat, axes.v_hat)]
     return PlaneBasis(
         kind=kind,

@@ -37,7 +37,8 @@ class SurfaceColours:
         error_limits: the same of the error, in per cent.
         colour_scale: ``log``, by which bands grow with the distance to the least value, so that the floor of a valley
             with high walls is seen; or ``linear``, by which all bands are alike, so that a ridge on top is seen. Pages
-            have it as the surface's height, too.
+            have it as the surface's height, too. None: linear of several planes on the same axes, which is how their
+            steepness is compared where one lies higher; else logarithmic.
 
     Raises:
         FedscopeError: no such colour map or scale; limits that do not rise or are not finite.
@@ -52,10 +53,10 @@ class SurfaceColours:
     cmap: str = field(default_factory=lambda: current().surface or SURFACE)
     loss_limits: tuple[float, float] | None = None
     error_limits: tuple[float, float] | None = None
-    colour_scale: str = SCALES[0]
+    colour_scale: str | None = None
 
     def __post_init__(self) -> None:
-        if self.colour_scale not in SCALES:
+        if self.colour_scale is not None and self.colour_scale not in SCALES:
             raise FedscopeError(
                 f"--colour-scale {self.colour_scale} is no scale of colours"
                 f"{nearest(str(self.colour_scale), SCALES) or f'; give {SCALES[0]} or {SCALES[1]}'}"
@@ -159,7 +160,8 @@ def scale_of(planes: Iterable[Plane], name: str, colours: SurfaceColours | None 
     label = f"{split} {f'loss{nats}' if name == 'loss' else 'error (%)'}".strip()
     # an error moves in steps of one sample; bands finer than half of one would draw the stairs, not the surface
     step = 50.0 / max(int(plane.attrs.get("samples", 0) or 10**9) for plane in planes) if name == "error" else 0.0
-    limits, linear = colours.limits(name), colours.colour_scale == "linear"
+    compared = len(planes) > 1 and all("same_axes" in plane.attrs for plane in planes)
+    limits, linear = colours.limits(name), (colours.colour_scale or SCALES[compared]) == "linear"
     base = "" if linear else "the minimum" if limits is None else f"{limits[0]:g}"
     if limits is not None:
         edges = evenly_within(*limits, step=step) if linear else round_edges(within(*limits, step=step), last=True)

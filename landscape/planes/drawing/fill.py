@@ -11,6 +11,7 @@ import numpy as np
 
 from ....plotting.drawing import size_of
 from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
+from ..rises import in_a_row
 from ..summary import meets_aim
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     outside = sum(not _inside(plane, model) for plane in planes for model in plane.models)
     if outside:
         parts.append(f"{outside} {'model' if outside == 1 else 'models'} outside the range")
-    return "; ".join([*parts, *_axes_words(planes)])
+    return "; ".join([*parts, *_axes_words(planes), *_same_axes_words(planes)])
 
 
 def _data_words(planes: Sequence[Plane]) -> str:
@@ -164,6 +165,16 @@ def _axes_words(planes: Sequence[Plane]) -> list[str]:
     if max(shown) - min(shown) < 1:
         return [f"the components show {shown[0]:.0f} % of the models' variance"]
     return [f"the two components show {min(shown):.0f} to {max(shown):.0f} % of the models' variance"]
+
+
+def _same_axes_words(planes: Sequence[Plane]) -> list[str]:
+    """Describe planes along the same directions: how far their clients are off them, on average, in their order."""
+    if len(planes) < 2 or not all("same_axes" in plane.attrs for plane in planes):
+        return []
+    rounds = {tuple(model.label for model in plane.anchors): plane for plane in planes if plane.anchors}
+    off = [f"{np.mean([model.off_plane for model in plane.anchors]):.2g}" for plane in rounds.values()]
+    told = f", the clients on average {in_a_row(off)} off their plane" if off else ""
+    return [f"the same two directions in all panels{told}"]
 
 
 def _inside(plane: Plane, model: PlaneModel) -> bool:

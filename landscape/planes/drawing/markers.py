@@ -256,7 +256,7 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
         roles = {
             "anchor": own if told_apart(plane) else f"the {count} clients",
             "mean": "their mean",
-            "origin": next((shorten_label(model.label, 40) for model in plane.models if model.role == "origin"), ""),
+            "origin": _origin_words(plane),
             "path": f"first of {len(plane.path)} models of the run",
         }
         seen = set()
@@ -278,6 +278,12 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
     if any(basin_of(plane) is not None for plane in planes):
         keys.append((MINIMUM, "minimum of the loss"))
     return keys
+
+
+def _origin_words(plane: Plane) -> str:
+    """Return the model that random directions begin at; on the same axes the panel's title says which."""
+    label = next((model.label for model in plane.models if model.role == "origin"), "")
+    return "the model above the panel" if "same_axes" in plane.attrs else shorten_label(label, 40)
 
 
 def _numbers(model: PlaneModel) -> str:

@@ -1,0 +1,89 @@
+"""Planes through several models along one pair of directions: the same two unit vectors, from an origin each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ....checkpoints import FedscopeError, Model, Weights
+from ....evaluation.resumable import digest
+from ....evaluation.validation import same_layout
+from .orthonormal_axes import Axes, norm, refuse_broken, shared_components
+from .plane_bases import PlaneBasis, along, around, mean_of, random_axes
+
+
+def on_same_axes(kind: str, groups: Sequence[Sequence[Model]], seed: int = 0) -> list[PlaneBasis]:
+    """Build a plane for each group of models, all along the same two directions û and v̂: w_g + a û + b v̂.
+
+    No group is the first among them: their order changes neither direction. Of one group the plane is
+    :func:`near_clients` or :func:`random_directions`, bit for bit.
+
+    - ``clients``: a group is a round's clients, and w_g their mean. The directions are the principal components of the
+      clients of all groups, each about its own mean and weighted so that every group counts alike: those along which
+      the clients differ most that are averaged.
+    - ``random``: a group is one model w_g. The directions are random and orthogonal in every filter, with filters as
+      long as those of the models are in the root mean square.
+
+    Args:
+        kind: see above.
+        groups: of models, for each plane.
+        seed: of random directions.
+
+    Raises:
+        FedscopeError: models of different layouts, or with values that are not finite; fewer than three clients.
+    """
+    models = [model for group in groups for model in group]
+    same_layout(models)
+    spans = _random([group[0] for group in groups], seed) if kind == "random" else _near_clients(groups)
+    # all that the axes depend on, which the points that an interrupted plane has kept depend on, too
+    made_from = [digest(model.weights) for model in models]
+    return [
+        replace(
+            span,
+            about={**span.about, "same_axes": made_from, "origin_norm": norm(span.bases[0].parameters)},
+        )
+        for span in spans
+    ]
+
+
+def _near_clients(groups: Sequence[Sequence[Model]]) -> list[PlaneBasis]:
+    for group in groups:
+        if len(group) < 3:
+            raise FedscopeError(
+                f"a plane near clients needs at least three models, but {_round_of(group)} has {len(group)}"
+            )
+        for model in group:
+            refuse_broken(
+                model.label, model.weights.parameters, "it says nothing about a plane near the clients; leave it out"
+            )
+    rows = [[model.weights.parameters for model in group] for group in groups]
+    names = ["clients"] if len(groups) == 1 else [f"clients of {_round_of(group)}" for group in groups]
+    u_hat, v_hat, shares = shared_components(rows, names)
+    spans = []
+    for group, shown in zip(groups, shares, strict=True):
+        middle = mean_of(group)
+        members = (*((model, "anchor") for model in group), (middle, "mean"))
+        axes = Axes(middle.weights.parameters, u_hat, v_hat)
+        spans.append(along(axes, middle, "clients", members, {"explained": list(shown)}))
+    return spans
+
+
+def _random(models: Sequence[Model], seed: int) -> list[PlaneBasis]:
+    for model in models:
+        refuse_broken(model.label, model.weights.parameters, "no direction starts there")
+    layout = models[0].weights.layout
+    squares = np.zeros(layout.size)
+    for model in models:
+        squares += np.square(model.weights.parameters, dtype=np.float64)
+    typical = Weights(layout, np.sqrt(squares / len(models)), {})
+    names = " and ".join(model.label for model in models)
+    u_hat, v_hat, about = random_axes(typical, names, seed)
+    return [around(model, u_hat, v_hat, dict[str, Any](about)) for model in models]
+
+
+def _round_of(group: Sequence[Model]) -> str:
+    """``ima@60`` of its clients."""
+    return group[0].label.rpartition("/")[0] or group[0].label

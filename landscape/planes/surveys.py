@@ -1,0 +1,160 @@
+"""Settings of every plane that is asked for, and how a plane on some sets of samples is prepared and measured."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.analysis import PreparedStep, Step
+from ...analysis.execution import Execution
+from ...analysis.settings import EvaluationConfig
+from ...checkpoints import FedscopeWarning, Model
+from ...training.inputs.data_of import SampleSet, sample_sets
+from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings, resolve_models
+from .. import Plane
+from .inputs import PlaneModels
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .basis.plane_bases import PlaneBasis
+    from .surface.grids import Range
+
+
+@dataclass(frozen=True)
+class Posed:
+    """The models of a plane, read, and how they span it.
+
+    Attributes:
+        models: resolved: those that it is made of, then those shown.
+        settings: what the plane's numbers depend on besides these.
+        span: given the models that it is made of, gives the plane.
+        ranges: given the plane, the ends of both axes; None where its models say them.
+        said: by the names of the sets of samples, what the plane says of itself that no number depends on.
+    """
+
+    models: ResolvedModels
+    span: Callable[[Sequence[Model]], PlaneBasis]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    ranges: Callable[[], tuple[Range, Range]] | None = None
+    said: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Settings of every plane: those of :func:`plane`, ``adaptive`` as the share that may be measured."""
+
+    grid: int
+    margin: float
+    range: tuple[float, float, float, float] | None
+    adaptive: float | None
+    normalization: str
+    data_of: str | None
+    source: EvaluationConfig
+
+    @property
+    def end(self) -> str:
+        """Return the end of the name of a figure of several sets of samples, behind the base: it does not replace that
+        of one."""
+        if self.data_of is not None:
+            return f".data-of-{self.data_of.replace(',', '-')}"
+        return ".both" if self.source.split == "both" else ""
+
+    def sets(self, models: PlaneModels) -> list[SampleSet]:
+        """Return the samples that the plane is measured on."""
+        return sample_sets([*models.members, *models.shown], self.source, self.data_of)
+
+    @property
+    def ranges(self) -> tuple[Range, Range] | None:
+        """Return the ends of both axes that were asked for."""
+        return None if self.range is None else (self.range[:2], self.range[2:])
+
+    def pose(self, models: PlaneModels) -> Posed:
+        """Read the models of a plane that stands for itself."""
+
+        def span(made_of: Sequence[Model]) -> PlaneBasis:
+            from ... import landscape
+
+            return landscape.span_of(models.kind, made_of, self.source.seed)
+
+        return Posed(resolve_models([*models.members, *models.shown], self.source), span)
+
+    def part(
+        self, models: PlaneModels, sets: Sequence[SampleSet], pose: Callable[[], Posed] | None = None
+    ) -> Step[Plane]:
+        """A plane on one or several sets of samples, in one pass.
+
+        Args:
+            pose: reads its models, where they do not span it by themselves.
+        """
+        ends = tuple(f"{models.end}.{one.name}" if one.name else models.end for one in sets)
+        count = len(models.members)
+
+        def prepare() -> PreparedStep[Plane]:
+            given = self.pose(models) if pose is None else pose()
+            posed = given.models
+            read = [one.read(posed, self.source) for one in sets]
+            settings = {
+                **posed.settings,
+                "kind": models.kind,
+                "grid": self.grid,
+                "margin": self.margin if self.range is None and models.kind != "random" else None,
+                "range": list(self.range) if self.range else None,
+                "adaptive": self.adaptive,
+                "normalization": self.normalization,
+                **calibration_settings(posed, self.source, self.normalization),
+                **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
+                **given.settings,
+            }
+
+            def compute(attrs: list[dict[str, Any]], work: Execution) -> list[Plane]:
+                from ... import landscape
+                from .drawing.preview import preview_of
+
+                base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
+                with work.progress(f"plane {models.title}".strip()) as report, preview_of(base) as preview:
+                    return landscape.survey(
+                        posed.module,
+                        [samples for samples, _ in read],
+                        given.span(posed.models[:count]),
+                        shown=posed.models[count:],
+                        provenance=[
+                            {**own, **work.about, **given.said.get(one.name, {})}
+                            for own, one in zip(attrs, sets, strict=True)
+                        ],
+                        grid=self.grid,
+                        margin=self.margin,
+                        ranges=self.ranges if given.ranges is None else given.ranges(),
+                        adaptive=self.adaptive,
+                        earlier=work.earlier,
+                        normalization=self.normalization,
+                        calibration=calibration_of(posed, self.source, self.normalization),
+                        compute=self.source.compute,
+                        progress=report,
+                        preview=preview,
+                        partial=work.keep,
+                        block=work.block,
+                        elsewhere=work.elsewhere,
+                    )
+
+            return PreparedStep([{**settings, **about} for _, about in read], compute)
+
+        return Step(Plane, prepare, ends)
+
+
+def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
+    """Describe random directions for a result; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
+    from ...evaluation.trainable_parameters import frozen_count
+
+    settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
+    if frozen := frozen_count(module):
+        settings["frozen_moved"] = frozen
+        warnings.warn(
+            f"random directions move all filters, those of the {frozen:,} frozen parameters too",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+    return settings
