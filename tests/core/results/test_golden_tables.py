@@ -167,7 +167,7 @@ KINDS = {
     embedding: {"embedding": "s i s f f"},
     parameters: {"parameters": "s i s s f"},
     parameter_map: {"parameters-tsne": "s s f f F F t"},
-    sharpness: {"sharpness": "s F s s F s F F F s", "spectrum": "s F s f f s"},
+    sharpness: {"sharpness": "s F s s F s F F F s s", "spectrum": "s F s f f s s"},
     curves: {"curves": "s i" + 14 * " F"},
     comparison: {"table": "s s s s F F"},
 }
