@@ -205,8 +205,7 @@ def _by_layer(
 ) -> Reaggregated:
     """Let every part's server step from its layers."""
     steps = [
-        (part, state, recorded_cohort(run, round_, part.config))
-        for part, (state, _) in zip(parts, states, strict=True)
+        (part, state, recorded_cohort(run, round_, part.config)) for part, (state, _) in zip(parts, states, strict=True)
     ]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as of whole models
         weights = step_parts(steps, start, clients)
@@ -219,9 +218,7 @@ def _by_layer(
         weights,
         diverged,
         by_layer={
-            method_name(part.config.server): kinds[part.pattern]
-            for part in parts
-            if part.pattern and not part.personal
+            method_name(part.config.server): kinds[part.pattern] for part in parts if part.pattern and not part.personal
         },
         versions=own_versions(weights, clients, parts),
         client_ids=tuple(map(int, round_.client_ids)),

@@ -118,8 +118,8 @@ def parts_of(
     whole = [method_name(part.config.server) for part in parts if part.config.server.needs_all]
     if len(parts) > 1 and whole:
         raise FedscopeError(
-            f"{list_few(dict.fromkeys(whole))} looks at whole models, so it cannot aggregate some layers alone; give fma or "
-            "another server that goes layer by layer"
+            f"{list_few(dict.fromkeys(whole))} looks at whole models, so it cannot aggregate some layers alone; "
+            "give fma or another server that goes layer by layer"
         )
     return tuple(parts)
 

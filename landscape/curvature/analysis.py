@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, place_of, slug
 from ...analysis.execution import Execution
@@ -13,13 +13,10 @@ from ...analysis.runs import Rounds, open_run, parse_rounds, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
-from ...training.inputs.data_of import SampleSet, sets_by_model, training_split
-from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand, names_of, resolve_models
+from ...training.inputs.data_of import SampleSet, describe_sets, read_sets, sets_by_model, training_split
+from ...training.inputs.models import ModelLike, as_list, expand, names_of, resolve_models
 from .. import Sharpness
 from .result import Curvature
-
-if TYPE_CHECKING:
-    from ...evaluation.samples import Samples
 
 
 @analysis
@@ -88,8 +85,8 @@ def sharpness(
         from .many_models import frozen_settings
 
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
-        read = _read(posed, source, [one for some in sets or () for one in some])
-        said = {} if whose is None else {"data_of": whose, **_described(read)}
+        read = read_sets(posed, source, [one for some in sets or () for one in some])
+        said = {} if whose is None else {"data_of": whose, **describe_sets(read)}
 
         def compute(attrs: dict[str, Any], work: Execution) -> Sharpness:
             from .many_models import MeasuredPlace, sharpness_at
@@ -119,23 +116,6 @@ def sharpness(
 
     folder, name = place_of("sharpness", names_of(given))
     return one(Sharpness, folder, name if whose is None else f"{name}.data-of-{slug(whose)}", prepare)
-
-
-def _read(
-    posed: ResolvedModels, source: EvaluationConfig, sets: Sequence[SampleSet]
-) -> dict[str, tuple[Samples, dict[str, Any]]]:
-    """Read each set once, and what a result says of it, by its name."""
-    return {one.name: one.read(posed, source) for one in {one.name: one for one in sets}.values()}
-
-
-def _described(read: Mapping[str, tuple[Samples, dict[str, Any]]]) -> dict[str, Any]:
-    """Describe the samples of places for a result's provenance: of one all of it, of several how many each has."""
-    about = [about for _, about in read.values()]
-    if len(about) == 1:
-        return about[0]
-    counts = {name: len(samples) for name, (samples, _) in read.items()}
-    shared = {key: value for key, value in about[0].items() if key not in ("client", "clients", "samples")}
-    return {**shared, "samples": max(counts.values()), "places": counts}
 
 
 def _has(sets: Sequence[SampleSet], name: str) -> bool:

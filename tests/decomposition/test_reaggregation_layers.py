@@ -1,4 +1,4 @@
-"""Servers by layer: every layer by one server is that server; two servers are each one's columns; clients keep layers."""
+"""Servers by layer: every layer by one is that server; of two each makes its own columns; clients keep layers."""
 
 from __future__ import annotations
 
