@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import FedscopeError, Run, Weights, recorded_matrix
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    RoundRecord,
+    Run,
+    TensorEntry,
+    Weights,
+    recorded_matrix,
+    write_round,
+)
 from fedscope.checkpoints.rounds.round import Round
 from fedscope.decomposition.reaggregation import aggregate
 from fedscope.decomposition.reaggregation.aggregate import Reaggregated, reaggregate, reaggregating_config
@@ -164,20 +174,49 @@ def test_personal_layers_are_each_clients(run: Run, disk: bool, monkeypatch: pyt
     assert [one.loss for one in every.by_client] == clients.tolist()
 
 
-def test_statistics_stay_with_their_layer(tmp_path: Path) -> None:
-    model = {"model": {"name": "cnn", "norm": "batch"}}
-    try:
-        run = train(Config.read(merge(preset("fma"), SMALL, model, {"run": {"rounds": 3}})), tmp_path / "bn")
-    except FedscopeError:
-        pytest.skip("no small network with batch normalisation")
-    layer = next(entry.name for entry in run.layout.buffers).rpartition(".")[0]
-    found = made(run, "fma", f"{layer}=personal")
-    first, clients = found.versions[1](), run.round(3).clients()
-    for entry in run.layout.buffers:
-        own = entry.name.rpartition(".")[0] == layer
-        expected = clients.buffers[entry.name][1] if own else found.weights.buffers[entry.name]
-        assert first.buffers[entry.name].tobytes() == np.asarray(expected).tobytes()
-    assert same(found.weights, made(run, "fma").weights)
+def test_statistics_go_with_their_layer(run: Run, tmp_path: Path) -> None:
+    before = run.round(3)
+    count = len(before.client_ids)
+    draw = np.random.default_rng(0)
+    held = {
+        "fc1.mean": draw.normal(size=(count, 3)).astype(np.float32),
+        "fc2.mean": draw.normal(size=(count, 2)).astype(np.float32),
+        "fc2.seen": 7 + np.arange(count),
+        "head.mean": draw.normal(size=(count, 2)).astype(np.float32),
+    }
+    shutil.copytree(run.path, tmp_path / "buffers")
+    more = (TensorEntry(name, rows.shape[1:], str(rows.dtype), "buffer") for name, rows in held.items())
+    layout = Layout((*run.layout.entries, *more))
+    info = json.loads((tmp_path / "buffers/run.json").read_text())
+    (tmp_path / "buffers/run.json").write_text(json.dumps({**info, "files": {}, "layout": layout.to_json()}))
+    start = Weights(layout, before.read("start").parameters, {name: rows[1] for name, rows in held.items()})
+    numbers = (before.client_ids, before.client_samples, before.client_steps, before.client_loss, before.weights)
+    path = tmp_path / "buffers/rounds/00003.h5"
+    path.unlink()
+    record = RoundRecord(3, start, Weights(layout, before.clients().parameters, held), start, None, *numbers)
+    write_round(path, record, identity=before.identity)
+    other = Run.open(tmp_path / "buffers")
+    even = reaggregating_config(other, 3, "fma", {"weighting": "uniform"})
+    plain = reaggregating_config(other, 3, "fma")
+    parts = parts_of(layout, plain, [("fc2", plain, True), ("fc1", even, False)])
+    (found,) = reaggregate(other, 3, [plain], layers=[parts])
+    p = before.weights
+    # with the p of its own server, and where it is personal each client's own
+    assert np.ptp(p) > 0
+    np.testing.assert_allclose(found.weights.buffers["fc1.mean"], held["fc1.mean"].mean(0), rtol=1e-6)
+    np.testing.assert_allclose(found.weights.buffers["head.mean"], p @ held["head.mean"], rtol=1e-5)
+    for k, version in enumerate(found.versions):
+        model = version()
+        for name in ("fc2.mean", "fc2.seen"):
+            assert model.buffers[name].tobytes() == held[name][k].tobytes()
+        assert model.buffers["head.mean"].tobytes() == found.weights.buffers["head.mean"].tobytes()
+        assert (
+            model.arrays()["fc2.weight"].tobytes()
+            == before.client(int(before.client_ids[k])).arrays()["fc2.weight"].tobytes()
+        )
+    # one server of every layer averages them as of the whole
+    whole = made(other, "fma").weights
+    assert same(made(other, "fedadam", "*=fma").weights, whole)
 
 
 def test_a_round_is_read_once_and_every_model_measured_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +236,7 @@ def test_a_pattern_ends_at_the_last_equals_sign() -> None:
     assert layers_given({"head,fc*": "fma"}) == [("head,fc*", "fma")]
 
 
-def test_the_file_says_what_was_asked(run: Run, tmp_path: Path, close: Callable[..., Any]) -> None:
+def test_the_file_says_what_was_asked(run: Run, tmp_path: Path) -> None:
     result = question(f"{run.path}@3", layers={"head": "personal", "fc2": "fedavgm"}, settings={"momentum": 0.5})
     result.save(tmp_path / "kept")
     again = type(result).load(tmp_path / "kept")
