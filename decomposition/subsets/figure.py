@@ -95,8 +95,8 @@ def _said(one: RoundSubsets) -> str:
 def _mean(rows: tuple[SizeRow, ...]) -> SizeRow:
     """Return the mean of a size over clients' data; what scatters over subsets is not that of the mean."""
     error, loss = (float(np.mean([getattr(row, f"{name}_mean") for row in rows])) for name in ("error", "loss"))
-    none = {f"{name}_{what}": None for name in ("error", "loss") for what in ("std", "stderr")}
-    return replace(rows[0], error_mean=error, loss_mean=loss, **none)
+    row = replace(rows[0], error_mean=error, error_std=None, error_stderr=None)
+    return replace(row, loss_mean=loss, loss_std=None, loss_stderr=None)
 
 
 def _members(result: Subsets, line: RoundSubsets) -> list[RoundSubsets]:
