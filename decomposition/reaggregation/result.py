@@ -91,6 +91,9 @@ class Reaggregation(TableResult):
     alongside = (".safetensors",)
     drawn: ClassVar = {}
     format = "fedscope-reaggregate"
+    # version 1 had no servers by layer
+    version = 2
+    older = (1,)
     tables = (
         Table(
             ".reaggregate.csv",
