@@ -21,9 +21,16 @@ from ..options import Output, source_options, undrawn_options
     "--server",
     "servers",
     multiple=True,
-    required=True,
     metavar="NAME",
-    help="A server method, fedsa (or fedpake) for one; repeatable, one row each.",
+    help="A server method, fedsa (or fedpake) for one; repeatable, one row each. With --layers the run's own by "
+    "default.",
+)
+@click.option(
+    "--layers",
+    multiple=True,
+    metavar="PATTERN=SERVER",
+    help="A server for the layers that a pattern names, 'conv*=fedadam', or 'head=personal': each client keeps its "
+    "own. Repeatable.",
 )
 @click.option(
     "--set",
@@ -45,6 +52,9 @@ def command(run: str, assignments: tuple[str, ...], source: EvaluationConfig, ou
     The command writes the models. It compares their loss and error with the recorded global model and with plain FMA.
     A server that keeps a state starts with an empty one unless --from-state is given. Averages over rounds are left
     out. All clients are read at once.
+
+    With --layers the other layers are aggregated by --server. Where layers stay personal, loss and error are the means
+    over clients of those of each one's own model.
     """
     from ...decomposition.reaggregation.analysis import reaggregate
     from ..run_analysis import answer

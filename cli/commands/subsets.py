@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, choice, output_options, rounds_option, source_options
+from ..options import Count, Output, choice, measured_settings, output_options, rounds_option, source_options
 
 
 @click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
@@ -27,6 +27,12 @@ from ..options import Count, Output, choice, output_options, rounds_option, sour
     help="Number of subsets of each size, drawn with --seed; all of them if there are no more.",
 )
 @choice("--weights", ["samples", "uniform"], "Weights of a subset's clients: by number of samples, or equal.")
+@click.option(
+    "--data-of",
+    metavar="own|all|client-7|3,8|clients|every",
+    help="Whose training data: of each average its members'; all clients'; client 7's; each of the round's clients'; "
+    "or these and all.",
+)
 @source_options("test", files=True)
 @output_options
 def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:
@@ -38,4 +44,5 @@ def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **
     from ...decomposition.subsets.analysis import subsets as question
     from ..run_analysis import answer
 
-    answer(question.prepare(runs, **settings, **vars(source)), output)
+    # --data-of has a split of its own
+    answer(question.prepare(runs, **settings, **measured_settings(source)), output)

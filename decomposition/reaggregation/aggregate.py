@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +30,8 @@ from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
-from .result import ModelRow, Reaggregation
+from .layers import LayerPart, own_versions, step_parts
+from .result import ClientRow, ModelRow, Reaggregation
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,9 @@ class Reaggregated:
         weights: the model [P]; buffers are averaged with p, as in training.
         diverged: the clients of the round, by their ids, with a parameter or a buffer that is not finite.
         members: the clients, by their ids, whose mean the model is, where the server chooses among them.
+        by_layer: the servers of layers that patterns name, each with its state as above.
+        versions: each client's model, where clients keep layers of their own; made when it is called.
+        client_ids: of the round.
     """
 
     server: str
@@ -51,6 +56,9 @@ class Reaggregated:
     weights: Weights
     diverged: tuple[int, ...] = ()
     members: tuple[int, ...] | None = None
+    by_layer: Mapping[str, str] = field(default_factory=dict)
+    versions: tuple[Callable[[], Weights], ...] = ()
+    client_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ def reaggregate(
     *,
     from_state: bool = False,
     measuring: EvaluationData | None = None,
+    layers: Sequence[tuple[LayerPart, ...]] = (),
 ) -> list[Reaggregated]:
     """Let the servers of some configurations step from the recorded clients of a round, each on its own.
 
@@ -125,13 +134,17 @@ def reaggregate(
         from_state: begin with the state that the run's server had after the round before, instead of anew from the
             round's ``start``. Nothing else is possible for a method that keeps no state, and nothing is needed.
         measuring: for servers that compare models; the run's own by default.
+        layers: of each configuration the parts of the model, each with a server of its own, see
+            :func:`~fedscope.decomposition.reaggregation.layers.parts_of`; () where it aggregates the whole.
 
     Raises:
         FedscopeError: a round without its clients or ``start`` (says which have them), or of a single client; a state
             that is another method's, or was not recorded; a server that holds more than there is memory.
     """
     round_ = recorded_clients(run, number, start=False)
-    stepping = [config for config in configs if not config.server.forgets_start]
+    parts = layers or [()] * len(configs)
+    used = [one for config, own in zip(configs, parts, strict=True) for one in _configs(config, own)]
+    stepping = [config for config in used if not config.server.forgets_start]
     if "start" not in round_.models and stepping:
         remedy = "train with record.globals = 'all'"
         if run.is_foreign:
@@ -147,14 +160,22 @@ def reaggregate(
         )
     # servers that forget it are given one of the clients, and a state only where there is a start
     start = round_.read("start") if "start" in round_.models else round_.client(int(round_.client_ids[0]))
-    begun = [_begin(run, number, config, start, from_state) for config in configs]  # refused before clients are read
+    # refused before clients are read
+    begun = [
+        [_begin(run, number, one, start, from_state) for one in _configs(config, own)]
+        for config, own in zip(configs, parts, strict=True)
+    ]
     count, layout = len(round_.client_ids), round_.layout
-    for config in configs:
+    for config in used:
         say_memory(config.server, layout, count, f"all {count} clients of {run.path}@{number}")
     clients = recorded_matrix(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
     made = []
-    for config, (state, kind) in zip(configs, begun, strict=True):
+    for config, own, states in zip(configs, parts, begun, strict=True):
+        if own:
+            made.append(_by_layer(run, round_, config, own, states, start, clients, diverged))
+            continue
+        ((state, kind),) = states
         cohort = recorded_cohort(run, round_, config)
         if config.server.validates_on is not None:
             measuring = measuring or EvaluationData.of(run)
@@ -170,10 +191,61 @@ def reaggregate(
     return made
 
 
+def _configs(config: Config, parts: Sequence[LayerPart]) -> list[Config]:
+    return [part.config for part in parts] or [config]
+
+
+def _by_layer(
+    run: Run,
+    round_: Round,
+    config: Config,
+    parts: Sequence[LayerPart],
+    states: Sequence[tuple[State, Literal["none", "fresh", "recorded"]]],
+    start: Weights,
+    clients: Weights,
+    diverged: tuple[int, ...],
+) -> Reaggregated:
+    """Let every part's server step from its layers."""
+    steps = [
+        (part, state, recorded_cohort(run, round_, part.config)) for part, (state, _) in zip(parts, states, strict=True)
+    ]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as of whole models
+        weights = step_parts(steps, start, clients)
+    kinds = {part.pattern: kind for part, (_, kind) in zip(parts, states, strict=True)}
+    table = config.tables()["server"]
+    return Reaggregated(
+        table.pop("method"),
+        table,
+        kinds.get("", "none"),
+        weights,
+        diverged,
+        by_layer={
+            method_name(part.config.server): kinds[part.pattern] for part in parts if part.pattern and not part.personal
+        },
+        versions=own_versions(weights, clients, parts),
+        client_ids=tuple(map(int, round_.client_ids)),
+    )
+
+
+@dataclass(frozen=True)
+class AskedServer:
+    """A row that is asked for.
+
+    Attributes:
+        config: see :func:`reaggregating_config`.
+        label: what it is called.
+        parts: of the model, where servers go by layer.
+    """
+
+    config: Config
+    label: str
+    parts: tuple[LayerPart, ...] = ()
+
+
 def measure_servers(
     run: Run,
     number: int,
-    asked: Sequence[tuple[Config, str]],
+    asked: Sequence[AskedServer],
     samples: Samples,
     *,
     measuring: EvaluationData,
@@ -182,8 +254,9 @@ def measure_servers(
 ) -> Reaggregation:
     """Measure the recorded model of a round, plain FMA and what other servers make of it, on samples.
 
+    Where clients keep layers of their own there is a model a client, and loss and error are their means with 1/C each.
+
     Args:
-        asked: configurations, see :func:`reaggregating_config`, and what they are called.
         measuring: the architecture, and the data for servers that compare models.
         attrs: provenance of the result.
 
@@ -191,25 +264,69 @@ def measure_servers(
         FedscopeError: as :func:`reaggregate`.
     """
     plain = reaggregating_config(run, number, "fma")
-    every = [*asked] if any(config.server == plain.server for config, _ in asked) else [(plain, "fma"), *asked]
-    made = reaggregate(run, number, [config for config, _ in every], from_state=from_state, measuring=measuring)
-    recorded = recorded_global(run, number)
-    models = [one.weights for one in made]
-    about: list[tuple[str, str, str]] = [
-        (label, one.server, one.state) for (_, label), one in zip(every, made, strict=True)
-    ]
-    if recorded is not None:
-        models, about = [recorded, *models], [("recorded", "", ""), *about]
-    adapters = adapters_of_run(run)
-    losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(models)
-    rows = tuple(
-        ModelRow(*names, float(loss), float(error), *compare(model, recorded, adapters))
-        for names, model, loss, error in zip(about, models, losses, errors, strict=True)
+    there = any(one.config.server == plain.server and not one.parts for one in asked)
+    every = [*asked] if there else [AskedServer(plain, "fma"), *asked]
+    made = reaggregate(
+        run,
+        number,
+        [one.config for one in every],
+        from_state=from_state,
+        measuring=measuring,
+        layers=[one.parts for one in every],
     )
+    recorded, adapters = recorded_global(run, number), adapters_of_run(run)
+    # of a recorded model, and of each that was made, those that are measured
+    groups: list[Sequence[Callable[[], Weights]]] = [one.versions or [partial(_given, one.weights)] for one in made]
+    if recorded is not None:
+        groups = [[partial(_given, recorded)], *groups]
+    flat = _Models([model for group in groups for model in group])
+    losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(flat)
+    ends = np.cumsum([len(group) for group in groups])[:-1]
+    values = list(zip(np.split(losses, ends), np.split(errors, ends), strict=True))
+    rows: list[ModelRow] = []
+    if recorded is not None:
+        (loss,), (error,) = values.pop(0)
+        rows.append(ModelRow("recorded", "", "", float(loss), float(error), *compare(recorded, recorded, adapters)))
+    own_rows: list[ClientRow] = []
+    for one, result, (loss, error) in zip(every, made, values, strict=True):
+        based = not one.parts or not one.parts[-1].pattern
+        names = (one.label, result.server if based else "", result.state if based else "")
+        if result.versions:
+            ids = result.client_ids
+            own_rows += [ClientRow(one.label, *own) for own in zip(ids, loss.tolist(), error.tolist(), strict=True)]
+            spread = (_stderr(loss), _stderr(error))
+            rows.append(ModelRow(*names, float(loss.mean()), float(error.mean()), None, None, len(ids), *spread))
+        else:
+            rows.append(ModelRow(*names, float(loss[0]), float(error[0]), *compare(result.weights, recorded, adapters)))
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
     chosen = {one.server: list(one.members) for one in made if one.members is not None}
+    states = {server: kind for one in made for server, kind in one.by_layer.items()}
     kept = {**(attrs or {}), "diverged": list(made[0].diverged)}
-    return Reaggregation(rows, kept | ({"members": chosen} if chosen else {}), own)
+    more = {**({"members": chosen} if chosen else {}), **({"layer_states": states} if states else {})}
+    return Reaggregation(tuple(rows), kept | more, own, tuple(own_rows))
+
+
+class _Models(Sequence[Weights]):
+    """Models, of which each is made when it is asked for."""
+
+    def __init__(self, makers: Sequence[Callable[[], Weights]]) -> None:
+        self._makers = makers
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._makers[i]()
+
+
+def _given(model: Weights) -> Weights:
+    return model
+
+
+def _stderr(values: np.ndarray) -> float:
+    """Return the standard error of a mean over clients; NaN where a value is not finite."""
+    with np.errstate(invalid="ignore"):
+        return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def recorded_global(run: Run, number: int) -> Weights | None:

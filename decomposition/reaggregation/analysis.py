@@ -10,6 +10,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.models.layer_selections import layers_file_word
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -21,15 +22,17 @@ from ...training.inputs.samples import (
 
 if TYPE_CHECKING:
     from ...training import Config
+    from .aggregate import AskedServer
     from .result import Reaggregation
 
 
 @analysis
 def reaggregate(
     run: RunLike,
-    servers: Any,
+    servers: Any = None,
     *,
     rounds: Rounds = None,
+    layers: Mapping[str, Any] | Sequence[str] | str | None = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     from_state: bool = False,
     **measured: Unpack[EvaluationSettings],
@@ -43,8 +46,13 @@ def reaggregate(
 
     Args:
         run: ``RUN@40``, or a run with ``rounds=40``.
-        servers: names of server methods, a row each; your own as ``module:Class``, a class, or an object of one.
+        servers: names of server methods, a row each; your own as ``module:Class``, a class, or an object of one. With
+            ``layers`` the run's own by default.
         rounds: the one round.
+        layers: ``{"head": "personal", "conv*": "fedadam"}`` or ``["head=personal"]``: these layers are aggregated by
+            servers of their own, and the others by each of ``servers``. ``personal`` leaves them each client's: loss
+            and error are then the means over clients, with 1/C each, of those of every client's own model on the data
+            asked for. See :func:`~fedscope.checkpoints.models.layers.chosen_layers` for patterns.
         settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
         from_state: begin with the state that the run's own server had before the round, instead of anew.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
@@ -52,7 +60,8 @@ def reaggregate(
 
     Raises:
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
-            server or setting; a state that was not recorded.
+            server or setting; a state that was not recorded; a pattern that names no layer; a layer that two name; a
+            server that looks at whole models, for layers.
     """
     from ...training.settings.own_code import short_name
     from .result import Reaggregation, model_suffixes
@@ -60,9 +69,17 @@ def reaggregate(
     source = EvaluationConfig.of("test", measured)
     opened, round_ = one_round(run, rounds)
     number = round_.number
-    given = servers if isinstance(servers, list | tuple) else [servers]
-    names, changes = servers_of(given), settings_of(settings)
-    asked = configs_of(opened, number, names, changes)
+    from .layers import layers_given
+
+    given = list(servers) if isinstance(servers, list | tuple) else [] if servers is None else [servers]
+    by_layer = layers_given(layers)
+    if not given and not by_layer:
+        raise FedscopeError("there is no server to aggregate by; give --server fedavgm, or --layers head=personal")
+    changes = settings_of(settings)
+    names = servers_of(given or [own_server(opened, number)])
+    of_layers = servers_of_layers(by_layer)
+    made = configs_of(opened, number, {**names, **{one: table for _, own in of_layers for one, table in own}}, changes)
+    asked = with_layers(opened, number, made, len(names), of_layers, chosen=bool(given))
 
     def prepare() -> SettingsAndCompute[Reaggregation]:
         dataset = dataset_of([opened], source)
@@ -71,9 +88,10 @@ def reaggregate(
             "run": identity(opened),
             "round": number,
             "servers": list(map(str, names)),
-            "settings": [config.tables()["server"] for config, _ in asked],
+            "settings": [one.config.tables()["server"] for one in asked],
+            **(described(asked) if by_layer else {}),
             "from_state": from_state,
-            **({"keeps": keeps} if (keeps := kept_by_others(names, asked)) else {}),
+            **({"keeps": keeps} if (keeps := kept_by_others(made)) else {}),
             **(given_settings([opened], source) if opened.is_foreign else {}),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
@@ -91,21 +109,111 @@ def reaggregate(
 
         return known, compute
 
-    words = [str(number), *map(short_name, names), *(f"{key}-{value}" for key, value in changes.items())]
+    cuts = [f"layers-{layers_file_word(f'{pattern}={server}')}" for pattern, server in patterns_of(of_layers)]
+    words = [str(number), *map(short_name, names), *cuts, *(f"{key}-{value}" for key, value in changes.items())]
     name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
     return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(list(names)))
 
 
-def kept_by_others(names: Mapping[str, Any], asked: Sequence[tuple[Config, str]]) -> dict[str, str]:
+def kept_by_others(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
     """Say what servers that are not fedscope's keep: a result that is read later does not import them."""
     from ...training.settings.own_code import OwnCode
     from ...training.settings.registry import is_known
 
-    servers = zip(names, asked, strict=True)
     return {
         str(name): config.server.about.keeps or "a state"
-        for name, (config, _) in servers
+        for name, (config, _) in made.items()
         if isinstance(name, OwnCode) or not is_known("servers", name)
+    }
+
+
+def own_server(run: Run, number: int) -> str:
+    """Name the server that made a round.
+
+    Raises:
+        FedscopeError: a run of another program, which does not say.
+    """
+    from ...training.loop.run_history import config_at
+
+    if run.is_foreign and run.config is None:
+        raise FedscopeError(
+            f"{run.path} was recorded by {run.info['source']} and does not say its server, which aggregates the other "
+            "layers; give --server NAME, too"
+        )
+    server: str = config_at(run, number).tables()["server"]["method"]
+    return server
+
+
+#: a pattern, and its server with settings of its own; none where clients keep the layers
+LayerServers = list[tuple[str, list[tuple[str, dict[str, Any]]]]]
+
+
+def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
+    """Return the servers that patterns name; see :func:`servers_of`.
+
+    Raises:
+        FedscopeError: what is no server.
+    """
+    from .layers import PERSONAL, refuse_unknown
+
+    found: LayerServers = []
+    for pattern, server in given:
+        refuse_unknown(pattern, server)
+        found.append((pattern, [] if server == PERSONAL else list(servers_of([server]).items())))
+    return found
+
+
+def patterns_of(of_layers: LayerServers) -> list[tuple[str, str]]:
+    """Return the patterns with their servers' short names, or ``personal``."""
+    from ...training.settings.own_code import short_name
+    from .layers import PERSONAL
+
+    return [(pattern, short_name(own[0][0]) if own else PERSONAL) for pattern, own in of_layers]
+
+
+def with_layers(
+    run: Run,
+    number: int,
+    made: Mapping[str, tuple[Config, str]],
+    count: int,
+    of_layers: LayerServers,
+    *,
+    chosen: bool,
+) -> list[AskedServer]:
+    """Return the rows that are asked for: each of the first ``count`` servers, by layer where patterns are given.
+
+    Args:
+        made: configurations and labels by server, those of layers behind the others.
+        chosen: whether the user has named the servers.
+
+    Raises:
+        FedscopeError: see :func:`~fedscope.decomposition.reaggregation.layers.parts_of`.
+    """
+    from .aggregate import AskedServer, reaggregating_config
+    from .layers import PERSONAL, parts_of
+
+    rows = list(made.values())[:count]
+    if not of_layers:
+        return [AskedServer(*row) for row in rows]
+    plain = reaggregating_config(run, number, "fma")
+    servers = [(pattern, made[own[0][0]][0] if own else plain, not own) for pattern, own in of_layers]
+    cut = ", ".join(f"{pattern}={made[own[0][0]][1] if own else PERSONAL}" for pattern, own in of_layers)
+    asked = []
+    for config, label in rows:
+        parts = parts_of(run.layout, config, servers, base_given=chosen)
+        asked.append(AskedServer(config, f"{label}, {cut}" if not parts[-1].pattern else cut, parts))
+    return asked
+
+
+def described(asked: Sequence[AskedServer]) -> dict[str, Any]:
+    """Describe the parts for a result's provenance: patterns with their servers, and these servers' settings."""
+    from ...training.settings.registry import method_name
+    from .layers import PERSONAL
+
+    parts = [part for part in asked[0].parts if part.pattern]
+    return {
+        "layers": [[one.pattern, PERSONAL if one.personal else method_name(one.config.server)] for one in parts],
+        "layer_settings": [{} if one.personal else one.config.tables()["server"] for one in parts],
     }
 
 
@@ -155,8 +263,8 @@ def settings_of(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
 
 def configs_of(
     run: Run, number: int, names: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]
-) -> list[tuple[Config, str]]:
-    """A configuration of each server and what it is called; a setting goes to the servers that have it.
+) -> dict[str, tuple[Config, str]]:
+    """A configuration of each server, by its name, and what it is called; a setting goes to the servers that have it.
 
     Args:
         names: the servers, each with settings of its own.
@@ -180,10 +288,10 @@ def configs_of(
             )
     known = {name: {key.name for key in fields(find("servers", name))} for name in names}
     nobody = {key for key in settings if not any(key in own for own in known.values())}
-    configs = []
+    configs = {}
     for name in names:
         given = {key: value for key, value in settings.items() if key in known[name] or key in nobody}
         own = {**names[name], **given}
         words = ", ".join(f"{key}={value}" for key, value in given.items())
-        configs.append((reaggregating_config(run, number, name, own), f"{name} ({words})" if words else name))
+        configs[name] = reaggregating_config(run, number, name, own), f"{name} ({words})" if words else str(name)
     return configs

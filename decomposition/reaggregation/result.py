@@ -12,8 +12,8 @@ from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.files import read_file
 from ...plotting.style import describe_statistics
-from ...results import Table, TableResult, number, optional_bool
-from ...results.tables import add_suffix
+from ...results import Table, TableResult, columns_of, number, optional_bool
+from ...results.tables import add_suffix, optional_int
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +29,9 @@ class ModelRow:
         one. loss: mean cross-entropy in nats; error: share misclassified, 0..1.
         distance: ‖w − w_recorded‖ over the parameters, L2; None where the round's ``global`` was not recorded.
         identical: whether parameters and buffers are the recorded ones bit for bit; None alike.
+        clients: how many models loss and error are the means of, where clients keep layers of their own, so that there
+            is no one model: distance and identical are None, too; None where it is one model.
+        loss_stderr, error_stderr: standard errors of these means over clients; None of one model.
     """
 
     model: str
@@ -38,6 +41,19 @@ class ModelRow:
     error: float
     distance: float | None
     identical: bool | None
+    clients: int | None = None
+    loss_stderr: float | None = None
+    error_stderr: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """The model of one client that keeps layers of its own: loss and error on the data of all rows."""
+
+    model: str
+    client: int
+    loss: float
+    error: float
 
 
 class StoredModels(Mapping[str, Weights]):
@@ -63,34 +79,45 @@ class Reaggregation(TableResult):
     Attributes:
         measured: the recorded model first, then plain FMA, then what was asked for.
         attrs: provenance: run, round, servers, data, split, samples, versions; ``diverged``, the clients by their ids
-            whose recorded models are not finite; ``members``, the clients that a server has chosen, by its name.
-        models: the models asked for, by their server's name; read when first used where it was loaded.
+            whose recorded models are not finite; ``members``, the clients that a server has chosen, by its name;
+            ``layers``, pairs of a pattern and its server; ``layer_states``, what these servers began with.
+        models: the models asked for, by their server's name; read when first used where it was loaded. In layers that
+            clients keep it has their mean with p.
+        by_client: where clients keep layers, each client's model.
     """
 
     command = "reaggregate"
-    suffixes = (".reaggregate.csv", ".reaggregate.json")
+    suffixes = (".reaggregate.csv", ".clients.csv", ".reaggregate.json")
     alongside = (".safetensors",)
     drawn: ClassVar = {}
     format = "fedscope-reaggregate"
+    # version 1 had no servers by layer
+    version = 2
+    older = (1,)
     tables = (
         Table(
             ".reaggregate.csv",
             {
                 **{"run": str, "round": int, "model": str, "server": str, "state": str, "split": str, "samples": int},
                 **{"loss": float, "error": float, "distance": number, "identical": optional_bool},
+                **{"clients": optional_int, "loss_stderr": number, "error_stderr": number},
             },
+            added=dict.fromkeys(("clients", "loss_stderr", "error_stderr")),
         ),
+        Table(".clients.csv", {"run": str, "round": int, **columns_of(ClientRow)}, optional=True),
     )
 
     measured: tuple[ModelRow, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
     models: Mapping[str, Weights] = field(default_factory=dict)
+    by_client: tuple[ClientRow, ...] = ()
 
     def rows(self) -> list[Any]:
-        """BASE.reaggregate.csv: a row a model."""
+        """BASE.reaggregate.csv: a row a model; BASE.clients.csv, where clients keep layers: a row a client."""
         about = [Path(self.attrs["run"]["path"]).name, self.attrs["round"]]
         where = [self.attrs["split"], self.attrs["samples"]]
-        return [([*about, *astuple(row)[:3], *where, *astuple(row)[3:]] for row in self.measured)]
+        models = ([*about, *astuple(row)[:3], *where, *astuple(row)[3:]] for row in self.measured)
+        return [models, [(*about, *astuple(row)) for row in self.by_client] or None]
 
     def head(self) -> dict[str, Any]:
         """Return nothing: the provenance says it all."""
@@ -102,6 +129,7 @@ class Reaggregation(TableResult):
         return cls(
             tuple(ModelRow(**{name: row[name] for name in ModelRow.__annotations__}) for row in tables[0]),
             head["attrs"],
+            by_client=tuple(ClientRow(**{name: row[name] for name in ClientRow.__annotations__}) for row in tables[1]),
         )
 
     def save(self, base: Path | str) -> list[Path]:
@@ -159,7 +187,8 @@ class Reaggregation(TableResult):
 
     def findings(self) -> dict[str, Any]:
         """Return the models, and what is to be known of them."""
-        return {"rows": [vars(row) for row in self.measured], "notes": self.notes()}
+        found: dict[str, Any] = {"rows": [vars(row) for row in self.measured], "notes": self.notes()}
+        return {**found, "clients": [vars(row) for row in self.by_client]} if self.by_client else found
 
     def notes(self) -> list[str]:
         """Describe who diverged, what the servers' states began with, and what was left out, which only the run says:
@@ -180,14 +209,18 @@ class Reaggregation(TableResult):
                     f"{server} was chosen on the {split} data that it is measured on, where it looks better than it is"
                 )
         for row in self.measured:
+            if row.clients is not None:
+                notes.append(self._of_clients(row))
+        by_layer = [(server, kind) for server, kind in self.attrs.get("layer_states", {}).items()]
+        for server, state in dict.fromkeys([*((row.server, row.state) for row in self.measured), *by_layer]):
             others = self.attrs.get("keeps", {})  # of servers that are not fedscope's, which nobody imports here
-            keeps = others.get(row.server, "")
-            if row.server and row.server not in others:
-                keeps = find("servers", row.server)().about.keeps
-            if row.state == "fresh":
-                notes.append(f"{row.server} keeps {keeps} and starts here with an empty state, as in its first round")
-            elif row.state == "recorded":
-                notes.append(f"{row.server} goes on with {keeps} as recorded after round {number_ - 1}")
+            keeps = others.get(server, "")
+            if server and server not in others:
+                keeps = find("servers", server)().about.keeps
+            if state == "fresh":
+                notes.append(f"{server} keeps {keeps} and starts here with an empty state, as in its first round")
+            elif state == "recorded":
+                notes.append(f"{server} goes on with {keeps} as recorded after round {number_ - 1}")
         if words := describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", ""))):
             notes.append(f"{words}, with p, for every server")
         path = Path(self.attrs["run"]["path"])
@@ -195,6 +228,18 @@ class Reaggregation(TableResult):
         if run is not None and run.config is not None and config_at(run, number_).average.averages_first:
             notes.append("the run averaged over rounds before its server stepped, which is left out here")
         return notes
+
+    def _of_clients(self, row: ModelRow) -> str:
+        """Describe whose mean the numbers of a row are, where clients keep layers."""
+        kept = list_few(pattern for pattern, server in self.attrs["layers"] if server == "personal")
+        spread = [f"loss ± {row.loss_stderr:.2g}"] if row.loss_stderr is not None else []
+        if row.error_stderr is not None and not isnan(row.error_stderr):
+            spread.append(f"error ± {100 * row.error_stderr:.2g} %")
+        return (
+            f"{row.model}: the mean over {row.clients} clients, 1/{row.clients} each, of the loss of each one's model, "
+            f"which has its own {kept}, on the {self.attrs['split']} data ({', '.join(spread)} over clients); in the "
+            f"file {kept} has the clients' mean"
+        )
 
     def _chosen_on(self, server: str) -> tuple[str, str]:
         """Find the split on which a server has chosen, and how many samples of it where not all."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
+from ...training.inputs.data_of import RunData, describe_sets, read_sets, sets_of_rounds, training_split
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -18,7 +19,7 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
-from .result import RoundSubsets, Subsets
+from .result import RoundSubsets, Subsets, SubsetsAtPlaces
 
 
 @analysis
@@ -29,6 +30,7 @@ def subsets(
     sizes: str | Sequence[int] | None = None,
     subsets: int = 20,
     weights: str = "samples",
+    data_of: str | int | Sequence[int] | None = None,
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Subsets]:
     """Measure how many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
@@ -43,6 +45,8 @@ def subsets(
         subsets: how many subsets of a size, drawn with ``seed``; all where there are no more.
         weights: of a subset's clients: by their numbers of ``samples``, of a run that another program
             recorded by its p, or ``uniform``.
+        data_of: whose training data: ``own``, of each average its members'; ``all`` clients'; ``client-7`` or numbers;
+            each of the round's ``clients``; or ``every`` one of them and all.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
             takes all clients' training data.
 
@@ -52,17 +56,23 @@ def subsets(
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figure 4.
     """
-    source = EvaluationConfig.of("test", measured)
+    whose = rounds_text(data_of)
+    source = EvaluationConfig.of("test" if whose is None else "train", measured)
+    training_split(whose, source)
     opened, asked_rounds = resolve_runs(runs, rounds)
     asked = []
     for run, own in zip(opened, asked_rounds, strict=True):
         for number in client_rounds(run, own):
             cohort = len(run.round(number).client_ids)
             asked.append((run, number, sizes_of(sizes, cohort, f"{run.path}@{number}")))
+    places = None if whose is None else sets_of_rounds([(run, number) for run, number, _ in asked], whose)
 
     def prepare() -> SettingsAndCompute[Subsets]:
         dataset = dataset_of(opened, source)
-        samples = common_samples(opened, dataset, source)
+        data = RunData(tuple(opened), dataset)
+        read = None if places is None else read_sets(data, source, [one for own in places for one in own])
+        samples = common_samples(opened, dataset, source) if read is None else next(iter(read.values()))[0]
+        said = describe_samples(samples, source.seed) if read is None else {**describe_sets(read), "data_of": whose}
         modules = {run.name: module_for(run, source, dataset) for run in opened}
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
@@ -71,42 +81,52 @@ def subsets(
             "subsets": subsets,
             "weights": weights,
             **given_settings(opened, source),
-            **describe_samples(samples, source.seed),
+            **said,
             "device": source.compute.name,
             "precision": source.precision,
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Subsets:
-            def task(run: Any, number: int, own: tuple[int, ...]) -> WorkUnit[RoundSubsets]:
-                def measure(report: Report) -> RoundSubsets:
-                    from .averages import round_subsets
+            def task(i: int) -> WorkUnit[Any]:
+                run, number, own = asked[i]
 
-                    return round_subsets(
-                        modules[run.name],
-                        samples,
-                        run.round(number),
+                def measure(report: Report) -> Any:
+                    from .averages import round_subsets, subsets_at
+
+                    known: dict[str, Any] = {
                         # another program may weigh its clients as it likes
-                        weights="recorded" if run.is_foreign and weights == "samples" else weights,
-                        run=run.name,
-                        sizes=own,
-                        subsets=subsets,
+                        "weights": "recorded" if run.is_foreign and weights == "samples" else weights,
+                        "run": run.name,
+                        "sizes": own,
+                        "subsets": subsets,
                         # not the run: those with the same cohorts meet the same subsets
-                        seed=(source.seed, number),
-                        compute=source.compute,
-                        progress=report,
-                    )
+                        "seed": (source.seed, number),
+                        "compute": source.compute,
+                        "progress": report,
+                    }
+                    if places is None or read is None:
+                        return round_subsets(modules[run.name], samples, run.round(number), **known)
+                    there = {one.name: read[one.name][0] for one in places[i]}
+                    return subsets_at(modules[run.name], there, run.round(number), own=whose == "own", **known)
 
                 models = models_in(own, len(run.round(number).client_ids), subsets)
-                return WorkUnit(f"{run.path}@{number}", RoundSubsets, measure, models)
+                kind: type[Any] = RoundSubsets if places is None else SubsetsAtPlaces
+                return WorkUnit(f"{run.path}@{number}", kind, measure, models)
 
             asked_sizes = sizes if sizes is None or isinstance(sizes, str) else list(sizes)
             attrs = {**attrs, **averaged_statistics(opened)}
             with work.store({**settings, "sizes": asked_sizes}, *ROUNDS) as store:
-                return Subsets(tuple(work.each("subsets", (task(*one) for one in asked), store)), weights, attrs)
+                made = list(work.each("subsets", map(task, range(len(asked))), store))
+            found = made if places is None else [one for own in made for one in own.places]
+            return Subsets(tuple(found), weights, attrs)
 
         return settings, compute
 
-    words = [source.split, *(run.name for run in opened[1:]), slug_rounds(asked_rounds[0] or "1,last")]
+    words = [
+        source.split if whose is None else f"data-of-{slug(whose)}",
+        *(run.name for run in opened[1:]),
+        slug_rounds(asked_rounds[0] or "1,last"),
+    ]
     name = f"subsets-{'-'.join(words)}"
     return one(Subsets, opened[0].path / "figures", name, prepare)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Round, Weights
 from ...evaluation.device import CPU, Compute
 from ..draws.divergence import diverged_rows
-from .result import RoundSubsets, SizeRow
+from .result import OWN, RoundSubsets, SizeRow, SubsetsAtPlaces
 
 if TYPE_CHECKING:
     from torch import nn
@@ -118,6 +119,63 @@ def average_subsets(
     2 3 0.333 None
     3 1 0.0 None
     """
+    measured = measure_averages(
+        module,
+        [samples],
+        clients,
+        shares,
+        sizes=sizes,
+        subsets=subsets,
+        seed=seed,
+        compute=compute,
+        progress=progress,
+    )
+    return measured.rows(measured.loss[:, 0], measured.error[:, 0])
+
+
+@dataclass(frozen=True)
+class MeasuredAverages:
+    """Averages of subsets on several sets of samples.
+
+    Attributes:
+        clients: C; sizes: the m; chosen: the subsets of each size, rows of the cohort.
+        shares: [n, C], the weights of each average's members, 0 of the others.
+        loss, error: [n, S], of the averages on each set.
+    """
+
+    clients: int
+    sizes: tuple[int, ...]
+    chosen: list[list[tuple[int, ...]]]
+    shares: np.ndarray
+    loss: np.ndarray
+    error: np.ndarray
+
+    def rows(self, loss: np.ndarray, error: np.ndarray) -> tuple[SizeRow, ...]:
+        """Compute the row of each size from a loss and an error [n] of each average."""
+        ends = np.cumsum([len(own) for own in self.chosen])[:-1]
+        return tuple(
+            size_row(m, comb(self.clients, m), own_loss, own_error)
+            for m, own_loss, own_error in zip(self.sizes, np.split(loss, ends), np.split(error, ends), strict=True)
+        )
+
+
+def measure_averages(
+    module: nn.Module,
+    samples: Sequence[Samples],
+    clients: Weights,
+    shares: Sequence[float] | np.ndarray,
+    *,
+    sizes: Sequence[int],
+    subsets: int = 20,
+    seed: Sequence[int] = (0,),
+    compute: Compute = CPU,
+    progress: Callable[[int, int], None] | None = None,
+) -> MeasuredAverages:
+    """Measure averages of subsets on several sets of samples, each average formed once; see :func:`average_subsets`.
+
+    Raises:
+        FedscopeError: as :func:`average_subsets`.
+    """
     from ...evaluation.evaluator import Evaluator
 
     count = len(clients)
@@ -142,17 +200,16 @@ def average_subsets(
         members = list(every[i])
         replica.combine([rows[k] for k in members], (shares[members] / shares[members].sum()).tolist())
 
-    loss, error = np.empty(len(every)), np.empty(len(every))
+    loss, error = np.empty((2, len(every), len(samples)))
     with closing(evaluator.evaluate(len(every), form)) as measured:
         for i, model_loss, model_error in measured:
-            loss[i], error[i] = model_loss[0], model_error[0]
+            loss[i], error[i] = model_loss, model_error
             if progress is not None:
                 progress(i + 1, len(every))
-    ends = np.cumsum([len(own) for own in chosen])[:-1]
-    return tuple(
-        size_row(m, comb(count, m), own_loss, own_error)
-        for m, own_loss, own_error in zip(sizes, np.split(loss, ends), np.split(error, ends), strict=True)
-    )
+    weights = np.zeros((len(every), count))
+    for i, own in enumerate(every):
+        weights[i, list(own)] = shares[list(own)] / shares[list(own)].sum()
+    return MeasuredAverages(count, tuple(sizes), chosen, weights, loss, error)
 
 
 def round_subsets(
@@ -164,16 +221,60 @@ def round_subsets(
         weights: ``samples``, so that p is proportional to the clients' numbers of samples; ``recorded``, the round's
             own p; or ``uniform``.
     """
-    clients, p = round_.clients(), round_.weights
+    clients, shares = round_.clients(), shares_of(round_, weights)
+    rows = average_subsets(module, samples, clients, shares, **settings)
+    return RoundSubsets(run, round_.number, len(shares), rows, diverged_in(round_, clients))
+
+
+def subsets_at(
+    module: nn.Module,
+    places: Mapping[str, Samples],
+    round_: Round,
+    *,
+    run: str,
+    own: bool = False,
+    weights: str = "samples",
+    **settings: Any,
+) -> SubsetsAtPlaces:
+    """Compute the same on the data of several places, in one pass over the averages.
+
+    With ``own`` the places are those of the cohort, in its order, and an average S is measured on the data of its
+    members: the loss is Σ_{k in S} p_k L_k(w_S) / Σ_{k in S} p_k with the weights p of the average. With weights by
+    samples that is the loss on all that its members hold.
+    """
+    clients, shares = round_.clients(), shares_of(round_, weights)
+    found = measure_averages(module, list(places.values()), clients, shares, **settings)
+    about = (run, round_.number, len(shares))
+    diverged = diverged_in(round_, clients)
+    if own:
+        with np.errstate(invalid="ignore"):  # a client that is no member has no part, even where its loss is infinite
+            loss, error = (
+                np.where(found.shares > 0, found.shares * one, 0).sum(axis=1) for one in (found.loss, found.error)
+            )
+        return SubsetsAtPlaces((RoundSubsets(*about, found.rows(loss, error), diverged, OWN),))
+    return SubsetsAtPlaces(
+        tuple(
+            RoundSubsets(*about, found.rows(found.loss[:, i], found.error[:, i]), diverged, name)
+            for i, name in enumerate(places)
+        )
+    )
+
+
+def diverged_in(round_: Round, clients: Weights) -> tuple[int, ...]:
+    """Return the ids of the clients whose model is not finite."""
+    return tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
+
+
+def shares_of(round_: Round, weights: str) -> np.ndarray:
+    """Return what p of a subset's clients is proportional to, [C]; see :func:`round_subsets`."""
+    p = round_.weights
     shares = {"recorded": p, "uniform": np.ones(len(p))}.get(weights, p)
     if weights != "uniform" and round_.has("client_samples"):
         n = round_.client_samples
         # where p are of the samples, the same bits as of a run that says no more
         if weights == "samples" or np.allclose(n / max(1, n.sum()), p, rtol=1e-12):
             shares = n
-    rows = average_subsets(module, samples, clients, shares, **settings)
-    diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
-    return RoundSubsets(run, round_.number, len(p), rows, diverged)
+    return shares
 
 
 def size_row(m: int, population: int, loss: np.ndarray, error: np.ndarray) -> SizeRow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,25 +25,29 @@ from ...plotting.style import (
     word_of,
 )
 from ...plotting.ticks import even
+from .result import OWN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .result import RoundSubsets, Subsets
+    from .result import RoundSubsets, SizeRow, Subsets
 
 # Inches. Room left of the panel, right of it and below it.
 LEFT, RIGHT, BOTTOM = 0.46, 0.1, 0.42
+#: the place of a mean over clients' data
+MEAN = "clients"
 
 
 @drawing
 def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figure:
     """Means over subsets with bands of one standard deviation; ``width`` in inches.
 
-    Of one run a colour a round, of several a colour a run and dashes a round. Too many rounds for colours that can be
-    told apart shade from dark to light, without bands.
+    On the data of several clients there is a thin line for each, and their mean. Of one run a colour a round, of
+    several a colour a run and dashes a round. Too many rounds for colours that can be told apart shade from dark to
+    light, without bands.
     """
-    drawn = [one for one in result.rounds if one.sizes]
+    drawn = _lines(result)
     if not drawn:
         raise FedscopeError("the result has no round to draw; compute it again with --force")
     with paper_style(width):
@@ -55,10 +61,59 @@ def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figur
         sheet = FigureLayout(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
         axes = sheet.axes(LEFT, panel, width - LEFT - RIGHT, high)
         for one, look in zip(drawn, looks, strict=True):
+            if one.place == MEAN:
+                for own in _members(result, one):
+                    _thin(axes, own, look)
             _curve(axes, one, look, band=not many)
         _finish(axes, result)
         legend.draw(sheet, top, lambda i, left, middle: sheet.symbol(left, middle, list(named.values())[i], 0.3), 0.36)
         return sheet.finished(said)
+
+
+def _lines(result: Subsets) -> list[RoundSubsets]:
+    """Return what is drawn with a marker: each round, and in the place of several clients' data their mean. Where a
+    round is drawn on several data, a line is called after them, too."""
+    lines = []
+    for one in result.rounds:
+        group = [own for own in result.on_clients(one) if own.sizes]
+        if len(group) > 1 and one is group[0]:
+            lines.append(
+                replace(one, place=MEAN, sizes=tuple(map(_mean, zip(*(own.sizes for own in group), strict=True))))
+            )
+        elif len(group) < 2 and one.sizes:
+            lines.append(one)
+    if len({one.place for one in lines}) < 2:
+        return lines
+    several = len({one.run for one in lines}) > 1
+    return [replace(one, run=f"{one.run}, {_said(one)}" if several else _said(one)) for one in lines]
+
+
+def _said(one: RoundSubsets) -> str:
+    return "each client's data" if one.place == MEAN else one.data
+
+
+def _mean(rows: tuple[SizeRow, ...]) -> SizeRow:
+    """Return the mean of a size over clients' data; what scatters over subsets is not that of the mean."""
+    error, loss = (float(np.mean([getattr(row, f"{name}_mean") for row in rows])) for name in ("error", "loss"))
+    row = replace(rows[0], error_mean=error, error_std=None, error_stderr=None)
+    return replace(row, loss_mean=loss, loss_std=None, loss_stderr=None)
+
+
+def _members(result: Subsets, line: RoundSubsets) -> list[RoundSubsets]:
+    """Return a round on each client's data, whose mean a line is."""
+    names = {line.run, line.run.removesuffix(f", {_said(line)}")}
+    runs = {one.run for one in result.rounds}
+    run = next(iter(names & runs), next(iter(runs)))  # of one run a line is called after its data
+    first = next(
+        one for one in result.rounds if (one.run, one.round) == (run, line.round) and one.of_client is not None
+    )
+    return [one for one in result.on_clients(first) if one.sizes]
+
+
+def _thin(axes: Axes, one: RoundSubsets, look: dict[str, Any]) -> None:
+    scale = 100 if one.measure == "error" else 1
+    mean = [scale * getattr(row, f"{one.measure}_mean") for row in one.sizes]
+    axes.plot([row.m for row in one.sizes], mean, color=look["color"], linewidth=0.5, alpha=0.4, zorder=2)
 
 
 def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -> None:
@@ -104,7 +159,14 @@ def _labels(drawn: list[RoundSubsets]) -> list[str]:
     if len(runs) == 1:
         return [f"round {one.round}" for one in drawn]
     names = [shorten_label(one.run, 24) for one in drawn]
-    return names if len(rounds) == 1 else [f"{name}@{one.round}" for name, one in zip(names, drawn, strict=True)]
+    return (
+        names
+        if len(rounds) == 1
+        else [
+            f"{name}, round {one.round}" if one.place else f"{name}@{one.round}"
+            for name, one in zip(names, drawn, strict=True)
+        ]
+    )
 
 
 def _looks(drawn: list[RoundSubsets]) -> list[dict[str, Any]]:
@@ -131,6 +193,12 @@ def _looks(drawn: list[RoundSubsets]) -> list[dict[str, Any]]:
     return [{"color": tuple(shade), "linewidth": 0.8, "marker": "o"} for shade in shades]
 
 
+def _shared(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the provenance; of several places the number of all their samples."""
+    places = {name: count for name, count in attrs.get("places", {}).items() if name != "all"}
+    return {**attrs, "samples": sum(places.values())} if places else dict(attrs)
+
+
 def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
     most = max(row.subsets for one in drawn for row in one.sizes)
     how = "equal weights" if result.weights == "uniform" else "weights by samples"
@@ -139,7 +207,12 @@ def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
     parts = [f"{when}means over up to {most} subsets of the cohort, {how}"]
     if bands and any(row.error_std is not None for one in drawn for row in one.sizes):
         parts.append("bands: ±1 standard deviation over subsets, where there are several")
+    clients = sum(one.of_client is not None for one in result.on_clients(result.rounds[-1]))
+    if any(one.place == MEAN for one in drawn):
+        parts.append(f"thin: on the data of each of {clients} clients")
+    elif {one.place for one in drawn} == {OWN}:
+        parts.append(f"each on {drawn[0].data}")
     if "data" in result.attrs:
-        parts.append(describe_data(result.attrs))
+        parts.append(describe_data(_shared(result.attrs)))
     parts.append(describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))))
     return "; ".join(filter(None, parts))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from math import isfinite, isnan
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from ..draws.divergence import diverged_words
 
-if TYPE_CHECKING:
-    pass
-
-
 # Means of one error over different numbers of subsets differ by as much, relative to the largest error of 1.
 ROUNDING = 1e-12
+#: the place of averages that are each measured on their members' data
+OWN = "own"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class RoundSubsets(Serializable):
     """One round of a run: C ``clients``, and a row a size, ascending.
 
     ``diverged``: the ids of the clients whose model holds a NaN or an infinity; so does every average with one of them,
-    and where its outputs are NaN, they count as wrong.
+    and where its outputs are NaN, they count as wrong. ``place``: on whose training data, ``all``, ``client-3`` or
+    ``own`` (of the members of each average); "" on a split.
     """
 
     run: str
@@ -54,6 +55,20 @@ class RoundSubsets(Serializable):
     clients: int
     sizes: tuple[SizeRow, ...]
     diverged: tuple[int, ...] = ()
+    place: str = ""
+
+    @property
+    def data(self) -> str:
+        """Whose data, in words; "" of a split."""
+        if self.of_client is not None:
+            return f"client {self.of_client}'s data"
+        return {"all": "all clients' data", OWN: "the members' own data"}.get(self.place, "")
+
+    @property
+    def of_client(self) -> int | None:
+        """The client whose data they are; None of others."""
+        number = self.place.removeprefix("client-")
+        return int(number) if number != self.place else None
 
     @property
     def measure(self) -> str:
@@ -92,20 +107,28 @@ class RoundSubsets(Serializable):
             spread = "" if row.error_stderr is None else f" ± {100 * row.error_stderr:.2g}"
             return f"{100 * row.error_mean:.3g}{spread} %"
 
+        what = f"{split} {self.measure}".strip()
         first, last = self.sizes[0].m, self.sizes[-1].m
-        begin = f"{self.run}, round {self.round}: "
+        begin = f"{self.run}, round {self.round}{', on ' if self.place else ''}{self.data}: "
         diverged = diverged_words(self.diverged, self.round)
         whose = "it" if len(self.diverged) == 1 else "one of them"
         broken = f"; {diverged}, nor are averages with {whose}, and NaN outputs count as wrong" if diverged else ""
         if self.clients == 1:
-            return f"{begin}a cohort of one client, so nothing is averaged; {split} {self.measure} {shown(0)}{broken}"
+            return f"{begin}a cohort of one client, so nothing is averaged; {what} {shown(0)}{broken}"
         of = "a single client" if first == 1 else f"averages of {first}"
         if len(self.sizes) == 1:
-            return f"{begin}{split} {self.measure} of {of} {shown(0)}{broken}"
+            return f"{begin}{what} of {of} {shown(0)}{broken}"
         last_of = f"the average of all {last}" if last == self.clients else f"averages of {last}"
         enough = self.enough()
         when = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
-        return f"{begin}{split} {self.measure} of {of} {shown(0)}, of {last_of} {shown(-1)}{when}{broken}"
+        return f"{begin}{what} of {of} {shown(0)}, of {last_of} {shown(-1)}{when}{broken}"
+
+
+@dataclass(frozen=True)
+class SubsetsAtPlaces(Serializable):
+    """One round of a run on the data of several places."""
+
+    places: tuple[RoundSubsets, ...]
 
 
 @dataclass(frozen=True)
@@ -126,16 +149,25 @@ class Subsets(TableResult):
     command = "subsets"
     suffixes = (".subsets.csv", ".subsets.json")
     format = "fedscope-subsets"
-    tables = (Table(".subsets.csv", {"run": str, "round": int, "weights": str, **columns_of(SizeRow)}),)
+    # version 1 had no places
+    version = 2
+    older = (1,)
+    tables = (
+        Table(
+            ".subsets.csv",
+            {"run": str, "round": int, "weights": str, **columns_of(SizeRow), "place": str},
+            added={"place": ""},
+        ),
+    )
 
     rounds: tuple[RoundSubsets, ...]
     weights: str
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        named = [(one.run, one.round) for one in self.rounds]
-        for run, round_ in named:
-            if named.count((run, round_)) > 1:
+        named = [(one.run, one.round, one.place) for one in self.rounds]
+        for run, round_, place in named:
+            if named.count((run, round_, place)) > 1:
                 raise FedscopeError(
                     f"round {round_} of {run} is there twice, and its rows could not be told apart; rename one of two "
                     "runs with the same name"
@@ -147,35 +179,69 @@ class Subsets(TableResult):
 
     def rows(self) -> list[Any]:
         """BASE.subsets.csv: a row a size, empty where a value does not exist."""
-        return [[(one.run, one.round, self.weights, *astuple(row)) for one, row in self.sizes()]]
+        return [[(one.run, one.round, self.weights, *astuple(row), one.place) for one, row in self.sizes()]]
 
     def head(self) -> dict[str, Any]:
         """Return the rounds, and what their rows do not say."""
-        names = ("run", "round", "clients", "diverged")
-        return {
-            "weights": self.weights,
-            "rounds": [{name: getattr(one, name) for name in names} for one in self.rounds],
-        }
+        return {"weights": self.weights, "rounds": [_about(one) for one in self.rounds]}
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """Build the result from what :meth:`rows` and :meth:`head` gave."""
-        sizes = group_rows(tables[0], "run", "round")
+        sizes = group_rows(tables[0], "run", "round", "place")
         rounds = (
-            RoundSubsets.from_json({**one, "sizes": sizes.get((one["run"], one["round"]), [])})
+            RoundSubsets.from_json({**one, "sizes": sizes.get((one["run"], one["round"], one.get("place", "")), [])})
             for one in head["rounds"]
         )
         return cls(tuple(rounds), head["weights"], head["attrs"])
 
     def summary(self) -> str:
-        """Every round's error of one, of all, and how many are enough."""
-        return "\n".join(one.summary(str(self.attrs.get("split", ""))) for one in self.rounds)
+        """Every round's error of one, of all, and how many are enough; on the data of several clients their mean."""
+        lines, split = [], str(self.attrs.get("split", ""))
+        for one in self.rounds:
+            group = self.on_clients(one)
+            if len(group) < 2:
+                lines.append(one.summary("" if one.place else split))
+            elif one is group[0]:
+                lines.append(_of_clients(group))
+        return "\n".join(lines)
+
+    def on_clients(self, one: RoundSubsets) -> list[RoundSubsets]:
+        """Return the same round on each client's data, where ``one`` is on a client's; else nothing."""
+        if one.of_client is None:
+            return []
+        same = (other for other in self.rounds if (other.run, other.round) == (one.run, one.round))
+        return [other for other in same if other.of_client is not None]
 
     def findings(self) -> dict[str, Any]:
         """Every round's sizes."""
-        names = ("run", "round", "clients", "diverged")
-        rounds = [
-            {**{name: getattr(one, name) for name in names}, "sizes": [asdict(row) for row in one.sizes]}
-            for one in self.rounds
-        ]
-        return {"rounds": rounds}
+        return {"rounds": [{**_about(one), "sizes": [asdict(row) for row in one.sizes]} for one in self.rounds]}
+
+
+def _about(one: RoundSubsets) -> dict[str, Any]:
+    about: dict[str, Any] = {name: getattr(one, name) for name in ("run", "round", "clients", "diverged")}
+    return about | ({"place": one.place} if one.place else {})
+
+
+def _of_clients(group: Sequence[RoundSubsets]) -> str:
+    """Describe a round on the data of several clients: means over them, and for how many more models are better."""
+    one, measure = group[0], group[0].measure
+    ends = np.array([[getattr(own.sizes[i], f"{measure}_mean") for i in (0, -1)] for own in group], float)
+
+    def shown(values: np.ndarray) -> str:
+        scale, unit = (100, " %") if measure == "error" else (1, "")
+        error = values.std(ddof=1) / np.sqrt(len(values))
+        return f"{scale * values.mean():.3g} ± {scale * error:.2g}{unit}"
+
+    first, last = one.sizes[0].m, one.sizes[-1].m
+    begin = f"{one.run}, round {one.round}, on the data of each of {len(group)} clients: {measure} of "
+    of = "a single client" if first == 1 else f"averages of {first}"
+    if len(one.sizes) == 1:
+        return f"{begin}{of} {shown(ends[:, 0])}, mean over clients"
+    last_of = f"the average of all {last}" if last == one.clients else f"averages of {last}"
+    better = int((ends[:, 1] < ends[:, 0]).sum())
+    diverged = diverged_words(one.diverged, one.round)
+    return (
+        f"{begin}{of} {shown(ends[:, 0])}, of {last_of} {shown(ends[:, 1])}, means over clients; on the data of "
+        f"{better} of them the latter is less{f'; {diverged}' if diverged else ''}"
+    )

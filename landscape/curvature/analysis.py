@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from ...analysis.analysis import (
     PreparedAnalysis,
@@ -22,15 +22,13 @@ from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
 from ...checkpoints.models.layer_selections import ALL_LAYERS, Selection, layers_file_word, selections_of
-from ...training.inputs.data_of import SampleSet, describe_places, sets_by_model, training_split
-from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand, names_of, resolve_models
+from ...training.inputs.data_of import SampleSet, describe_sets, read_sets, sets_by_model, training_split
+from ...training.inputs.models import ModelLike, as_list, expand, names_of, resolve_models
 from .. import Sharpness
 from .result import Curvature
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from ...evaluation.samples import Samples
 
 
 @analysis
@@ -107,8 +105,8 @@ def sharpness(
         from .many_models import frozen_settings
 
         posed = resolve_models(given, source, any_split="split" not in measured, together=False)
-        read = _read(posed, source, [one for some in sets or () for one in some])
-        said = {} if whose is None else {"data_of": whose, **describe_places(read)}
+        read = read_sets(posed, source, [one for some in sets or () for one in some])
+        said = {} if whose is None else {"data_of": whose, **describe_sets(read)}
         selections = None
         if layers is not None:
             selections = selections_of(posed.models[0].weights.layout, layers, "sharpness")
@@ -166,13 +164,6 @@ def _whole_last(models: Sequence[Curvature]) -> tuple[Curvature, ...]:
     for model in models:
         groups.setdefault(model.named, []).append(model)
     return tuple(model for whole, *parts in groups.values() for model in (*parts, whole))
-
-
-def _read(
-    posed: ResolvedModels, source: EvaluationConfig, sets: Sequence[SampleSet]
-) -> dict[str, tuple[Samples, dict[str, Any]]]:
-    """Read each set once, and what a result says of it, by its name."""
-    return {one.name: one.read(posed, source) for one in {one.name: one for one in sets}.values()}
 
 
 def _has(sets: Sequence[SampleSet], name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.analysis import slug
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError
-from ...training.inputs.data_of import SampleSet, describe_places, sample_sets
+from ...training.inputs.data_of import SampleSet, describe_sets, sample_sets
 from ...training.inputs.models import ModelLike, ResolvedModels
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read_sets(
     if not sets:
         return {"": posed.samples}, {}
     read = {one.name: one.read(posed, source) for one in sets}
-    return {name: samples for name, (samples, _) in read.items()}, describe_places(read)
+    return {name: samples for name, (samples, _) in read.items()}, describe_sets(read)
 
 
 def named_after(name: str, data_of: str | None) -> str:

@@ -115,6 +115,36 @@ def test_several_servers_are_rows_and_a_setting_goes_to_those_that_have_it(
     assert [own["method"] for own in about["settings"]] == ["fedadam", "fedsa", "fedavgm"]
 
 
+def test_a_server_by_layer_as_a_user_gives_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--layers", "head=personal", "--layers", "/fc/=FedAdam", "--set", "server.lr=0.5"]
+    words = said(capsys, "runs/fma@2", *given)
+    base = "runs/fma/figures/reaggregate-2-fma-layers-head-personal-layers-fc-fedadam-lr-0.5"
+    lines = words.splitlines()
+    assert lines[-4:] == [
+        f"  {base}.{end}"
+        for end in ("safetensors", "reaggregate.csv", "clients.csv", "reaggregate.json")
+    ]  # fmt: skip
+    (*_, row), label = rows_of(f"{base}.reaggregate.csv"), "head=personal, /fc/=fedadam (lr=0.5)"
+    own = rows_of(f"{base}.clients.csv")
+    assert (row["model"], row["server"], row["distance"], row["clients"]) == (label, "", "", "4")
+    assert [int(one["client"]) for one in own] == Run.open("runs/fma").round(2).client_ids.tolist()
+    assert float(row["loss"]) == pytest.approx(np.mean([float(one["loss"]) for one in own]), rel=1e-12)
+    assert (
+        f"{label}: the mean over 4 clients, 1/4 each, of the loss of each one's model, which has its own head, on the "
+        "test data (loss ± "
+    ) in words
+    assert "in the file head has the clients' mean" in words
+    assert "fedadam keeps m, v and starts here with an empty state" in words
+    # the others are the run's own server's, or --server's; without layers of their own there are no clients
+    words = said(capsys, "runs/adam@3", "--layers", "head=fma", "--from-state", "--out", "own")
+    assert "\n  fedadam, head=fma  " in words
+    assert "fedadam goes on with m, v as recorded after round 2" in words
+    assert not Path("own.clients.csv").exists()
+    made = load_model("own.safetensors", Run.open("runs/adam").layout).weights.arrays()
+    recorded = load_model("runs/adam@3/global").weights.arrays()
+    assert [name for name in made if made[name].tobytes() == recorded[name].tobytes()] == ["fc1.weight", "fc1.bias"]
+
+
 def test_servers_are_taken_in_any_case_and_shown_as_their_files_are(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +269,9 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
         (["runs/few@1", "--server", "fedsa"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have"),
         (["runs/one@1", "--server", "fedsa"], r"runs/one@1 has a cohort of one, so there .*\(--clients, --pa"),
         (["runs/fma", "--server", "fedsa"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
+        (["runs/fma@2"], r"there is no server to aggregate by; give --server fedavgm, or --layers head=personal"),
+        (["runs/foreign@2", "--layers", "head=fedsa"], r"recorded by Flower and does not say its server, which agg"),
+        (["runs/fma@2", "--layers", "hed=fedsa"], r"layers 'hed' match none; did you mean \"head\"\?"),
         (["runs/fma@2/global", "--server", "fedsa"], r"names a model, .*; give runs/fma@2$"),
         (
             ["runs/foreign@2", "--server", "fedsa"],

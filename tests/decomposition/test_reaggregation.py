@@ -367,8 +367,13 @@ def test_what_is_saved_is_loaded(tmp_path: Path, runs: Any) -> None:
     assert repr(back.measured) == repr(rows)  # NaN is not equal to itself
     assert back.attrs == attrs
     lines = files[1].read_text().splitlines()
-    assert lines[0] == "run,round,model,server,state,split,samples,loss,error,distance,identical"
-    assert lines[1] == "fma,4,recorded,,,test,360,0.25,0.5,0.0,True"
+    names = "run,round,model,server,state,split,samples,loss,error,distance,identical,clients,loss_stderr,error_stderr"
+    assert lines[0] == names
+    assert lines[1] == "fma,4,recorded,,,test,360,0.25,0.5,0.0,True,,,"
+    # a file of version 1 has none of the last three columns
+    files[1].write_text("".join(f"{line.rsplit(',', 3)[0]}\n" for line in lines))
+    files[2].write_text(files[2].read_text().replace('"version": 2', '"version": 1'))
+    assert repr(Reaggregation.load(tmp_path / "new" / "r.v2").measured) == repr(rows)
     files[0].unlink()
     with pytest.raises(FedscopeError, match=r"r\.v2\.safetensors does not exist, but .*json does; compute it again"):
         Reaggregation.load(tmp_path / "new" / "r.v2")

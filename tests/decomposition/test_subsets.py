@@ -220,7 +220,7 @@ def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path) -> None:
     assert (table.name, main.name) == ("s.v1.subsets.csv", "s.v1.subsets.json")
     rows = list(csv.DictReader(table.open()))
     names = "run round weights m subsets exhaustive error_mean error_std error_stderr loss_mean loss_std loss_stderr"
-    assert list(rows[0]) == [*names.split(), "error_min", "error_max"]
+    assert list(rows[0]) == [*names.split(), "error_min", "error_max", "place"]
     assert [row["m"] for row in rows] == list(map(str, range(1, 11)))
     assert [row["exhaustive"] for row in rows] == ["True", *["False"] * 7, "True", "True"]
     assert (rows[9]["error_std"], rows[9]["loss_std"], rows[0]["error_stderr"], rows[8]["loss_stderr"]) == ("",) * 4

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import Address, FedscopeError, Model, nearest, parse_address
+from ...checkpoints import Address, FedscopeError, Model, Run, nearest, parse_address
 from ..data.membership import refuse_outside
 from .models import ModelLike, ResolvedModels, runs_of
 from .samples import describe_samples, global_training_data, limit_samples, no_partition
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
+    from ..data.dataset import Dataset
 
 #: all clients' training data, D, in names of files and columns
 ALL = "all"
@@ -43,7 +44,7 @@ class SampleSet:
         """Return a client's own training samples."""
         return cls(f"client-{client}", client_data(client), "train", client)
 
-    def read(self, posed: ResolvedModels, source: EvaluationConfig) -> tuple[Samples, dict[str, Any]]:
+    def read(self, posed: ResolvedModels | RunData, source: EvaluationConfig) -> tuple[Samples, dict[str, Any]]:
         """Read the samples, and what a result's provenance says of them.
 
         Raises:
@@ -88,16 +89,6 @@ def client_data(client: int) -> str:
 def split_data(split: str) -> str:
     """Name a split, or all clients' data."""
     return "all clients' data" if split == ALL else f"{split} data"
-
-
-def describe_places(read: Mapping[str, tuple[Samples, dict[str, Any]]]) -> dict[str, Any]:
-    """Describe the samples of places for a result's provenance: of one all of it, of several how many each has."""
-    about = [about for _, about in read.values()]
-    if len(about) == 1:
-        return about[0]
-    counts = {name: len(samples) for name, (samples, _) in read.items()}
-    shared = {key: value for key, value in about[0].items() if key not in ("client", "clients", "samples")}
-    return {**shared, "samples": max(counts.values()), "places": counts}
 
 
 def training_split(data_of: str | None, source: EvaluationConfig) -> None:
@@ -152,6 +143,47 @@ def sets_by_model(models: Sequence[ModelLike], data_of: str) -> list[list[Sample
     if asked.word not in ("own", "every"):
         return [asked.together()] * len(models)
     return [asked.for_one(model) for model in models]
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Runs, of which the first says whose data are whose, and their data: what whole rounds are measured on."""
+
+    runs: tuple[Run, ...]
+    dataset: Dataset
+
+
+def sets_of_rounds(rounds: Sequence[tuple[Run, int]], data_of: str) -> list[list[SampleSet]]:
+    """Return the sets that --data-of asks for, for each round's clients together.
+
+    Args:
+        data_of: ``own`` and ``clients`` are each client of the round, ``every`` these and all; the others as in
+            :func:`sample_sets`.
+
+    Raises:
+        FedscopeError: as :func:`sets_by_model`.
+    """
+    addresses: list[ModelLike] = [f"{run.path}@{number}" for run, number in rounds]
+    asked = _Asked(data_of, addresses)
+    asked.same_partitions()
+    return [asked.for_cohort(address) for address in addresses]
+
+
+def read_sets(
+    posed: ResolvedModels | RunData, source: EvaluationConfig, sets: Sequence[SampleSet]
+) -> dict[str, tuple[Samples, dict[str, Any]]]:
+    """Read each set once, and what a result says of it, by its name."""
+    return {one.name: one.read(posed, source) for one in {one.name: one for one in sets}.values()}
+
+
+def describe_sets(read: Mapping[str, tuple[Samples, dict[str, Any]]]) -> dict[str, Any]:
+    """Describe the samples of places for a result's provenance: of one all of it, of several how many each has."""
+    about = [about for _, about in read.values()]
+    if len(about) == 1:
+        return about[0]
+    counts = {name: len(samples) for name, (samples, _) in read.items()}
+    shared = {key: value for key, value in about[0].items() if key not in ("client", "clients", "samples")}
+    return {**shared, "samples": max(counts.values()), "places": counts}
 
 
 class _Asked:
@@ -259,6 +291,12 @@ class _Asked:
             )
         return self._every(self._cohort(model))
 
+    def for_cohort(self, model: ModelLike) -> list[SampleSet]:
+        """Return the sets on which averages of a round's clients are measured."""
+        if self.word in ("own", "clients"):
+            return list(map(SampleSet.of_client, self._cohort(model)))
+        return self._every(self._cohort(model)) if self.word == "every" else self.together()
+
     def _cohort(self, model: ModelLike) -> list[int]:
         """Return the clients of a model's round, which all have training samples."""
         address = _address(model)
@@ -269,8 +307,8 @@ class _Asked:
         for k in ids:
             if not len(run.partition.clients[k]):
                 raise FedscopeError(
-                    f"client {k} of {run.path} has no training samples, so --data-of every has none for it; name the "
-                    "clients that have some: --data-of 3,8,11"
+                    f"client {k} of {run.path} has no training samples, so --data-of {self.said} has none for it; name "
+                    "the clients that have some: --data-of 3,8,11"
                 )
         return ids
 

@@ -299,6 +299,11 @@ class ServerMethod(Settings):
         """The split on which it compares models, and how many of its samples (None: all); None where it does not."""
         return None
 
+    @property
+    def needs_all(self) -> bool:
+        """True if it looks at whole models, so that it cannot be given some of their layers alone."""
+        return self.reads == "rows" or self.validates_on is not None
+
     def init(self, w: np.ndarray) -> State:
         """Return the state before its first round; ``w`` [P] is the model at that time."""
         return {}

@@ -71,6 +71,11 @@ class FedSA(ServerMethod):
         None, "quantile of cv that is scaled to 1, such as 0.99; default: its maximum, as in the paper", above=0, most=1
     )
 
+    @property
+    def needs_all(self) -> bool:
+        """True where clients are compared over the model."""
+        return self.similarity == "model"
+
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         """See the class; ``start``, ``state`` and p are not used.
 
