@@ -134,6 +134,29 @@ def chosen_layers(layout: Layout, pattern: str) -> tuple[Layer, ...]:
     return tuple(layer for layer in layers if layer.name in taken)
 
 
+def named_parameters(layout: Layout, names: Iterable[str]) -> list[str]:
+    """Return the parameters that names stand for, each once: a parameter, by its own name; or the parameters of layers,
+    by a layer's name or a pattern, see :func:`chosen_layers`. Other names stay as they are.
+
+    >>> import fedscope, torch
+    >>> layout = fedscope.Layout.of(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)))
+    >>> named_parameters(layout, ["0.bias", "/[01]/", "fc"])
+    ['0.bias', '0.weight', '1.weight', '1.bias', 'fc']
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        if name in layout.names:
+            found[name] = None
+            continue
+        try:
+            layers = chosen_layers(layout, name)
+        except FedscopeError:
+            found[name] = None  # who takes it says what there is
+            continue
+        found |= dict.fromkeys(entry.name for layer in layers for entry in layer.entries if entry.kind == "parameter")
+    return list(found)
+
+
 def _hint(word: str, layers: Sequence[Layer]) -> str:
     """What stands nearest to a name that is no layer's: layers inside it, its layer where it is a tensor, or a name
     that is written alike; and else what there is."""

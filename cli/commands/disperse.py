@@ -22,7 +22,8 @@ from ..options import Count, Output, output_options, refuse_given, rounds_option
     "layers",
     multiple=True,
     metavar="NAME",
-    help="A parameter to show in detail, in the last of the rounds; repeatable.  [default: the most skewed]",
+    help="A parameter, or a layer's parameters by name or pattern (conv*), to show in detail, in the last of the "
+    "rounds; repeatable.  [default: the most skewed]",
 )
 @click.option(
     "--fdr",

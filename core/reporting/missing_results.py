@@ -11,6 +11,7 @@ from typing import Any
 
 from ..analysis.analysis import PreparedAnalysis
 from ..checkpoints import FedscopeError, Run
+from ..checkpoints.models.layers import layers_of
 from .discover import Beside
 
 #: points a side of the surface
@@ -19,6 +20,8 @@ GRID = 25
 EACH = 2.0
 #: a report that takes more seconds is offered on so many samples
 LONG, FEWER = 600.0, 2000
+#: of a line on which one layer moves
+POINTS = 11
 #: draws of the cohort in a decomposition
 DRAWS = 4
 
@@ -58,6 +61,7 @@ def find_missing(
     from ..decomposition.matrix.analysis import matrix
     from ..decomposition.subsets.analysis import subsets
     from ..decomposition.updates.analysis import updates
+    from ..landscape.lines.analysis import line
     from ..landscape.planes.analysis import plane
 
     last = max((number for number in run.rounds if run.round(number).has_clients), default=run.rounds[-1])
@@ -65,6 +69,7 @@ def find_missing(
     draws = f"local:{DRAWS}" if run.config is not None else "none"
     # who holds which training samples is not known of every recorded run; the bias is not split then
     split: dict[str, Any] = {} if (run.path / "partition.h5").exists() else {"split": "test"}
+    layers = sum(layer.size > 0 for layer in layers_of(run.layout))
     some, of_adapters = min(10, len(run.rounds)), adapters_of_run(run) is not None
     few = ("" if limit is None else f" --limit {limit}") + _options(given or {})
     fewer: dict[str, Any] = {**({} if limit is None else {"limit": limit}), **(given or {})}
@@ -105,6 +110,13 @@ def find_missing(
             0,
         ),
         *([at_home] if not split else []),
+        (
+            f"line {run.path} --layers each --rounds {last}{few}",
+            ("LayerRounds",),
+            lambda: line.prepare(run, layers="each", rounds=last, **fewer),
+            2 * layers * POINTS,
+            0,
+        ),
         (f"updates {run.path}", ("ClientUpdates",), lambda: updates.prepare(run), 0, 0),
         (f"updates {run.path} --layers each", ("LayerUpdates",), lambda: updates.prepare(run, layers="each"), 0, 0),
         *([(f"adapters {run.path}", ("AdapterMeans",), lambda: adapters.prepare(run), 0, 0)] if of_adapters else []),

@@ -126,8 +126,8 @@ def report(
         results: folders with further results, as a command's ``--out`` left them; those of other runs are passed over.
         colour_scale: of surfaces: ``log`` above the minimum, or ``linear``.
         compute: first ask what is missing, as ``--compute`` does, into ``RUN/figures``: ``explain``, a plane near the
-            last round's clients, ``subsets``, ``cka``, ``matrix``, and ``updates`` with and without layers; of LoRA
-            adapters also ``adapters``. What cannot be asked of a run is a
+            last round's clients, ``subsets``, ``cka``, ``matrix``, ``line --layers each``, ``updates`` with and without
+            layers; of LoRA adapters also ``adapters``. What cannot be asked of a run is a
             :class:`~fedscope.checkpoints.FedscopeWarning`.
         progress: told what is done, how far it is, and of how much.
         measured: on what ``compute`` measures; see :class:`~fedscope.analysis.settings.EvaluationSettings`. Each

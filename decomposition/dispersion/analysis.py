@@ -10,6 +10,8 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.models.layer_selections import layers_file_word
+from ...checkpoints.models.layers import named_parameters
 from ...evaluation.device import Compute
 from .dispersion import refuse_rate
 from .layer_maps import LayerMap, count_clients
@@ -34,7 +36,8 @@ def disperse(
     Args:
         runs: one, or several of one layout; ``RUN@60`` is a run with ``rounds=60``.
         rounds: which, or ``all`` with their clients; the first and last of these by default.
-        layers: parameters, by their ``state_dict`` keys, to look into in the last of the rounds; by default the most
+        layers: parameters, by their ``state_dict`` keys, or layers by name or pattern (``conv*``, ``/^blocks/``), all
+            of whose parameters are meant, to look into in the last of the rounds; by default the most
             skewed.
         fdr: false discovery rate of the test of skewness, within a layer and over the model.
         device: where the statistics are computed.
@@ -44,7 +47,8 @@ def disperse(
     """
     refuse_rate(fdr)
     opened, asked_rounds = resolve_runs(runs, rounds)
-    names = [layers] if isinstance(layers, str) else list(layers)
+    given = [layers] if isinstance(layers, str) else list(layers)
+    names = named_parameters(opened[0].layout, given)
     refuse_unequal(opened, names)
     asked = [
         (run, number) for run, of_run in zip(opened, asked_rounds, strict=True) for number in client_rounds(run, of_run)
@@ -79,7 +83,12 @@ def disperse(
         return settings, compute
 
     rate = [] if fdr == 0.05 else [f"fdr{fdr:g}"]
-    words = [*(run.name for run in opened[1:]), slug_rounds(asked_rounds[0] or "1,last"), *names, *rate]
+    words = [
+        *(run.name for run in opened[1:]),
+        slug_rounds(asked_rounds[0] or "1,last"),
+        *map(layers_file_word, given),
+        *rate,
+    ]
     return one(Dispersion, opened[0].path / "figures", f"disperse-{fit_file_name('-'.join(words))}", prepare)
 
 

@@ -9,6 +9,8 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
+from ...checkpoints.models.layer_selections import layers_file_word
+from ...checkpoints.models.layers import named_parameters
 from ...evaluation.device import Compute
 from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
 from .result import Embedding
@@ -41,7 +43,8 @@ def embed(
         method: ``tsne`` or ``pca``.
         rounds: which, or ``all`` with their clients, or where no round has them with sketches; by default these, evenly
             thinned to a thousand models in all.
-        layers: parameters, by their ``state_dict`` keys, that are compared; all by default. Sketches are of all.
+        layers: parameters, by their ``state_dict`` keys, or layers by name or pattern (``conv*``, ``/^blocks/``), that
+            are compared; all by default. Sketches are of all.
         perplexity: of t-SNE, less than the number of models; by default 30, fewer of few models.
         seed: of t-SNE, which begins at the principal components and draws nothing: every seed makes one map.
         device: where distances are computed.
@@ -61,7 +64,8 @@ def embed(
     opened, asked_rounds = resolve_runs(runs, rounds, products=True)
     warn_of_products(opened)
     adapters = adapters_of_run(opened[0])
-    names = [layers] if isinstance(layers, str) else list(layers)
+    given = [layers] if isinstance(layers, str) else list(layers)
+    names = named_parameters(opened[0].layout, given)
     asked = [
         (run, number)
         for run, of_run in zip(opened, asked_rounds, strict=True)
@@ -116,7 +120,7 @@ def embed(
         return {**settings, **drawing}, compute
 
     own = [slug_rounds(asked_rounds[0])] if asked_rounds[0] else []
-    words = [method, *(run.name for run in opened[1:]), *own, *(name.replace("/", "-") for name in names)]
+    words = [method, *(run.name for run in opened[1:]), *own, *map(layers_file_word, given)]
     return one(Embedding, opened[0].path / "figures", f"embedding-{fit_file_name('-'.join(words))}", prepare)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.decomposition.dispersion.result import Dispersion
@@ -73,6 +74,16 @@ def test_layers_are_chosen_and_the_rate_is_kept(runs: Path, said: Any) -> None:
     assert out["rounds"][1]["clients"] == 8
     assert out["rounds"][1]["all"]["parameters"] == Run.open("runs/fma").layout.size
     assert out["rounds"][1]["layers"][0]["skew_rejected_share"] == made.rounds[1].layers[0].skew_rejected_share
+
+
+def test_a_layer_stands_for_its_parameters(runs: Path, said: Any) -> None:
+    out = json.loads(said("runs/fma", "--rounds", "3", "--layer", "head", "--layer", "/^fc1/", "--json"))
+    base = "runs/fma/figures/disperse-3-head-fc1"
+    assert out["files"][0].startswith(base)
+    made = Dispersion.load(base)
+    assert [one.layer for one in made.maps] == ["head.weight", "head.bias", "fc1.weight", "fc1.bias"]
+    whole = fedscope.embed("runs/fma", "pca", rounds="3", layers=["head.weight", "head.bias"])
+    assert fedscope.embed("runs/fma", "pca", rounds="3", layers="hea*").spreads == whole.spreads
 
 
 def test_few_clients_leave_columns_empty_and_say_so(runs: Path, said: Any) -> None:

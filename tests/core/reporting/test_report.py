@@ -270,14 +270,14 @@ def test_what_is_lacking_is_asked_first(runs: Path, tmp_path: Path, capsys: pyte
     run = Run.open(runs / "two")
     asked, refused = find_missing(run, find_results(run))
     words = [one.words.partition(" ")[0] for one in asked]
-    assert words == ["explain", "plane", "subsets", "cka", "matrix", "updates", "updates"]
+    assert words == ["explain", "plane", "subsets", "cka", "matrix", "line", "updates", "updates"]
     assert not refused
     assert fedscope(["report", str(runs / "two"), "--compute", "--out", str(tmp_path / "page")]) == 0
     said = capsys.readouterr()
-    assert re.search(r"^two: 7 questions, about \d+ s$", said.err, re.MULTILINE)
-    assert "7 results, sound" in said.out
+    assert re.search(r"^two: 8 questions, about \d+ s$", said.err, re.MULTILINE)
+    assert "8 results, sound" in said.out
     assert {one.kind.name for one in find_results(run).results} == {
-        *("Explanation", "Plane", "Subsets", "ClientCKA", "Matrix", "ClientUpdates", "LayerUpdates"),
+        *("Explanation", "Plane", "Subsets", "ClientCKA", "Matrix", "LayerRounds", "ClientUpdates", "LayerUpdates"),
     }
     words = Page((tmp_path / "page.html").read_text(encoding="utf-8")).words
     assert "statements below:" in words
@@ -344,7 +344,7 @@ def net():
     said = capsys.readouterr()
     assert f"$ fedscope explain {tmp_path / 'loop'} --draws none --split test --model reported_net:net" in said.err
     assert "not answered" not in said.err
-    assert "6 results, sound" in said.out
+    assert "7 results, sound" in said.out
 
 
 def test_results_that_lie_elsewhere_are_shown_where_they_are_of_the_runs(
@@ -385,7 +385,7 @@ def test_fewer_samples_are_measured_and_the_time_is_said(runs: Path, capsys: pyt
         settings = one.question.parts[0].settings[0]
         measured[one.words.split()[0]] = settings.get("samples", settings.get("limit"))
         assert ("--limit 50" in one.words) == (one.words.split()[0] != "updates"), "which measures nothing"
-    assert measured == {"explain": 50, "plane": 50, "subsets": 50, "cka": 50, "matrix": 50, "updates": None}
+    assert measured == {"explain": 50, "plane": 50, "subsets": 50, "cka": 50, "matrix": 50, "line": 50, "updates": None}
     whole, fewer = seconds(run, asked, None, 50)
     assert 0 < fewer < whole
 
