@@ -19,7 +19,7 @@ from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, i
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
-from .behaviour import behaviour, task_settings
+from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compare_recorded
 from .samples import (
@@ -121,7 +121,7 @@ def resolve_models(
         "models_sha256": [digest(model.weights) for model in loaded],
         "run": [identity(run) for run in runs],
         "architecture": name_of(architecture),
-        "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
+        **(behaviour_settings(module, samples, loaded[0].weights) if own else {"behaviour": None}),
         **describe_samples(samples, source.seed if source.limit else None),
         **({} if source.base is None else {"base": {"path": str(source.base), "sha256": base_digest(module, names)}}),
         "precision": source.precision,

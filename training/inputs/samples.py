@@ -12,7 +12,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import about_adapters
 from ...checkpoints.models.wrappers import unwrap
-from .behaviour import behaviour
+from .behaviour import behaviour_settings
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
 from .recorded_error import compare_recorded
@@ -186,7 +186,7 @@ def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
     if is_own_model(model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
-        said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
+        said |= behaviour_settings(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
     clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
     said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     if source.base is not None:
