@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.adapters import factors_in, split_factor
+from ...checkpoints.models.expected import tied_names
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,6 +56,21 @@ def with_base(module: nn.Module, names: Collection[str], base: Path | str | None
     return _fixed(module, dict(_matched(base, held, own)))
 
 
+def base_named(model: Any, base: Path | str | None) -> Path | str | None:
+    """Return the base that was given; else the one that the folder of an adapter names, where that is the
+    architecture (``hf:FOLDER``); None where neither is.
+
+    Raises:
+        FedscopeError: the folder names one that is not here.
+    """
+    from ..models.pretrained import ADAPTER, PretrainedFolder, base_of, is_pretrained
+
+    if base is not None or not is_pretrained(model):
+        return base
+    folder = PretrainedFolder(path=model).folder
+    return base_of(folder) if (folder / ADAPTER).is_file() else None
+
+
 def base_digest(module: nn.Module, names: Collection[str]) -> str:
     """Return the sha256 of what :func:`with_base` holds fixed in a module: names, types, shapes and values.
 
@@ -82,9 +98,13 @@ def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor])
     from ...checkpoints.models.files import read_tensors
 
     _, tensors, _ = read_tensors(Path(base), None)
+    tied = tied_names(own)
     taken: dict[str, str] = {}
     for name in held:
-        found = [spelt for spelt in dict.fromkeys(_spellings(name)) if spelt in tensors]
+        # of tied tensors a file may hold one
+        found = [
+            spelt for one in (name, *tied.get(name, ())) for spelt in dict.fromkeys(_spellings(one)) if spelt in tensors
+        ]
         if not found:
             hint = nearest(name, list(tensors)) or f"; it has {list_few(list(tensors))}"
             raise FedscopeError(

@@ -78,7 +78,8 @@ def resolve_models(
             models that do not fit the architecture.
     """
     from ...evaluation.resumable import digest
-    from .base import base_digest
+    from ..models.pretrained import folder_as_model
+    from .base import base_digest, base_named
     from .model_outputs import refuse_other_functions
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -92,13 +93,18 @@ def resolve_models(
     source = replace(source, data=data_named(runs, asked))
     if architecture is None and runs:
         architecture = model_named(runs[0], source)
+    elif architecture is None and isinstance(models[0], str | Path):
+        architecture = folder_as_model(models[0])
+        asked = replace(asked, model=architecture)
+        source = replace(source, model=architecture)
+    base = base_named(architecture, source.base)
     _refuse_unsaid(models[0], runs, architecture, source)
     dataset = dataset_asked(runs, asked, asked_task(runs, source))
     if source.data is None:
         _refuse_other_data(runs, dataset)
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    module = _module_for(models[0], runs, architecture, dataset, source.base)
+    module = _module_for(models[0], runs, architecture, dataset, base)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
@@ -123,7 +129,7 @@ def resolve_models(
         "architecture": name_of(architecture),
         **(behaviour_settings(module, samples, loaded[0].weights) if own else {"behaviour": None}),
         **describe_samples(samples, source.seed if source.limit else None),
-        **({} if source.base is None else {"base": {"path": str(source.base), "sha256": base_digest(module, names)}}),
+        **({} if base is None else {"base": {"path": str(base), "sha256": base_digest(module, names)}}),
         "precision": source.precision,
         "device": source.compute.name,
         **({"models_read": read} if read else {}),
@@ -173,7 +179,7 @@ def _module_for(
     from .base import with_base
 
     shapes = _shapes(first, runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
-    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes, base)
     if architecture is not None:
         names = runs[0].layout.names if runs else _shapes(first, runs)
         module = with_base(module, names, base, str(runs[0].path) if runs else _name([first], 0))
