@@ -257,7 +257,8 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
                 type=OwnCode(),
                 metavar="NAME",
                 help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, resnet18-gn, ... "
-                "(docs/methods.md lists all), or your own as arch.py:Net, module:factory or 'module:factory(16)'.",
+                "(docs/methods.md lists all), your own as arch.py:Net, module:factory or 'module:factory(16)', or "
+                "hf:FOLDER.",
             ),
             click.option(
                 "--base",
@@ -271,7 +272,8 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
             "--task",
             type=OwnCode(),
             metavar="NAME",
-            help="What is measured: classification, regression, sequences, or your own module:factory (default: the "
+            help="What is measured: classification, regression, sequences, sequence-classification, or your own "
+            "module:factory (default: the "
             "task that the run was trained for).",
         ),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, mps, xpu, or auto."),

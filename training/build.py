@@ -28,6 +28,7 @@ from .data.split import partition, pool_splits, with_client_test_parts
 from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
 from .models.custom import Factory, OwnModel
+from .models.pretrained import PretrainedFolder, is_pretrained
 from .rng import generator
 from .settings.code_source import CodeSource
 from .settings.entry_points import installed
@@ -216,11 +217,14 @@ def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:
 
 
 def model_settings(name: str) -> Architecture:
-    """An architecture by name, with its own default settings, or the user's own as ``module:factory``.
+    """An architecture by name, with its own default settings, the user's own as ``module:factory``, or that of a folder
+    as ``hf:FOLDER``.
 
     Raises:
         FedscopeError: an unknown name; no way to write a factory.
     """
+    if is_pretrained(name):
+        return PretrainedFolder(path=name)
     if ":" in name:
         return Factory(path=name)
     made: Architecture = find("models", name)()

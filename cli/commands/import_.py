@@ -45,7 +45,7 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     "--model",
     type=OwnCode(),
     metavar="NAME",
-    help="Models: their architecture, stored in the run: mlp, or module:factory.",
+    help="Models: their architecture, stored in the run: mlp, module:factory or hf:FOLDER.",
 )
 @click.option(
     "--data",

@@ -27,7 +27,8 @@ _FLAGS = (
         "--task",
         "model.task",
         "NAME",
-        "classification (default), regression, sequences (default for shakespeare), or your own module:factory.",
+        "classification (default), regression, sequences (default for shakespeare), sequence-classification, or your "
+        "own module:factory.",
     ),
     (
         "--partition",

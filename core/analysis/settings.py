@@ -27,11 +27,11 @@ class EvaluationSettings(TypedDict, total=False):
         data: what to measure on, where that is not the run's own: a data set's name (``digits``, ``test.npz``,
             ``folder:PATH``, ``module:factory``), a pair of arrays (x, y), a ``torch.utils.data.Dataset`` or
             ``DataLoader``, or a :class:`fedscope.training.Dataset`.
-        model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``), an
-            ``nn.Module``, or a class or function without arguments that makes one.
+        model: the architecture of models that do not say it: a name (``mlp``, ``cnn``, ``module:factory``,
+            ``hf:FOLDER``), an ``nn.Module``, or a class or function without arguments that makes one.
         task: what is measured, where that is not what the run has learnt: ``classification``, ``regression``,
-            ``sequences``, one's own as ``module:factory``, a :class:`fedscope.Task`, or a function
-            ``loss(outputs, y) -> [n]``.
+            ``sequences``, ``sequence-classification``, one's own as ``module:factory``, a :class:`fedscope.Task`, or a
+            function ``loss(outputs, y) -> [n]``.
         device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one; ``cuda:0,cuda:1`` spreads models and points
             over several.
         precision: ``float32``, ``tf32`` or ``bf16``.

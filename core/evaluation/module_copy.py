@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..checkpoints import FedscopeError
 from .accelerators import is_out_of_memory
+from .taken_logits import return_logits
 
 #: marks a tensor of a copy that stands for one which the module had computed from its weights
 _STAND_IN = "_fedscope_stand_in"
@@ -27,7 +28,8 @@ def copy_module(module: nn.Module) -> nn.Module:
     torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
     keep in addition to their parameters. It is taken by value: a forward pass computes it anew, and
     :func:`refuse_borrowed` refuses a module that does not. What Python cannot copy (locks, open files, generators) both
-    share.
+    share. Where the module returns logits in something else, the copy returns the logits
+    (:func:`~fedscope.evaluation.taken_logits.return_logits`).
 
     Raises:
         FedscopeError: it cannot be copied all the same; says why.
@@ -59,6 +61,7 @@ def copy_module(module: nn.Module) -> nn.Module:
             "copies; take what is no part of the network out of it, or give its class a __deepcopy__"
         ) from error
     _compute_anew(copy)
+    return_logits(copy)
     return copy
 
 

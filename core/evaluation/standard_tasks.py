@@ -1,4 +1,4 @@
-"""The tasks that have a name: classification, regression, sequences."""
+"""The tasks that have a name: classification, of sequences too, regression, sequences."""
 
 from __future__ import annotations
 
@@ -88,6 +88,13 @@ class Classification(Task):
     def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
         """C of outputs [1, C]."""
         return outputs.shape[1] if outputs.dim() == 2 and len(outputs) == 1 else None
+
+
+class SequenceClassification(Classification):
+    """A :class:`Classification` of rows of tokens, which stay whole numbers: x int64 [n, L], labels y int64 [n]."""
+
+    name = "sequence-classification"
+    tokens: ClassVar[bool] = True
 
 
 class Regression(Task):
@@ -252,7 +259,9 @@ def _plural(count: int, what: str) -> str:
 #: what is learnt where nothing else is said
 CLASSIFICATION = Classification()
 #: the tasks that have a name
-TASKS: Mapping[str, Task] = {task.name: task for task in (CLASSIFICATION, Regression(), Sequences())}
+TASKS: Mapping[str, Task] = {
+    task.name: task for task in (CLASSIFICATION, Regression(), Sequences(), SequenceClassification())
+}
 
 
 def is_own(task: Task) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..checkpoints import FedscopeError, Layout, Model
+from ..checkpoints.io.errors import list_few
 from .accelerators import is_out_of_memory, refuse_without_memory
 from .model_replica import Replica
 from .module_copy import refuse_borrowed
@@ -174,11 +175,17 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
         ) from error
     if not isinstance(output, Tensor):
         raise FedscopeError(
-            f"the module returns a value of type {type(output).__name__}, not a tensor of "
-            f"{f'logits [n, {part.classes}]' if part.task.has_classes else 'outputs'}; wrap it in a module whose "
+            f"the module returns a value of type {type(output).__name__}{_held(output)}, not a tensor of "
+            f"{f'logits [n, {part.classes}]' if part.task.has_classes else 'outputs'}, nor such a tensor as .logits, "
+            '"logits" or the first of a tuple; wrap it in a module whose '
             f"forward returns {'the logits' if part.task.has_classes else 'that'} alone"
         )
     return output
+
+
+def _held(output: object) -> str:
+    """Name what a mapping holds, in a clause."""
+    return f" with {list_few(map(str, output), 4)}" if isinstance(output, Mapping) and output else ""
 
 
 def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:

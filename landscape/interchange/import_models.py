@@ -54,8 +54,8 @@ def import_models(
             once, whole numbers being those of the client with the largest p.
         samples: n_k in the order of the clients, by the client's number, or a ``.csv`` with columns ``client``,
             ``samples`` and, where they differ, ``round``; p_k is n_k over their sum. Without them all weigh the same.
-        model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, or a module. One of
-            fedscope's names is looked at only where ``data`` are given, which say its shape.
+        model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, ``hf:FOLDER``, or a
+            module. One of fedscope's names is looked at only where ``data`` are given, which say its shape.
         data: the data set's name, so that questions need no ``data=``.
         standardise: whether the models were trained on samples standardised by the training split, where ``data`` are
             not; see :class:`~fedscope.Recorder`.
@@ -132,16 +132,18 @@ def _architecture(model: Any, data: str | None, first: Path) -> NamedArchitectur
         return None
     from ...checkpoints.recorder.coerce_models import coerce_model, model_made
     from ...checkpoints.recorder.read_files import NamedArchitecture
-    from ...training import load_data, model_settings
+    from ...training import given_task, load_data, model_settings
     from ...training.inputs.models import shapes_in
     from ...training.inputs.samples import given_module
+    from ...training.models.pretrained import is_pretrained, task_of_folder
 
     if not isinstance(model, str):
         made = model_made(model)
         return NamedArchitecture(type(made).__name__, coerce_model(made))
     settings = model_settings(model)
     if data is not None:
-        module = given_module(model, load_data(data), shapes_in(first))
+        task = given_task(task_of_folder(model)) if is_pretrained(model) else None
+        module = given_module(model, load_data(data, task), shapes_in(first))
         return NamedArchitecture(f"--model {model}", coerce_model(module))
     own = ":" in model  # which needs no shape of samples
     return NamedArchitecture(f"--model {model}", coerce_model(settings.build((), 0))) if own else None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.adapters import factors_in, split_factor
+from ...checkpoints.models.expected import tied_names
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,21 +56,33 @@ def with_base(module: nn.Module, names: Collection[str], base: Path | str | None
     return _fixed(module, dict(_matched(base, held, own)))
 
 
-def base_of(runs: Sequence[Run], given: Path | str | None) -> Path | str | None:
-    """Return the base that was given, else the one that the first run names; None where there is none.
+def base_named(model: Any, base: Path | str | None, runs: Sequence[Run] = ()) -> Path | str | None:
+    """Return the base that was given; else the one that the first run remembers; else the one that the folder of an
+    adapter names, where that is the architecture (``hf:FOLDER``); None where there is none of these.
 
     Raises:
-        FedscopeError: the base that the run names is gone, or has changed.
+        FedscopeError: the base that the run remembers is gone, or has changed; the folder names one that is not here.
     """
-    said = runs[0].info.get("base") if runs and given is None else None
-    if said is None:
-        return given
+    from ..models.pretrained import ADAPTER, PretrainedFolder, base_of, is_pretrained
+
+    if base is not None:
+        return base
+    if (said := runs[0].info.get("base") if runs else None) is not None:
+        return _remembered(runs[0], said)
+    if not is_pretrained(model):
+        return None
+    folder = PretrainedFolder(path=model).folder
+    return base_of(folder) if (folder / ADAPTER).is_file() else None
+
+
+def _remembered(run: Run, said: Mapping[str, str]) -> Path:
+    """Return a run's base, which is still the one that was there."""
     from ...checkpoints.recorder.inputs import named_base
 
     found = named_base(said["path"])["sha256"]
     if found != said["sha256"]:
         raise FedscopeError(
-            f"{runs[0].path}: the base {said['path']} has changed since the run was recorded (sha256 {found[:12]}..., "
+            f"{run.path}: the base {said['path']} has changed since the run was recorded (sha256 {found[:12]}..., "
             f"the run saw {said['sha256'][:12]}...); restore it, or give --base {said['path']} to take it as it is"
         )
     return Path(said["path"])
@@ -102,9 +115,13 @@ def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor])
     from ...checkpoints.models.files import read_tensors
 
     _, tensors, _ = read_tensors(Path(base), None)
+    tied = tied_names(own)
     taken: dict[str, str] = {}
     for name in held:
-        found = [spelt for spelt in dict.fromkeys(_spellings(name)) if spelt in tensors]
+        # of tied tensors a file may hold one
+        found = [
+            spelt for one in (name, *tied.get(name, ())) for spelt in dict.fromkeys(_spellings(one)) if spelt in tensors
+        ]
         if not found:
             hint = nearest(name, list(tensors)) or f"; it has {list_few(list(tensors))}"
             raise FedscopeError(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from ...checkpoints import FedscopeWarning, Layout
+from ...checkpoints.models.weights import tensors_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -11,14 +15,38 @@ if TYPE_CHECKING:
     from ...checkpoints import Weights
     from ...evaluation.samples import Samples
 
+#: numbers that are kept of outputs, of which a language model has millions
+KEPT = 4096
+
 
 def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
     """Compute the outputs of a module of the user's own: its layers' names stay when its code changes, and so does its
     address.
 
-    The outputs of a model for four samples; None where it has none, which the evaluator refuses with the reason.
+    The outputs of a model for four samples, evenly chosen ones of very many; None where it has none, which the
+    evaluator refuses with the reason.
     """
-    return _first(module, samples, weights, lambda outputs: outputs)
+    return _first(module, samples, weights, _some)[0]
+
+
+def behaviour_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
+    """Describe how a module of the user's own answers, for a result's provenance: :func:`behaviour`, and of outputs
+    that are no tensor what is taken, which a :class:`FedscopeWarning` says, too."""
+    values, taken = _first(module, samples, weights, _some)
+    return {"behaviour": values, **_said(taken)}
+
+
+def outputs_settings(module: nn.Module, samples: Samples) -> dict[str, Any]:
+    """Describe what is taken of a module's outputs that are no tensor, and say it as :func:`behaviour_settings`."""
+    weights = Layout.of(module).flatten({name: value.detach().numpy() for name, value in tensors_of(module).items()})
+    return _said(_first(module, samples, weights, _some)[1])
+
+
+def _said(taken: str) -> dict[str, Any]:
+    if not taken:
+        return {}
+    warnings.warn(f"the model returns no tensor: {taken}", FedscopeWarning, stacklevel=4)
+    return {"outputs": taken}
 
 
 def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
@@ -27,20 +55,25 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
 
     if not is_own(samples.task):
         return {}
-    values = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
+    values, _ = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
     return {"task_behaviour": values}
+
+
+def _some(outputs: Tensor) -> Tensor:
+    return outputs.flatten()[:: max(1, -(-outputs.numel() // KEPT))]
 
 
 def _first(
     module: nn.Module, samples: Samples, weights: Weights, values: Callable[[Tensor], Tensor]
-) -> list[float] | None:
-    """Compute values from a model's outputs for four samples."""
+) -> tuple[list[float] | None, str]:
+    """Compute values from a model's outputs for four samples, and say what was taken of outputs that are no tensor."""
     from ...evaluation.model_replica import Replica
+    from ...evaluation.taken_logits import taken_from
 
     try:
         replica = Replica(module)
         replica.load(weights.parameters, weights.buffers)
         made = values(replica.logits(replica.prepare(samples.x[:4])))
-        return [float(value) for value in made.flatten().tolist()]
+        return [float(value) for value in made.flatten().tolist()], taken_from(replica.module)
     except Exception:
-        return None
+        return None, ""

@@ -19,7 +19,7 @@ from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, i
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
-from .behaviour import behaviour, task_settings
+from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compare_recorded
 from .samples import (
@@ -78,7 +78,8 @@ def resolve_models(
             models that do not fit the architecture.
     """
     from ...evaluation.resumable import digest
-    from .base import base_digest, base_of
+    from ..models.pretrained import folder_as_model
+    from .base import base_digest, base_named
     from .model_outputs import refuse_other_functions
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -92,13 +93,17 @@ def resolve_models(
     source = replace(source, data=data_named(runs, asked))
     if architecture is None and runs:
         architecture = model_named(runs[0], source)
+    elif architecture is None and isinstance(models[0], str | Path):
+        architecture = folder_as_model(models[0])
+        asked = replace(asked, model=architecture)
+        source = replace(source, model=architecture)
+    base = base_named(architecture, source.base, runs)
     _refuse_unsaid(models[0], runs, architecture, source)
     dataset = dataset_asked(runs, asked, asked_task(runs, source))
     if source.data is None:
         _refuse_other_data(runs, dataset)
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    base = base_of(runs, source.base)
     module = _module_for(models[0], runs, architecture, dataset, base)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
@@ -122,7 +127,7 @@ def resolve_models(
         "models_sha256": [digest(model.weights) for model in loaded],
         "run": [identity(run) for run in runs],
         "architecture": name_of(architecture),
-        "behaviour": behaviour(module, samples, loaded[0].weights) if own else None,
+        **(behaviour_settings(module, samples, loaded[0].weights) if own else {"behaviour": None}),
         **describe_samples(samples, source.seed if source.limit else None),
         **({} if base is None else {"base": {"path": str(base), "sha256": base_digest(module, names)}}),
         "precision": source.precision,
@@ -183,7 +188,7 @@ def _module_for(
     from .base import with_base
 
     shapes = _shapes(first, runs) if dataset.classes_seen and isinstance(architecture, str) else NO_SHAPES
-    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes)
+    module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes, base)
     if architecture is not None:
         names = runs[0].layout.names if runs else _shapes(first, runs)
         module = with_base(module, names, base, str(runs[0].path) if runs else _name([first], 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +13,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import about_adapters
 from ...checkpoints.models.wrappers import unwrap
-from .behaviour import behaviour
+from .behaviour import behaviour_settings
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
 from .recorded_error import compare_recorded
@@ -67,25 +68,32 @@ def model_named(run: Run, source: EvaluationConfig) -> Any:
 
 
 def asked_task(runs: Sequence[Run], source: EvaluationConfig) -> Task:
-    """Choose the task that is measured: --task, else what the first run has learnt, else what the data are for.
+    """Choose the task that is measured: --task, else that of a folder's network (``hf:FOLDER``), else what the first
+    run has learnt, else what the data are for.
 
     Raises:
         FedscopeError: no such task; a run whose task is code of the user's own.
     """
     from .. import given_task, learnt_by, task_of_data
+    from ..models.pretrained import is_pretrained, task_of_folder
 
     if source.task is not None:
         return given_task(source.task)
+    if is_pretrained(source.model):
+        return given_task(task_of_folder(source.model))
     data = data_named(runs, source)
     if runs and not (is_recorded(runs[0]) and data is not None):
         return learnt_by(runs[0])
     return task_of_data(data) if isinstance(data, str) else given_task(None)
 
 
-def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int]] = NO_SHAPES) -> nn.Module:
+def given_module(
+    model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int]] = NO_SHAPES, base: Path | str | None = None
+) -> nn.Module:
     """An architecture by its name, or a module as it is, without what only wraps it (``DataParallel``, ...).
 
     Args:
+        base: of an adapter, where it was given.
         shapes: of the tensors of a model that it is built for, whose head says how many outputs it has where the data
             have only some of the classes.
 
@@ -96,6 +104,7 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
     from .. import build_module, model_settings
     from ..build import outputs_of
     from ..models.custom import in_float32
+    from ..models.pretrained import PretrainedFolder
 
     if not isinstance(model, str):
         model = unwrap(model)
@@ -107,6 +116,8 @@ def given_module(model: Any, dataset: Dataset, shapes: Mapping[str, Sequence[int
         refuse_shapeless(model)
         return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
     architecture = model_settings(model)
+    if base is not None and isinstance(architecture, PretrainedFolder) and Path(base).is_dir():
+        architecture = replace(architecture, base=str(base))
     outputs = outputs_of(architecture, dataset, shapes)
     module = build_module(architecture, dataset.shape, outputs)
     architecture.refuse_samples(replace(dataset, classes=outputs))
@@ -153,16 +164,15 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
     """
     from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
-    from .base import base_of, with_base
+    from .base import base_named, with_base
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
     if model is None:
         return module_of(run)
-    whole = given_module(model, dataset, shapes_of(run.layout))
-    module = rename_as_recorded(
-        with_base(whole, run.layout.names, base_of([run], source.base), str(run.path)), run.layout
-    )
+    base = base_named(model, source.base, [run])
+    whole = given_module(model, dataset, shapes_of(run.layout), base)
+    module = rename_as_recorded(with_base(whole, run.layout.names, base, str(run.path)), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:
@@ -178,7 +188,7 @@ def read_as(module: nn.Module, run: Run) -> None:
 def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
     """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance."""
     from ...evaluation.standard_tasks import CLASSIFICATION
-    from .base import base_digest, base_of
+    from .base import base_digest, base_named
 
     model = model_named(runs[0], source)
     said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
@@ -188,11 +198,10 @@ def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
     if is_own_model(model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
-        said["behaviour"] = behaviour(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
+        said |= behaviour_settings(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
     clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
     said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
-    base = base_of(runs, source.base)
-    if base is not None:
+    if (base := base_named(model, source.base, runs)) is not None:
         module = module_for(runs[0], source, dataset_of(runs, source))
         said["base"] = {"path": str(base), "sha256": base_digest(module, runs[0].layout.names)}
     task = asked_task(runs, source)

@@ -29,6 +29,7 @@ from ..build import (
 )
 from ..config.config import Config
 from ..config.given import config_with
+from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
@@ -138,9 +139,9 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, facts), out)
     say_memory_of(config, facts)
-    own_draws = isinstance(config.model.architecture, Factory | OwnModel) and draws_by_itself(
-        module, data.samples("train")
-    )
+    own = isinstance(config.model.architecture, Factory | OwnModel)
+    own_draws = own and draws_by_itself(module, data.samples("train"))
+    outputs = outputs_settings(module, data.samples("train")) if own else {}
     if own_draws:
         warn_of_draws(config.model.name)
     code, texts = entries_of(config.tables())
@@ -153,6 +154,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         "data": data.describe(),
         **({} if first.source is None else {"weights": first.source}),
         **({"own_draws": True} if own_draws else {}),
+        **outputs,
     }
     info["identity"] = identity_of(info, config, split, learnt)
     keep = partial(write_texts, texts=texts)

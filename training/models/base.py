@@ -26,7 +26,8 @@ class Architecture(Settings):
     head: str | None = setting(None, "name of the head in the module, if it is not the last linear layer")
     task: str | None = setting(
         None,
-        "the task: regression, sequences or your own module:factory; default classification, for shakespeare sequences",
+        "the task: regression, sequences, sequence-classification or your own module:factory; default classification, "
+        "for shakespeare sequences",
     )
 
     weights: str | None = setting(

@@ -86,11 +86,13 @@ def _checked(made: object, place: str) -> nn.Module:
     """Return what a factory has made. Raises as :meth:`Factory.build`."""
     from torch import nn
 
+    from ...evaluation.taken_logits import return_logits
     from ...evaluation.validation import refuse_unreadable
 
     if not isinstance(made, nn.Module):
         raise FedscopeError(f"{place} returned {describe_type(made)}, not a torch.nn.Module; return the model itself")
     refuse_unreadable(made, f"{place} returned a module whose ")
+    return_logits(made)
     return in_float32(made, f"{place} returned a model")
 
 

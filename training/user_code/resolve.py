@@ -11,6 +11,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError
 from ..import_string import CodeFile, ImportString, describe_type
+from ..models.pretrained import is_pretrained
 from ..settings.code_kinds import KINDS, Kind
 from ..settings.code_source import CodeSource, source_of
 from ..settings.own_classes import base_name, is_of, refuse_other_class
@@ -30,6 +31,12 @@ def typed_code(kind: Kind, text: str, option: str) -> Resolved:
         FedscopeError: what :class:`~fedscope.training.import_string.ImportString` refuses; something else than code of
             this kind.
     """
+    if kind.name == "model" and is_pretrained(text):
+        raise FedscopeError(
+            f"{option} {text} is a folder to measure, and a run could not be resumed without it; to train its network, "
+            f"write a function that returns it (AutoModelForCausalLM.from_pretrained({text.partition(':')[2]!r})) and "
+            f"give {option} FILE.py:NAME"
+        )
     call = ImportString.parse(option, text)
     place = f"{option} {text}"
     found = call.found()

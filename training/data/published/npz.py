@@ -8,7 +8,7 @@ from dataclasses import replace
 from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, nearest, npz_names, read_npz, real_path
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
-from ..arrays import counts_labels
+from ..arrays import counts_labels, is_tokens
 from ..custom import as_they_are
 from ..dataset import ARRAYS, Dataset
 from ..standardize import standardize
@@ -43,7 +43,7 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
             f"npz:{path} has no training samples to standardise by; add x_train and y_train to the file, or give the "
             "samples as the network takes them (--no-standardise, standardise=False)"
         )
-    if standardise is None:
+    if standardise is None and not is_tokens(arrays["x_test"], task):
         warnings.warn(
             f"npz:{path} has no training samples to standardise by: x_test is taken as it is, so give it as the "
             "network takes it",

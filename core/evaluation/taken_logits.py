@@ -1,0 +1,65 @@
+"""Outputs that are no tensor: the logits in them, as networks for language return them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+#: what returns a tensor for certain, and is looked at as it is
+_PLAIN = (nn.Linear, nn.Conv2d)
+
+
+def logits_in(output: Any) -> tuple[Tensor | None, str]:
+    """Find the logits in what a module returns, and say in words what was taken; None where there are none.
+
+    >>> import torch
+    >>> logits_in({"loss": torch.ones(()), "logits": torch.ones(2, 3)})[1]
+    'its outputs are a dict, of which "logits" is taken'
+    """
+    kind = type(output).__name__
+    kind = f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+    named = getattr(output, "logits", None)
+    if isinstance(named, Tensor):
+        return named, f"its outputs are {kind}, of which .logits is taken"
+    if isinstance(output, Mapping) and isinstance(output.get("logits"), Tensor):
+        return output["logits"], f'its outputs are {kind}, of which "logits" is taken'
+    if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
+        return output[0], f"its outputs are {kind} of {len(output)}, of which the first is taken"
+    return None, ""
+
+
+class TakeLogits:
+    """A hook by which a module returns the logits in its outputs; other outputs stay what they are.
+
+    Attributes:
+        said: what was taken, in words; "" where the outputs are a tensor, or the module was not called yet.
+    """
+
+    said = ""
+
+    def __call__(self, _: nn.Module, __: Any, output: Any) -> Tensor | None:
+        """Take the logits; None leaves the outputs."""
+        if isinstance(output, Tensor):
+            return None
+        logits, said = logits_in(output)
+        if said:
+            self.said = said
+        return logits
+
+
+def return_logits(module: nn.Module) -> None:
+    """Have a module return the logits in its outputs. It is changed: it has to be a copy, or nobody else's."""
+    if type(module) not in _PLAIN and _hook(module) is None:
+        module.register_forward_hook(TakeLogits())
+
+
+def taken_from(module: nn.Module) -> str:
+    """Say what a module's outputs are, and what of them is taken, once it was called; "" where they are a tensor."""
+    hook = _hook(module)
+    return "" if hook is None else hook.said
+
+
+def _hook(module: nn.Module) -> TakeLogits | None:
+    return next((hook for hook in module._forward_hooks.values() if isinstance(hook, TakeLogits)), None)

@@ -1,0 +1,253 @@
+"""Architectures of folders that ``save_pretrained`` wrote, by ``transformers``: from their ``config.json`` alone."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...checkpoints import FedscopeError, expand_home
+from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.untrusted import read_json
+from ..import_string import describe_error
+from ..settings.settings import setting
+from .custom import Factory
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Made = TypeVar("Made")
+
+#: begins the name of a folder as an architecture
+PREFIX = "hf:"
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
+_REMEDY = "copy or save the folder again"
+#: kinds of models that are measured: the mapping of names in transformers, and the task
+_KINDS = {
+    "AutoModelForCausalLM": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "sequences"),
+    "AutoModelForSequenceClassification": (
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        "sequence-classification",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PretrainedFolder(Factory):
+    """``hf:FOLDER``: the network that the folder's ``config.json`` describes, made by ``transformers``.
+
+    Nothing is downloaded, and no code of the folder is run. The module's own weights are zeros that take no memory:
+    weights are read as those of any other file. Of the folder of an adapter of PEFT it is the base with the adapter in
+    it; ``adapter_config.json`` names the base.
+
+    Attributes:
+        base: the base's folder, where an adapter's is another one than its ``adapter_config.json`` names.
+
+    Raises:
+        FedscopeError: no such folder.
+    """
+
+    base: str = setting("", "folder of an adapter's base")
+
+    def __post_init__(self) -> None:
+        super(Factory, self).__post_init__()
+        if not self.path.removeprefix(PREFIX):
+            raise FedscopeError("--model hf: names no folder; give that of a model, as in hf:models/tiny")
+
+    @property
+    def folder(self) -> Path:
+        """As it was typed, with the home folder."""
+        return expand_home(self.path.removeprefix(PREFIX))
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Return the module with weights of 0.
+
+        Raises:
+            FedscopeError: ``transformers`` or ``peft`` is not installed; no folder of a model; one that asks for code
+                of its own; a configuration that ``transformers`` does not take, or of another kind of network.
+        """
+        import torch
+
+        module = self._adapted() if (self.folder / ADAPTER).is_file() else _network(self.folder)
+        for parameter in module.parameters():
+            parameter.requires_grad_(True)
+            parameter.data = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
+        return module
+
+    def _adapted(self) -> nn.Module:
+        """The base with the adapter in it."""
+        peft = _package("peft", self.path)
+        base = _network(Path(self.base) if self.base else base_of(self.folder))
+        with _explained(self.folder / ADAPTER, "peft"):
+            config = peft.PeftConfig.from_pretrained(str(self.folder), local_files_only=True)
+            if hasattr(config, "init_lora_weights"):
+                config.init_lora_weights = True  # others compute with the base's weights, which are not there
+            config.inference_mode = False
+            adapted: nn.Module = peft.get_peft_model(base, config)
+        return adapted
+
+
+def is_pretrained(model: object) -> bool:
+    """Check whether a model's name is that of a folder as an architecture."""
+    return isinstance(model, str) and model.startswith(PREFIX)
+
+
+def folder_as_model(path: Path | str) -> str | None:
+    """Name the architecture that a model's folder describes; None where it is no folder of a network of
+    ``transformers`` or of an adapter."""
+    folder = Path(path)
+    try:
+        if (folder / ADAPTER).is_file() or "model_type" in _json(folder / CONFIG):
+            return f"{PREFIX}{folder}"
+    except (FedscopeError, OSError):
+        pass
+    return None
+
+
+def task_of_folder(model: str) -> str:
+    """Return the name of the task that a folder's network is for.
+
+    Raises:
+        FedscopeError: as :meth:`PretrainedFolder.build`, as far as the configuration says it.
+    """
+    folder = PretrainedFolder(path=model).folder
+    if (folder / ADAPTER).is_file():
+        kind = _json(folder / ADAPTER).get("task_type")
+        return _KINDS["AutoModelForSequenceClassification" if kind == "SEQ_CLS" else "AutoModelForCausalLM"][1]
+    return _KINDS[_kind(folder)][1]
+
+
+def base_of(folder: Path) -> Path:
+    """Return the folder of an adapter's base, as its ``adapter_config.json`` names it: from here, or beside the
+    adapter's folder.
+
+    Raises:
+        FedscopeError: it names none that is here.
+    """
+    named = _json(folder / ADAPTER).get("base_model_name_or_path")
+    if isinstance(named, str) and named:
+        for place in (Path(named), folder.parent / named, folder / named):
+            if (place / CONFIG).is_file():
+                return place
+    raise FedscopeError(
+        f"{folder / ADAPTER} names the base {named!r}, which is no folder with a {CONFIG} here; give it with --base"
+    )
+
+
+def _network(folder: Path) -> nn.Module:
+    """Make the network of a folder's configuration, with whatever weights memory holds."""
+    transformers = _package("transformers", f"{PREFIX}{folder}")
+    initialization = _package("transformers.initialization", f"{PREFIX}{folder}")
+    import torch
+
+    kind = _kind(folder)
+    with _explained(folder / CONFIG, "transformers"):
+        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config.use_cache = False  # keys and values of earlier tokens, which nothing here asks for
+        made = getattr(transformers, kind)
+        with initialization.no_init_weights():
+            network = made.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        network.tie_weights()
+    if kind == "AutoModelForSequenceClassification" and getattr(network.config, "pad_token_id", None) is None:
+        network.config.pad_token_id = -1  # no token: samples have one length, and the last position counts
+    made_of: nn.Module = network.eval()
+    return made_of
+
+
+def _kind(folder: Path) -> str:
+    """Return the name of the class of ``transformers`` that makes a folder's network.
+
+    Raises:
+        FedscopeError: no configuration; one of another network; one that asks for code of its own.
+    """
+    if not (folder / CONFIG).is_file():
+        reason = "has no config.json" if folder.is_dir() else "is no folder"
+        raise FedscopeError(
+            f"--model {PREFIX}{folder}: {folder} {reason}; give a folder that save_pretrained wrote, with its {CONFIG}"
+        )
+    config = _json(folder / CONFIG)
+    if config.get("auto_map"):
+        raise FedscopeError(
+            f"{folder / CONFIG} asks for code of its own (auto_map), which is never run; if transformers knows its "
+            "model_type, take auto_map out of it, else give the network's class with --model FILE.py:NAME"
+        )
+    named = [name for name in config.get("architectures") or () if isinstance(name, str)]
+    mappings = _package("transformers.models.auto.modeling_auto", f"{PREFIX}{folder}")
+    for kind, (mapping, _) in _KINDS.items():
+        known = getattr(mappings, mapping)
+        classes = known.values() if named else [known.get(config.get("model_type"))]
+        every = {name for one in classes if one for name in ([one] if isinstance(one, str) else one)}
+        if every & set(named) or (not named and every):
+            return kind
+    what = list_few(named) or f"the model_type {config.get('model_type')!r}"
+    raise FedscopeError(
+        f"{folder / CONFIG} describes {what}, and networks for the next token (...ForCausalLM) and for a class a text "
+        "(...ForSequenceClassification) can be measured; give another one's class with --model FILE.py:NAME"
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Read a configuration.
+
+    Raises:
+        FedscopeError: it is no JSON, or no mapping.
+    """
+    found = read_json(path, "a model's configuration", _REMEDY)
+    if not isinstance(found, dict):
+        raise FedscopeError(f"{path} is no mapping of settings ({json.dumps(found)[:20]}); {_REMEDY}")
+    return found
+
+
+def _package(name: str, model: str) -> Any:
+    """Import ``transformers`` or ``peft``, or a part of it.
+
+    Raises:
+        FedscopeError: it is not installed, or cannot be imported.
+    """
+    from importlib import import_module
+
+    whole = name.partition(".")[0]
+    try:
+        return _beside(lambda: import_module(name))
+    except ImportError as error:
+        raise FedscopeError(
+            f"--model {model} needs {whole}, which could not be imported ({describe_error(error)}); install it: pip "
+            "install 'fedscope[language]'"
+        ) from error
+
+
+@contextmanager
+def _explained(place: Path, package: str) -> Iterator[None]:
+    """Turn whatever a package raises over a configuration into one sentence."""
+    from ...evaluation.accelerators import is_out_of_memory
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what it says to its own developers
+            yield
+    except FedscopeError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise FedscopeError(
+            f"{place} is not taken by {package} ({describe_error(error)}); {_REMEDY}, or update {package}"
+        ) from error
+
+
+def _beside(make: Callable[[], Made]) -> Made:
+    """Import what may import torchvision, whose compiled part may not fit torch's build."""
+    from ...distributed.torchvision_import import beside_torchvision
+
+    def both() -> Made:
+        from importlib.util import find_spec
+
+        if find_spec("torchvision") is not None:
+            __import__("torchvision")  # transformers hides behind other errors what it raises
+        return make()
+
+    return beside_torchvision(both)
