@@ -5,7 +5,8 @@ The forms are
 - ``(x, y)``: test samples and their labels;
 - ``((x_train, y_train), (x_test, y_test))``;
 - a mapping of ``x_test, y_test`` and, if training samples are needed, ``x_train, y_train``; ``classes`` may be said;
-- in place of each ``(x, y)``, a ``torch.utils.data.Dataset`` or ``DataLoader`` of such pairs.
+- in place of each ``(x, y)``, a ``torch.utils.data.Dataset`` or ``DataLoader`` of such pairs;
+- or batches of tokens, ``{"input_ids", "labels"}``, see :mod:`~fedscope.checkpoints.recorder.coerce_tokens`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from ..io.array_digest import ARRAYS
 from ..io.errors import FedscopeError, list_few
+from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
@@ -33,6 +35,9 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     >>> sorted(coerce_arrays("data:", ([[0.5]], [1])))
     ['x_test', 'y_test']
     """
+    if is_batch(returned):
+        x, y = coerce_tokens(place, {name: _array(f"{place} {name}", returned[name]) for name in _tokens_in(returned)})
+        return {"x_test": x, "y_test": y}
     if isinstance(returned, Mapping):
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
         if unknown:
@@ -69,18 +74,52 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
     batched = hasattr(items, "dataset") and not hasattr(items, "__getitem__")
     drawn: Iterable[Any] = items if batched else (items[i] for i in range(len(items)))
     xs, ys = [], []
+    batches: list[dict[str, np.ndarray]] = []
     for i, item in enumerate(drawn):
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise FedscopeError(f"{place} data whose item {i} is {_kind(item)}; give pairs (x, y)")
+        if is_batch(item):
+            batches.append({name: _array(f"{place} data: {name} of item {i}", item[name]) for name in _tokens_in(item)})
+            _refuse_other_batch(place, i, batches[0], batches[i], batched)
+            continue
+        if batches or not isinstance(item, tuple | list) or len(item) != 2:
+            raise FedscopeError(
+                f"{place} data whose item {i} is {_kind(item)}; give pairs (x, y), or dictionaries with {TOKENS}"
+            )
         xs.append(_array(f"{place} data: x of item {i}", item[0]))
         ys.append(_array(f"{place} data: y of item {i}", item[1], labels=True))
         if xs[i].shape[batched:] != xs[0].shape[batched:]:
             shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
             raise FedscopeError(f"{place} data with items of shapes {shapes}; give all one shape")
+    join = np.concatenate if batched else np.stack
+    if batches:
+        return coerce_tokens(place, {name: join([one[name] for one in batches]) for name in batches[0]})
     if not xs:
         raise FedscopeError(f"{place} data without a sample; give at least one")
-    join = np.concatenate if batched else np.stack
     return join(xs), join(ys)
+
+
+def _tokens_in(batch: Mapping[str, Any]) -> list[str]:
+    """List what is read of a batch of tokens."""
+    return [name for name in (TOKENS, MASK, *LABELS) if batch.get(name) is not None]
+
+
+def _refuse_other_batch(
+    place: str, i: int, first: Mapping[str, np.ndarray], this: Mapping[str, np.ndarray], batched: bool
+) -> None:
+    """Refuse samples of tokens that do not go together.
+
+    Raises:
+        FedscopeError: other names than the first one has; other lengths.
+    """
+    if this.keys() != first.keys():
+        raise FedscopeError(
+            f"{place} data with items of {', '.join(first)} and of {', '.join(this)}; give all the same"
+        )
+    shapes = [list(one[TOKENS].shape[batched:]) for one in (first, this)]
+    if shapes[0] != shapes[1]:
+        raise FedscopeError(
+            f"{place} data with items of shapes {shapes[0]} and {shapes[1]}; fill all up to one length, with "
+            f"{MASK} 0 there"
+        )
 
 
 def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:

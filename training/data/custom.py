@@ -5,7 +5,8 @@
 - ``(x, y)``: test samples and their labels;
 - ``((x_train, y_train), (x_test, y_test))``;
 - a mapping of ``x_test, y_test`` and, if training samples are needed, ``x_train, y_train``; ``classes`` may be said;
-- in place of each ``(x, y)``, a ``torch.utils.data.Dataset`` or ``DataLoader`` of such pairs;
+- in place of each ``(x, y)``, a ``torch.utils.data.Dataset`` or ``DataLoader`` of such pairs, or of batches of tokens,
+  ``{"input_ids", "labels"}``;
 - a :class:`~fedscope.training.data.dataset.Dataset`.
 """
 
@@ -188,7 +189,8 @@ def refuse_unscaled(place: str, x: np.ndarray, instead: str = "") -> None:
     if x.dtype.kind in "iu" and not _pixels(x):
         raise FedscopeError(
             f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels "
-            f"(token ids need a task with tokens = True, as sequences){instead and ','}{instead}"
+            f"(token ids need a task with tokens = True, as sequences or sequence-classification){instead and ','}"
+            f"{instead}"
         )
 
 

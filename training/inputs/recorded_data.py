@@ -35,6 +35,11 @@ def data_named(runs: Sequence[Run], source: EvaluationConfig) -> Any:
         refuse_named_code(runs[0], source)
         data = runs[0].info.get("data", {})
         return data.get("name") if "sha256" not in data else None
+    if isinstance(source.data, str) and source.data.startswith("text:"):
+        from ..models.pretrained import PREFIX, is_pretrained
+
+        if "@" not in source.data and is_pretrained(source.model):  # in the tokens of the model
+            return f"{source.data}@{source.model.removeprefix(PREFIX)}"
     return source.data
 
 

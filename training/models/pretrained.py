@@ -91,6 +91,17 @@ class PretrainedFolder(Factory):
         return adapted
 
 
+class LeaveOutPadding:
+    """A hook by which a network of ``transformers`` that is called with tokens alone does not attend to padding."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    def __call__(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Add the mask."""
+        return given, {"attention_mask": (given[0] != self.token).long(), **named}
+
+
 def is_pretrained(model: object) -> bool:
     """Check whether a model's name is that of a folder as an architecture."""
     return isinstance(model, str) and model.startswith(PREFIX)
@@ -152,8 +163,11 @@ def _network(folder: Path) -> nn.Module:
         with initialization.no_init_weights():
             network = made.from_config(config, dtype=torch.float32, trust_remote_code=False)
         network.tie_weights()
-    if kind == "AutoModelForSequenceClassification" and getattr(network.config, "pad_token_id", None) is None:
-        network.config.pad_token_id = -1  # no token: samples have one length, and the last position counts
+    if kind == "AutoModelForSequenceClassification":
+        if getattr(network.config, "pad_token_id", None) is None:
+            network.config.pad_token_id = -1  # no token: samples have one length, and the last position counts
+        else:
+            network.register_forward_pre_hook(LeaveOutPadding(network.config.pad_token_id), with_kwargs=True)
     made_of: nn.Module = network.eval()
     return made_of
 

@@ -159,6 +159,35 @@ def test_classes_of_texts(folders: Path) -> None:
 
 
 @pytest.mark.slow
+def test_padding_is_left_out_as_by_a_mask(tmp_path: Path) -> None:
+    transformers = _package("transformers")
+    config = transformers.BertConfig(
+        vocab_size=TOKENS,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        num_labels=3,
+    )
+    config.initializer_range = 0.5
+    for k in range(2):
+        torch.manual_seed(k)
+        transformers.BertForSequenceClassification(config).save_pretrained(tmp_path / f"bert-{k}")
+    ids, y = np.random.default_rng(2).integers(1, TOKENS, (12, 7)), np.arange(12) % 3
+    mask = (np.arange(7) < 2 + np.arange(12)[:, None] % 6).astype(int)
+    ids[mask == 0] = config.pad_token_id
+    ends = [str(tmp_path / f"bert-{k}") for k in range(2)]
+    batch = {"input_ids": ids, "attention_mask": mask, "labels": y}
+    line = quietly(lambda: fedscope.line(ends, data=batch, points=3, range=(0, 1)))
+    expected = []
+    for end in ends[::-1]:
+        module = transformers.BertForSequenceClassification.from_pretrained(end).double().eval()
+        with torch.no_grad():
+            expected.append(float(module(**{name: torch.from_numpy(one) for name, one in batch.items()}).loss))
+    assert line.loss[0, [0, -1]] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_adapters_lie_beside_the_base_that_their_folder_names(folders: Path, kind: str) -> None:
     transformers, peft = _package("transformers"), _package("peft")

@@ -5,20 +5,28 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+import numpy as np
+
 from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, nearest, npz_names, read_npz, real_path
+from ....checkpoints.recorder.coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, next_of
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..arrays import counts_labels, is_tokens
 from ..custom import as_they_are
-from ..dataset import ARRAYS, Dataset
+from ..dataset import ARRAYS, SPLITS, Dataset
 from ..standardize import standardize
+
+#: a file's names for samples that are not split
+SHORT = ("x", "y")
 
 
 def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = None) -> Dataset:
     """``x_train, y_train, x_test, y_test``, of the shapes and types of
     :func:`~fedscope.training.data.standardize.standardize`.
 
-    A file of ``x_test, y_test`` alone is taken as it is, because there are no training samples to standardise it by.
+    A file of ``x_test, y_test`` alone, or of ``x`` and ``y``, is taken as it is, because there are no training samples
+    to standardise it by. Of tokens (``x`` [N, L] of whole numbers) whose next ones are learnt (``sequences``) y may be
+    left out; ``input_ids``, ``attention_mask`` and ``labels`` are read, too.
 
     Args:
         standardise: False takes any file as it is; True refuses one without training samples; by default a warning says
@@ -30,7 +38,8 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
         near = nearest(path.name, beside) or "; give the path of an .npz"
         raise FedscopeError(f"--data npz:{argument}: there is no such file{near}")
     path = real_path(path)
-    arrays = read_npz(path, only=(*ARRAYS, "classes"))
+    arrays = read_npz(path, only=(*ARRAYS, "classes", *SHORT, TOKENS, MASK, *LABELS))
+    arrays = _with_targets(f"npz:{path}", arrays, task)
     if "classes" in arrays and (arrays["classes"].size != 1 or arrays["classes"].dtype.kind not in "iu"):
         del arrays["classes"]  # their names, say
     if "x_train" in arrays or "y_train" in arrays or "x_test" not in arrays:
@@ -51,6 +60,29 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
             stacklevel=2,
         )
     return as_they_are(f"npz:{path}", str(path), arrays, inputs=False, task=task)
+
+
+def _with_targets(name: str, arrays: dict[str, np.ndarray], task: Task) -> dict[str, np.ndarray]:
+    """Arrays by the names of a data set's: ``x`` and ``y`` are of the test split, ``input_ids`` and ``labels`` are made
+    to such, and where the next token is learnt of tokens, targets that are missing are the next tokens, which is
+    said."""
+    if not any(one in arrays for one in ARRAYS):
+        if TOKENS in arrays:
+            x, y = coerce_tokens(f"{name}:", arrays)
+            arrays = {**arrays, "x_test": x, "y_test": y}
+        else:
+            arrays |= {f"{short}_test": arrays[short] for short in SHORT if short in arrays}
+    arrays = {one: values for one, values in arrays.items() if one in (*ARRAYS, "classes")}
+    lacking = [
+        split
+        for split in SPLITS
+        if f"x_{split}" in arrays and f"y_{split}" not in arrays and is_tokens(arrays[f"x_{split}"], task)
+    ]
+    if lacking and not task.has_classes:
+        arrays |= {f"y_{split}": next_of(arrays[f"x_{split}"]) for split in lacking}
+        which = " and ".join(f"y_{split}" for split in lacking)
+        warnings.warn(f"{name} has no {which}: the next token is told at every position", FedscopeWarning, stacklevel=3)
+    return arrays
 
 
 PROVIDES = load

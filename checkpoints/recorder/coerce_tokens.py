@@ -1,0 +1,103 @@
+"""Batches of tokens as networks for language take them, ``{"input_ids", "attention_mask", "labels"}``, as inputs and
+targets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..io.errors import FedscopeError, FedscopeWarning, list_few
+
+#: what a batch holds, and is read
+TOKENS, MASK = "input_ids", "attention_mask"
+LABELS = ("labels", "label")
+#: the target of a position that does not count, as in torch
+UNCOUNTED = -100
+
+
+def is_batch(given: Any) -> bool:
+    """Check whether this is a mapping of tokens.
+
+    >>> is_batch({"input_ids": [1]}), is_batch({"x_test": [1]}), is_batch([1])
+    (True, False, False)
+    """
+    return isinstance(given, Mapping) and TOKENS in given
+
+
+def coerce_tokens(place: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens x [N, L] and their targets: labels [N] as they are; labels [N, L], which stand at their own tokens,
+    moved to the position before, from which they are to be told; without labels the next tokens.
+
+    Args:
+        place: begins sentences.
+        arrays: by name; of more than these names none counts.
+
+    Raises:
+        FedscopeError: other shapes; padding that is not at the end.
+
+    >>> x, y = coerce_tokens("data:", {"input_ids": np.array([[5, 6, 7]])})
+    >>> x.tolist(), y.tolist()
+    ([[5, 6, 7]], [[6, 7, -100]])
+    """
+    x = arrays[TOKENS]
+    labels = next((arrays[name] for name in LABELS if name in arrays), None)
+    if x.ndim != 2 or x.dtype.kind not in "iu":
+        raise FedscopeError(f"{place} {TOKENS} of shape {list(x.shape)} and type {x.dtype}; give whole numbers [N, L]")
+    if labels is not None and labels.shape not in ((len(x),), x.shape):
+        raise FedscopeError(
+            f"{place} labels of shape {list(labels.shape)} for {TOKENS} of {list(x.shape)}; give a label a text, "
+            f"[{len(x)}], or one a token, {list(x.shape)}"
+        )
+    counted = _counted(place, x, arrays.get(MASK))
+    if labels is not None and labels.ndim == 1:
+        if not counted.all():
+            _say_padding(place, x, counted)
+        return x, labels
+    targets = np.where(counted, x if labels is None else labels, UNCOUNTED).astype(np.int64)
+    return x, next_of(targets)
+
+
+def next_of(tokens: np.ndarray) -> np.ndarray:
+    """What comes after each position of rows of tokens, -100 after the last one."""
+    return np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), UNCOUNTED)], axis=1).astype(np.int64)
+
+
+def _counted(place: str, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Which positions are no padding."""
+    if mask is None:
+        return np.ones(x.shape, bool)
+    if mask.shape != x.shape:
+        raise FedscopeError(
+            f"{place} {MASK} of shape {list(mask.shape)} for {TOKENS} of {list(x.shape)}; give one shape"
+        )
+    counted = mask != 0
+    if (counted[:, 1:] & ~counted[:, :-1]).any():
+        row = int((counted[:, 1:] & ~counted[:, :-1]).any(axis=1).argmax())
+        raise FedscopeError(
+            f"{place} a sample (the first is {row}) whose {MASK} is 0 before its last token, and networks are called "
+            "with tokens alone; put padding at the end"
+        )
+    return counted
+
+
+def _say_padding(place: str, x: np.ndarray, counted: np.ndarray) -> None:
+    """Say what a network for classes has to do with padding itself.
+
+    Raises:
+        FedscopeError: padding that no single token marks.
+    """
+    fills, others = np.unique(x[~counted]), np.unique(x[counted])
+    if len(fills) > 1 or np.isin(fills, others).any():
+        raise FedscopeError(
+            f"{place} padding of the tokens {list_few(fills.tolist(), 4)}, which stand for more than padding, and "
+            "networks are called with tokens alone; fill up with a token of its own, or give samples of one length"
+        )
+    warnings.warn(
+        f"{place} padding, the token {fills[0]}, which the network has to leave out by itself: it is called with "
+        f"tokens alone, without {MASK} (the network of a folder, hf:FOLDER, does so for its pad_token_id)",
+        FedscopeWarning,
+        stacklevel=4,
+    )
