@@ -11,6 +11,7 @@ from .checkpoints.recorder.flower.recording import partition_mod as partition_mo
 from .checkpoints.recorder.flower.recording import record as record
 from .checkpoints.recorder.recorder import Recorder as Recorder
 from .decomposition import Decomposition as Decomposition
+from .decomposition import LayerDecomposition as LayerDecomposition
 from .decomposition import Synergy as Synergy
 from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round

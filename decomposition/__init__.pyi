@@ -7,6 +7,11 @@ from .draws.cohort_draws import refuse_unequal_runs as refuse_unequal_runs
 from .factors.cross_entropy import decompose_loss as decompose_loss
 from .factors.decompose_round import decompose_round as decompose_round
 from .factors.decompose_round import round_factors as round_factors
+from .factors.layer_result import LayerDecomposition as LayerDecomposition
+from .factors.layer_result import RunLayerFactors as RunLayerFactors
+from .factors.layer_rows import LayerFactors as LayerFactors
+from .factors.layer_rows import RoundLayerFactors as RoundLayerFactors
+from .factors.layers import round_layer_factors as round_layer_factors
 from .factors.result import Decomposition as Decomposition
 from .factors.result import RunFactors as RunFactors
 from .factors.rows import ClientRow as ClientRow

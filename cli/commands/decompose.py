@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
+from ...checkpoints import FedscopeError
 from ..options import Output, choice, measured_settings, output_options, panel_option, rounds_option, source_options
 
 
@@ -37,6 +38,11 @@ from ..options import Output, choice, measured_settings, output_options, panel_o
     "The client outputs f(x) that the squared loss averages and compares.",
 )
 @choice("--on", ["all", "cohort"], "Training data D: of all clients, or only of those that are averaged.")
+@click.option(
+    "--layers",
+    metavar="each|PATTERN",
+    help="Locality by layer: only its weights are averaged; each alone, or names together as conv*,fc or /^blocks/.",
+)
 @panel_option(["factors", "clients", "distance", "error"])
 @source_options("train", files=True, code=True)
 @output_options
@@ -46,8 +52,15 @@ def command(
     """What makes up the global model's loss: bias, variance, covariance and locality. They add up to the measured loss.
 
     --split train uses all clients' training data (the paper's D).
+
+    --layers says which layer carries the locality. fedscope layers RUN lists the names.
     """
     from ...decomposition.factors.analysis import decompose
     from ..run_analysis import answer
 
-    answer(decompose.prepare(runs, **settings, **measured_settings(source)), output, panels=panels)
+    if panels and settings["layers"] is not None:
+        raise FedscopeError(
+            "--panel chooses parts of the figure of the factors, which --layers does not draw; give one"
+        )
+    drawing = {} if settings["layers"] is not None else {"panels": panels}
+    answer(decompose.prepare(runs, **settings, **measured_settings(source)), output, **drawing)

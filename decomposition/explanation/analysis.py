@@ -74,7 +74,9 @@ def explain(
         require_classes(dataset_of(opened, source).samples("test"), "explain")
         if len(opened) > 1:
             common_samples(opened, dataset_of(opened, source), source)  # refuses those with other data
-        return [ready()[1](attrs[0], work)]
+        made = ready()[1](attrs[0], work)
+        assert isinstance(made, Decomposition)
+        return [made]
 
     def judged(attrs: list[dict[str, Any]], work: Execution) -> list[Explanation]:
         from .explain import explain

@@ -7,8 +7,11 @@ ANALYSIS = Analysis(
     section="Ask why averaging works",
     place=20,
     line="Split the loss into bias, variance, covariance, locality.",
-    answers=("Decomposition",),
-    reports=(ReportSection("result:Decomposition", "Factors", 20, "What makes up the loss of the averaged model?"),),
+    answers=("Decomposition", "LayerDecomposition"),
+    reports=(
+        ReportSection("result:Decomposition", "Factors", 20, "What makes up the loss of the averaged model?"),
+        ReportSection("layer_result:LayerDecomposition", "Factors", 25, "Which layer carries the locality?"),
+    ),
     how_to="decomposition",
     example="decompose runs/fma --rounds 2 --draws local:2 --split test",
 )

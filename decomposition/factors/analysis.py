@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
-from ...analysis.analysis import PreparedAnalysis, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, analysis, fit_file_name, one, slug_rounds
 from ...analysis.runs import Rounds, RunLike, client_rounds
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError
-from .. import Decomposition
+from ...checkpoints.models.layer_selections import layers_file_word
+from .. import Decomposition, LayerDecomposition
 from ..draws.sources import REPLAYS
 from .run import MODELS, DecompositionRequest, runs_of
 
@@ -27,8 +28,9 @@ def decompose(
     loss: str = "squared",
     outputs: str = "probabilities",
     on: str = "all",
+    layers: str | None = None,
     **measured: Unpack[EvaluationSettings],
-) -> PreparedAnalysis[Decomposition]:
+) -> PreparedAnalysis[Decomposition | LayerDecomposition]:
     """Decompose the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
 
     See :func:`~fedscope.decomposition.decompose_round` for the formulas of the squared loss, and
@@ -47,11 +49,16 @@ def decompose(
         loss: ``squared``, ``cross-entropy`` or ``zero-one``; only the squared one has all factors.
         outputs: ``probabilities`` or ``logits``, the outputs f(x) of a client that the squared loss averages.
         on: D, the training data of ``all`` clients, or of the ``cohort``, those that are averaged.
+        layers: the locality of layers, when only these are averaged and the others stay the client's: ``each`` layer
+            alone, or a pattern for several together, ``conv1,blocks.0.*`` or ``/^blocks/``; ``fedscope layers`` lists
+            their names. The last row is of all layers together. The answer is a :class:`~fedscope.LayerDecomposition`;
+            :func:`~fedscope.decomposition.round_layer_factors` has the formulas.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
             clients' training data (the paper's D).
 
     Raises:
-        FedscopeError: rounds or draws that cannot be had; settings that would change nothing; runs with other data.
+        FedscopeError: rounds or draws that cannot be had; settings that would change nothing; runs with other data;
+            layers that there are not, or of another than the squared loss.
 
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Theorem 1.
@@ -64,6 +71,8 @@ def decompose(
     refuse_unknown_choice("on", on, ("all", "cohort"))
     if loss != "squared" and outputs != "probabilities":
         raise FedscopeError(f"--outputs {outputs} is for the squared loss; leave it out with --loss {loss}")
+    if layers is not None and loss != "squared":
+        raise FedscopeError(f"--layers is for the locality, which --loss {loss} has not; leave one of them out")
     if on == "cohort" and source.split != "train":
         raise FedscopeError("--on cohort chooses among training data, and --split test has none; leave one of them out")
     found = runs_of(runs, rounds, draws, measured)
@@ -77,9 +86,15 @@ def decompose(
         )
 
     how = (which, cast(Any, loss), cast(Any, outputs), on)
-    asked = DecompositionRequest(opened, numbers, drawn, found.groups, source, *how)
+    asked = DecompositionRequest(opened, numbers, drawn, found.groups, source, *how, layers=layers)
+    for run in opened:
+        asked.selections(run)  # what is wrong with them is said first
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
     special = [word.replace(":", "") for word in words if word not in USUAL]
     names = [run.name for run in opened[1:]]
     what = "-".join([source.split, *special, *names, slug_rounds(asked_rounds[0] or ("last" if last else "1,last"))])
-    return one(Decomposition, opened[0].path / "figures", f"decompose-{what}", asked.ready, note=found.note)
+    name = f"decompose-{what}"
+    if layers is not None:
+        name = fit_file_name(f"{name}-layers-{layers_file_word(layers)}")
+    kind: type[Decomposition | LayerDecomposition] = Decomposition if layers is None else LayerDecomposition
+    return one(kind, opened[0].path / "figures", name, asked.ready, note=found.note)

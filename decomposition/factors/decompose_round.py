@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,32 @@ from .model_outputs import CHUNK, Chunk, add_up
 from .rows import FactorRow, Loss, Outputs, RoundFactors
 
 
+@dataclass(frozen=True)
+class ShownOutputs:
+    """What the squared loss compares: f and y, in float64 where the outputs are; the models ran in single precision.
+
+    Attributes:
+        numbers: whether they are a regression's, of which both are divided by √k for targets of k numbers.
+        outputs: f of a classification.
+        classes: C.
+    """
+
+    numbers: bool
+    outputs: Outputs
+    classes: int
+
+    def f(self, logits: Tensor) -> Tensor:
+        """Outputs [..., C] of a model's logits."""
+        f = logits.to(torch.float64)
+        if self.numbers:
+            return f / math.sqrt(f.shape[-1])
+        return torch.softmax(f, dim=-1) if self.outputs == "probabilities" else f
+
+    def y(self, y: Tensor) -> Tensor:
+        """Targets [B, C]."""
+        return self.f(y) if self.numbers else torch.nn.functional.one_hot(y, self.classes).to(torch.float64)
+
+
 def decompose_round(
     module: torch.nn.Module,
     samples: Samples,
@@ -42,6 +68,7 @@ def decompose_round(
     corollaries: bool = False,
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
+    watch: Callable[[Chunk], None] | None = None,
     chunk: int = CHUNK,
 ) -> RoundFactors:
     """Compute the five factors of one round, with closure, standard errors and the clients' own numbers.
@@ -87,6 +114,7 @@ def decompose_round(
             loss of the ensemble with p_k = 1/K, ‖(1/K) Σ_k bias_k‖² + mean variance/K + (K−1)/K mean covariance,
             which is mean_r L(WENS^r) where p is uniform (with the square that the paper's statement leaves out).
         progress: called with (samples done, n) after every chunk.
+        watch: called with every chunk's outputs, in the samples' order.
         chunk: samples at a time, at most.
 
     Raises:
@@ -96,7 +124,7 @@ def decompose_round(
     O(Δ²), are ours.
     """
     _check(samples, cohort, members, outputs)
-    numbers, split = isinstance(samples.task, Regression), members is not None
+    split = members is not None
     if is_own(samples.task):
         raise FedscopeError(
             f"a decomposition of the squared error needs classes or numbers, and {samples.label} is measured with the "
@@ -105,19 +133,14 @@ def decompose_round(
         )
 
     samples = with_outputs(module, samples)
-
-    def known(logits: Tensor) -> Tensor:
-        # Statistics are taken where the outputs are; the models ran in single precision, the sums are in double.
-        f = logits.to(torch.float64)
-        if numbers:
-            return f / math.sqrt(f.shape[-1])
-        return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
+    shown = ShownOutputs(isinstance(samples.task, Regression), outputs, samples.classes)
 
     def moments(part: Chunk, p: Tensor) -> OutputMoments:
-        y = known(part.y) if numbers else torch.nn.functional.one_hot(part.y, samples.classes).to(torch.float64)
-        clients, recorded = known(part.clients), {name: known(f) for name, f in part.recorded.items()}
+        if watch is not None:
+            watch(part)
+        clients, recorded = shown.f(part.clients), {name: shown.f(f) for name, f in part.recorded.items()}
         own = _membership(members, len(cohort.client_ids), part.of).to(clients.device)
-        return chunk_moments(clients, known(part.fma), recorded, y, own, p, corollaries)
+        return chunk_moments(clients, shown.f(part.fma), recorded, shown.y(part.y), own, p, corollaries)
 
     recorded = {"global": globals_, "averaged": averaged}
     total, distance = add_up(
@@ -130,7 +153,7 @@ def decompose_round(
         distance,
         np.trace(total.spread, axis1=1, axis2=2) / cohort.count / total.n if cohort.count > 1 else None,
         client_biases(total) if split else (),
-        outputs="outputs" if numbers else outputs,
+        outputs="outputs" if shown.numbers else outputs,
         samples=total.n,
         classes=samples.classes,
         population=population,

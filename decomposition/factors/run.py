@@ -12,6 +12,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
 from ...analysis.runs import Rounds, RunLike, identity, refuse_other_data, refuse_replays, resolve_runs
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, recorded_clients
+from ...checkpoints.models.layer_selections import Selection, selections_of
 from ...training.inputs.samples import (
     averaged_statistics,
     dataset_of,
@@ -27,7 +28,9 @@ from ..draws.sources import Cohorts, Draws, Replays, groups_of, parse_draws, rep
 if TYPE_CHECKING:
     from torch import nn
 
-    from .. import Decomposition, Loss, Outputs, RoundFactors
+    from .. import Decomposition, LayerDecomposition, Loss, Outputs, RoundFactors, RoundLayerFactors
+
+    Decomposed = Decomposition | LayerDecomposition
 
 MODELS = {"global": ("global",), "averaged": ("averaged",), "both": ("global", "averaged")}
 
@@ -44,6 +47,7 @@ class DecompositionRequest:
         loss: ``squared``, ``cross-entropy``, ``zero-one``.
         outputs: of which the squared loss is taken.
         on: whose training data are D: of ``all`` clients, or of the ``cohort``.
+        layers: ``each`` layer alone or a pattern, for the locality by layer; None: of the whole model.
     """
 
     runs: Sequence[Run]
@@ -55,8 +59,9 @@ class DecompositionRequest:
     loss: Loss = "squared"
     outputs: Outputs = "probabilities"
     on: str = "all"
+    layers: str | None = None
 
-    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Execution], Decomposition]]:
+    def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Execution], Decomposed]]:
         """Prepare the provenance and the function that decomposes every group's rounds, of each model asked for.
 
         Raises:
@@ -81,15 +86,16 @@ class DecompositionRequest:
             "seed": self.source.seed if self.source.limit else None,
             "device": self.source.compute.name,
             "precision": self.source.precision,
+            **({"layers": self.layers} if self.layers is not None else {}),
             **given_settings(self.runs, self.source),
         }
         return settings, partial(self._answer, groups, settings)
 
     def _answer(
         self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Execution
-    ) -> Decomposition:
+    ) -> Decomposed:
         from ...training import error_curves
-        from .. import Decomposition, RunFactors
+        from .. import Decomposition, LayerDecomposition, RunFactors, RunLayerFactors
 
         if self.draws.kind == "local":
             for group in groups:  # before anything is measured; a result that is there needs no code
@@ -102,7 +108,7 @@ class DecompositionRequest:
             self.draws, dataset, source.compute, code=source.code, code_changed=source.code_changed, modules=own
         )
         with work.store(settings, *ROUNDS) as store:
-            tasks: list[WorkUnit[RoundFactors]] = []
+            tasks: list[WorkUnit[RoundFactors | RoundLayerFactors]] = []
             for group, module in zip(groups, modules, strict=True):
                 replays = None
                 if self.draws.kind == "local":
@@ -112,29 +118,35 @@ class DecompositionRequest:
                     replays.announce()
                 tasks += [self._task(group, *place, module, cohorts, replays) for place in group.windows]
             answers = iter(work.each("decompose", tasks, store))
-        parts = []
+        parts: list[Any] = []
         for group in groups:
             done = {place: next(answers) for place in group.windows}
             for model in MODELS[self.of]:
-                rounds = tuple(factors for (_, which), factors in done.items() if which == model)
-                if rounds:
+                rounds: Any = tuple(factors for (_, which), factors in done.items() if which == model)
+                if rounds and self.layers is not None:
+                    parts.append(RunLayerFactors(group.name, model, rounds))
+                elif rounds:
                     parts.append(RunFactors(group.name, model, rounds, error_curves(group.run)))
         attrs = {**attrs, **averaged_statistics(self.runs)}
+        if self.layers is not None:
+            return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
 
     def _task(
         self, group: Group, number: int, model: str, module: nn.Module, cohorts: Cohorts, replays: Replays | None
-    ) -> WorkUnit[RoundFactors]:
+    ) -> WorkUnit[Any]:
         """A round: the draws of the cohorts that its model averages, then what they answer."""
-        from .. import RoundFactors
+        from .. import RoundFactors, RoundLayerFactors
 
         run, window = group.run, group.windows[number, model]
         sizes = [len(run.round(t).client_ids) for t in window]
         clients, replayed = sum(sizes), 0 if replays is None else self.draws.count - 1
-        whole = clients * (replayed + 1)  # as long as a replay of each client takes, its measurement may
+        selections = self.selections(run)
+        measured = clients * max(1, len(selections))  # as long as a replay of each client takes, its measurement may
+        whole = clients * replayed + measured
 
-        def measure(report: Report) -> RoundFactors:
-            from .. import join, round_factors
+        def measure(report: Report) -> RoundFactors | RoundLayerFactors:
+            from .. import join, round_factors, round_layer_factors
 
             cohorts.keep(run, group.needed((number, which) for which in MODELS["both"]))
             drawn, before = [], 0
@@ -144,20 +156,29 @@ class DecompositionRequest:
             cohort = drawn[0] if model == "global" else join(drawn, [1 / len(drawn)] * len(drawn), number)
             ids = cohort.client_ids if self.on == "cohort" else None
             samples, population = samples_of_clients(cohorts.dataset, run.partition, self.source, ids)
-            return round_factors(
-                module,
-                samples,
-                cohort,
-                run.round(number),
-                run.partition,
-                loss=self.loss,
-                outputs=self.outputs,
-                population=population,
-                compute=cohorts.compute,
-                progress=lambda done, of: report(before + clients * done // of, whole),
-            )
+            asked = module, samples, cohort, run.round(number), run.partition
+            how: dict[str, Any] = {
+                "outputs": self.outputs,
+                "population": population,
+                "compute": cohorts.compute,
+                "progress": lambda done, of: report(before + measured * done // of, whole),
+            }
+            if selections:
+                return round_layer_factors(*asked, selections, **how)
+            return round_factors(*asked, loss=self.loss, **how)
 
-        return WorkUnit(group.key(number, model), RoundFactors, measure, whole)
+        kind = RoundLayerFactors if selections else RoundFactors
+        return WorkUnit(group.key(number, model), kind, measure, whole)
+
+    def selections(self, run: Run) -> tuple[Selection, ...]:
+        """Return the layers that are averaged alone, and all; nothing without ``layers``.
+
+        Raises:
+            FedscopeError: layers that the run's model has not.
+        """
+        if self.layers is None:
+            return ()
+        return selections_of(run.layout, self.layers, "decompose", statistics=True)
 
 
 @dataclass(frozen=True)

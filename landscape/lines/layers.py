@@ -30,6 +30,7 @@ from ...evaluation.resumable import (
 )
 from ...evaluation.sample_losses import SampleLosses, stderr_of_mean
 from ...evaluation.samples import Samples
+from ...evaluation.tied_parameters import tied_names
 from ...evaluation.validation import fits_module
 from .layer_result import LayerLine
 from .segments import barrier_of, betas_on, refuse_same
@@ -131,7 +132,7 @@ class LayerLines:
         fits_module(self.evaluator.layout, list(pair))
         selections = selections_of(pair[0].weights.layout, self.layers, "line", statistics=True, cumulative=True)
         policy = self.policy_of(pair[0])
-        tied = _tied(self.module)
+        tied = tied_names(self.module)
         lines = _LayerLines(pair, self.beta, selections, self.evaluator, policy, tied, self.module, self.reuse)
         if self.layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
             raise FedscopeError(
@@ -161,14 +162,6 @@ class LayerLines:
                 self.module, first.weights.buffers, self._normalization, self._calibration, self.evaluator.prepare
             )
         return self._kept_policy
-
-
-def _tied(module: nn.Module) -> dict[str, frozenset[str]]:
-    """Find the names of parameters that a module holds under several, all of them by each."""
-    found: dict[int, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        found.setdefault(id(parameter), []).append(name)
-    return {name: frozenset(names) for names in found.values() if len(names) > 1 for name in names}
 
 
 #: a model on a line: which end the others are at (0 is A), the tensors that move, and the place of β

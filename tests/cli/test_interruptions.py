@@ -25,6 +25,7 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
     ("command", "package", "name"),
     [
         ("decompose runs/fma --draws local:2 --split test", "", "round_factors"),
+        ("decompose runs/fma --draws local:2 --split test --layers each", "", "round_layer_factors"),
         ("explain runs/fma --draws local:2 --split test", "", "round_factors"),
         ("explain runs/fma --draws local:2 --split test", ".cka.pairs", "round_similarity"),
         ("forgetting runs/fma", ".forgetting.accuracy", "round_answers"),
