@@ -17,6 +17,7 @@ from ..io.atomic import write_durably
 from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest
 from ..io.untrusted import explain_read_errors, lost_link, regular
 from .adapters import other_ranks
+from .distributed import METADATA, DistributedFolder
 from .expected import STATISTICS, ExpectedModel
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
@@ -110,6 +111,10 @@ def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str,
     """
     file, key = file_and_key(str(path))
     place = model_path(Path(file))
+    if place.name == METADATA:
+        folder = DistributedFolder(place.parent)
+        chosen, note = find_state_dict(Path(file), folder.nested, expected, key)
+        return "torch", folder.read(chosen), [note] if note else []
     parts = parts_of(place, SUFFIXES)
     kind, loaded = _read(place, expected) if parts is None else _read_parts(place, parts)
     tensors, note = find_state_dict(Path(file), loaded, expected, key)

@@ -73,7 +73,7 @@ def _counted(place: str, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         raise FedscopeError(
             f"{place} {MASK} of shape {list(mask.shape)} for {TOKENS} of {list(x.shape)}; give one shape"
         )
-    counted = mask != 0
+    counted: np.ndarray = mask != 0
     if (counted[:, 1:] & ~counted[:, :-1]).any():
         row = int((counted[:, 1:] & ~counted[:, :-1]).any(axis=1).argmax())
         raise FedscopeError(
