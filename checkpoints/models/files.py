@@ -299,6 +299,30 @@ def _read_safetensors(path: Path) -> Any:
             ) from error
 
 
+def safetensors_shapes(path: Path | str) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of the tensors of a model in ``.safetensors``, in one file or in parts, without reading their
+    numbers; None of any other file.
+
+    Raises:
+        FedscopeError: as :func:`read_model`, as far as it is seen.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file, key = file_and_key(str(path))
+    place = model_path(Path(file))
+    files = [place] if (parts := None if place.name == METADATA else parts_of(place, SUFFIXES)) is None else list(parts)
+    if key or place.name == METADATA or any(_kind(regular(one, "a model's file")) != "safetensors" for one in files):
+        return None
+    shapes: dict[str, tuple[int, ...]] = {}
+    for one in files:
+        try:
+            with safe_open(one, framework="pt", device="cpu") as opened:
+                shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError):  # said when it is read
+            return None
+    return shapes
+
+
 def _name_in_order(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> dict[str, np.ndarray]:
     """Flower's arrays by the layout's names."""
     if not arrays:

@@ -135,6 +135,27 @@ def answers_in_layers(replica: Replica, x: Tensor) -> bool:
         return False
 
 
+def replica_for(module: nn.Module, x: Tensor) -> Replica:
+    """Make a replica on the processor for a few samples, formed layer by layer where a large module may be.
+
+    Args:
+        x: one sample, as the data have it.
+    """
+    if is_large(module, CPU):
+        replica = LayeredReplica(module)
+        if answers_in_layers(replica, replica.prepare(x)):
+            return replica
+    return Replica(module)
+
+
+def without_memory(module: nn.Module) -> nn.Module:
+    """Give back the memory of a large module's own weights, which are 0 then; it must be nobody else's."""
+    if is_large(module, CPU):
+        for parameter in module.parameters():
+            parameter.data = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
+    return module
+
+
 def _give_back(waiting: Mapping[str, Any]) -> Any:
     """Return the hook that puts a layer's parameters away."""
 
