@@ -97,6 +97,33 @@ def read_torch(path: Path) -> Any:
             raise FedscopeError(f"{path} {_unread(str(error), pickles)}") from error
 
 
+def read_torch_part(path: Path, offset: int, length: int) -> Any:
+    """Read what ``torch.save`` wrote into a part of a file, as :func:`read_torch` reads a file.
+
+    Raises:
+        FedscopeError: as there; the file is shorter.
+    """
+    import torch
+
+    with explain_read_errors(regular(path, _TORCH), _TORCH), path.open("rb") as file:
+        stored = path.stat().st_size
+        if offset < 0 or length <= 0 or offset + length > stored:
+            raise FedscopeError(
+                f"{path} has {stored:,} bytes, but a tensor is said to lie from {offset:,} to {offset + length:,}; "
+                "copy it again"
+            )
+        file.seek(offset)
+        part = io.BytesIO(file.read(length))
+        found = _listed(path, part, length)
+        _verify(part, found)
+        with zipfile.ZipFile(part) as archive:
+            inside = [member for member in found if member.filename.endswith("data.pkl")]
+            for operations in [_operations(io.BytesIO(archive.read(member))) for member in inside]:
+                _refuse_oversized_storages(path, operations, length)
+        part.seek(0)
+        return torch.load(part, map_location="cpu", weights_only=True)
+
+
 def _unread(error: str, pickles: list[list[tuple[str, Any]]]) -> str:
     """Say why torch does not read a pickle without running code, and what to save instead."""
     keys = [argument for operations in pickles for _, argument in operations if isinstance(argument, str)]
@@ -146,8 +173,13 @@ def members(path: Path, what: str) -> list[zipfile.ZipInfo]:
     Raises:
         FedscopeError: no zip file, encrypted, a name twice, members larger than the file, a zip bomb.
     """
-    stored = path.stat().st_size
-    with explain_read_errors(path, what), zipfile.ZipFile(path) as archive:
+    with explain_read_errors(path, what):
+        return _listed(path, path, path.stat().st_size)
+
+
+def _listed(path: Path, source: Path | IO[bytes], stored: int) -> list[zipfile.ZipInfo]:
+    """List the members of a zip file of so many bytes, at a path or in memory; see :func:`members`."""
+    with zipfile.ZipFile(source) as archive:
         found = archive.infolist()
     names = [member.filename for member in found]
     if len(set(names)) < len(names):
@@ -178,7 +210,12 @@ def verify(path: Path, what: str, found: list[zipfile.ZipInfo]) -> None:
     Raises:
         FedscopeError: a member that is not what was saved.
     """
-    with explain_read_errors(path, what), zipfile.ZipFile(path) as archive:
+    with explain_read_errors(path, what):
+        _verify(path, found)
+
+
+def _verify(source: Path | IO[bytes], found: list[zipfile.ZipInfo]) -> None:
+    with zipfile.ZipFile(source) as archive:
         for member in found:
             with archive.open(member) as file:
                 while file.read(2**20):

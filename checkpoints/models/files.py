@@ -17,6 +17,7 @@ from ..io.atomic import write_durably
 from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest
 from ..io.untrusted import explain_read_errors, lost_link, regular
 from .adapters import other_ranks
+from .distributed import METADATA, DistributedFolder
 from .expected import STATISTICS, ExpectedModel
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
@@ -110,6 +111,10 @@ def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str,
     """
     file, key = file_and_key(str(path))
     place = model_path(Path(file))
+    if place.name == METADATA:
+        folder = DistributedFolder(place.parent)
+        chosen, note = find_state_dict(Path(file), folder.nested, expected, key)
+        return "torch", folder.read(chosen), [note] if note else []
     parts = parts_of(place, SUFFIXES)
     kind, loaded = _read(place, expected) if parts is None else _read_parts(place, parts)
     tensors, note = find_state_dict(Path(file), loaded, expected, key)
@@ -303,6 +308,30 @@ def _read_safetensors(path: Path) -> Any:
             raise FedscopeError(
                 f"{path} is truncated or not a safetensors file ({error}); copy or save it again"
             ) from error
+
+
+def safetensors_shapes(path: Path | str) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of the tensors of a model in ``.safetensors``, in one file or in parts, without reading their
+    numbers; None of any other file.
+
+    Raises:
+        FedscopeError: as :func:`read_model`, as far as it is seen.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file, key = file_and_key(str(path))
+    place = model_path(Path(file))
+    files = [place] if (parts := None if place.name == METADATA else parts_of(place, SUFFIXES)) is None else list(parts)
+    if key or place.name == METADATA or any(_kind(regular(one, "a model's file")) != "safetensors" for one in files):
+        return None
+    shapes: dict[str, tuple[int, ...]] = {}
+    for one in files:
+        try:
+            with safe_open(one, framework="pt", device="cpu") as opened:
+                shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError):  # said when it is read
+            return None
+    return shapes
 
 
 def _name_in_order(path: Path, arrays: dict[str, np.ndarray], layout: Layout | None) -> dict[str, np.ndarray]:

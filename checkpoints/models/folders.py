@@ -1,4 +1,5 @@
-"""A model in a folder, as ``save_pretrained`` writes it: one file, or several parts and an index that names them."""
+"""A model in a folder, as ``save_pretrained`` writes it: one file, or several parts and an index that names them; or as
+torch writes distributed checkpoints."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from ..io.errors import FedscopeError, list_few
 from ..io.untrusted import read_json
+from .distributed import METADATA, is_distributed
 
 INDEX = ".index.json"
 #: the files of a whole model, the first that is there being meant
@@ -38,6 +40,8 @@ def model_in(folder: Path, suffixes: Sequence[str]) -> Path | None:
     Args:
         suffixes: that models' files have.
     """
+    if is_distributed(folder):
+        return folder / METADATA
     names = model_names(folder, suffixes)
     parts = [PART.fullmatch(name) for name in names]
     if len(names) == 1 and (parts[0] is None or int(parts[0][3]) == 1):  # one part of several is not a whole

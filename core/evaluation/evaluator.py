@@ -117,7 +117,7 @@ class Evaluator:
         place = self._idle[-1]
         self._data = place.data
         # not a method of this object: a cycle would keep it and its models in memory until it is looked for
-        self._new = partial(Place, module, place.compute, place.data)
+        self._new = partial(Place, module, place.compute, place.data, place.layered)
         (first,) = place.replicas(1)
         self.layout = first.layout
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])

@@ -151,7 +151,7 @@ class Replica(FlatModule):
                 chunk = DEVICE_CHUNK
             for start in range(0, self.layout.size, chunk):
                 here = slice(start, start + chunk)
-                self._sum[here] = _weighted_sum([(c, vector[here]) for c, vector in vectors])
+                self._sum[here] = weighted_sum([(c, vector[here]) for c, vector in vectors])
             if self._sum is not self.w:
                 self.w.copy_(self._sum)
         for name, target in self._buffers.items():
@@ -184,7 +184,7 @@ class Replica(FlatModule):
             for start in range(whole.start, whole.stop, chunk):
                 here = slice(start, min(start + chunk, whole.stop))
                 of_all = [(c, vector[here]) for c, vector in vectors]
-                self._sum[here] = of_all[0][1] if single is not None else _weighted_sum(of_all)
+                self._sum[here] = of_all[0][1] if single is not None else weighted_sum(of_all)
         if self._sum is not self.w:
             self.w.copy_(self._sum)
         for name, target in self._buffers.items():
@@ -225,7 +225,7 @@ class Replica(FlatModule):
         if single is not None or not target.dtype.is_floating_point:
             target.copy_(self._buffer(single or models[0], name))
             return
-        value = _weighted_sum([(c, self._buffer(model, name)) for c, model in terms])
+        value = weighted_sum([(c, self._buffer(model, name)) for c, model in terms])
         if name.endswith("running_var"):  # an affine combination outside the anchors may leave what a variance is
             value = value.clamp(min=0.0)
         target.copy_(value)
@@ -254,7 +254,8 @@ class Replica(FlatModule):
             return self._entrance[1](h, x)
 
 
-def _weighted_sum(terms: Sequence[tuple[float, Tensor]]) -> Tensor:
+def weighted_sum(terms: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """Σ_i c_i v_i in float64."""
     total = terms[0][1].double() * terms[0][0]
     for coefficient, tensor in terms[1:]:
         # not alpha=, which fuses the two roundings on some processors

@@ -22,7 +22,7 @@ from .taken_logits import return_logits
 _STAND_IN = "_fedscope_stand_in"
 
 
-def copy_module(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module, *, weights: bool = True) -> nn.Module:
     """Copy a module such that it shares no weights with it.
 
     torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
@@ -30,6 +30,9 @@ def copy_module(module: nn.Module) -> nn.Module:
     :func:`refuse_borrowed` refuses a module that does not. What Python cannot copy (locks, open files, generators) both
     share. Where the module returns logits in something else, the copy returns the logits
     (:func:`~fedscope.evaluation.taken_logits.return_logits`).
+
+    Args:
+        weights: False has NaN in place of the parameters, which take no memory.
 
     Raises:
         FedscopeError: it cannot be copied all the same; says why.
@@ -39,13 +42,16 @@ def copy_module(module: nn.Module) -> nn.Module:
     ['bias', 'weight_g', 'weight_v']
     """
     memo: dict[int, Any] = {}
-    weights = {_memory(value) for value in module.parameters()} - {0}
+    if not weights:
+        for value in module.parameters():
+            memo[id(value)] = nn.Parameter(torch.full((), float("nan"), dtype=value.dtype).expand(value.shape))
+    of_module = {_memory(value) for value in module.parameters()} - {0}
     buffers = {id(value) for value in module.buffers()}
     for thing in _inside(module):
         if isinstance(thing, Tensor):
             if isinstance(thing, nn.Parameter) or id(thing) in buffers:
                 continue
-            of_weights = not thing.is_leaf or _memory(thing) in weights
+            of_weights = not thing.is_leaf or _memory(thing) in of_module
             if of_weights or thing.requires_grad:
                 memo[id(thing)] = _by_value(thing, of_weights)
         elif not isinstance(thing, nn.Module) and not _can_be_copied(thing):

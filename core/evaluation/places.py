@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .accelerators import has_float64, refuse_without_memory
 from .device import Compute
+from .layered_replica import answers_in_layers, is_large, replica_of
 from .model_replica import Replica
 from .samples import Samples
 from .stacked_models import TRIED, PostponingReplica, StackedModels, stacked_models
@@ -20,6 +21,7 @@ class Place:
     Attributes:
         compute: one device.
         data: inputs and targets of each data set, as they are evaluated.
+        layered: whether models are formed layer by layer.
         stacked: room for several models in one pass, with a replica to form them in.
         float64: whether the device computes in it; where not, sums are the processor's.
 
@@ -27,8 +29,10 @@ class Place:
         module: the architecture of the models.
     """
 
-    def __init__(self, module: nn.Module, compute: Compute, data: list[tuple[Inputs, Tensor]]) -> None:
-        self.compute, self.data = compute, data
+    def __init__(
+        self, module: nn.Module, compute: Compute, data: list[tuple[Inputs, Tensor]], layered: bool = False
+    ) -> None:
+        self.compute, self.data, self.layered = compute, data, layered
         self.float64 = has_float64(compute.device)
         self._module = module
         self.stacked: tuple[StackedModels, PostponingReplica] | None = None
@@ -42,12 +46,15 @@ class Place:
         Raises:
             FedscopeError: it has no memory left for them, or for a model.
         """
-        place = cls(module, compute, [])
+        place = cls(module, compute, [], is_large(module, compute))
         (first,) = place.replicas(1)
         for part in parts:
             what = f"hold the {len(part):,} samples of {part.label}"
             with refuse_without_memory(compute.device, what, "give fewer (--limit), or --device cpu"):
                 place.data.append((first.prepare(part.x), first.targets(part.y)))
+        if place.layered and not all(answers_in_layers(first, x[:1]) for x, _ in place.data):
+            place.layered = False
+            place._replicas.clear()
         return place
 
     def stack(self) -> None:
@@ -58,5 +65,5 @@ class Place:
     def replicas(self, count: int) -> list[Replica]:
         """Return so many replicas, the same ones again."""
         while len(self._replicas) < count:
-            self._replicas.append(Replica(self._module, self.compute))
+            self._replicas.append(replica_of(self._module, self.compute, layered=self.layered))
         return self._replicas[:count]

@@ -252,7 +252,7 @@ def fingerprint(
 def digest(model: Weights) -> str:
     """Compute a model's digest, which tells it from another that the same address named before: ``@last`` moves, files
     are replaced."""
-    sha256 = hashlib.sha256(np.ascontiguousarray(model.parameters).tobytes())
+    sha256 = hashlib.sha256(np.ascontiguousarray(model.parameters).view(np.uint8).data)  # without a copy
     for name, values in sorted(model.buffers.items()):
         sha256.update(name.encode() + np.ascontiguousarray(values).tobytes())
     return sha256.hexdigest()

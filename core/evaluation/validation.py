@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from ..checkpoints import FedscopeError, Layout, Model
 from ..checkpoints.io.errors import list_few
 from .accelerators import is_out_of_memory, refuse_without_memory
+from .layered_replica import replica_for
 from .model_replica import Replica
 from .module_copy import refuse_borrowed
 from .samples import Samples
@@ -151,7 +152,7 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
     if not samples.classes_seen:
         return samples
     refuse_shapeless(module)
-    replica = Replica(module)
+    replica = replica_for(module, samples.x[:1])
     outputs = _answer(replica, replica.prepare(samples.x[:1]), samples)
     samples.task.fit(outputs, samples)
     found = samples.task.classes_of(outputs, samples)

@@ -67,11 +67,11 @@ def _first(
     module: nn.Module, samples: Samples, weights: Weights, values: Callable[[Tensor], Tensor]
 ) -> tuple[list[float] | None, str]:
     """Compute values from a model's outputs for four samples, and say what was taken of outputs that are no tensor."""
-    from ...evaluation.model_replica import Replica
+    from ...evaluation.layered_replica import replica_for
     from ...evaluation.taken_logits import taken_from
 
     try:
-        replica = Replica(module)
+        replica = replica_for(module, samples.x[:1])
         replica.load(weights.parameters, weights.buffers)
         made = values(replica.logits(replica.prepare(samples.x[:4])))
         return [float(value) for value in made.flatten().tolist()], taken_from(replica.module)

@@ -329,9 +329,11 @@ def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]
 
 def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
     """Return the shapes of the tensors in a model's file; none where it cannot be read, which is said when it is."""
-    from ...checkpoints.models.files import read_arrays
+    from ...checkpoints.models.files import read_arrays, safetensors_shapes
 
     try:
+        if (shapes := safetensors_shapes(path)) is not None:
+            return shapes
         arrays, _ = read_arrays(path, None)
     except FedscopeError:
         return NO_SHAPES

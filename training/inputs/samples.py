@@ -100,6 +100,7 @@ def given_module(
     Raises:
         FedscopeError: no such architecture; data that it does not take.
     """
+    from ...evaluation.layered_replica import without_memory
     from ...evaluation.validation import refuse_shapeless
     from .. import build_module, model_settings
     from ..build import outputs_of
@@ -121,7 +122,7 @@ def given_module(
     outputs = outputs_of(architecture, dataset, shapes)
     module = build_module(architecture, dataset.shape, outputs)
     architecture.refuse_samples(replace(dataset, classes=outputs))
-    return cast("nn.Module", unwrap(module))
+    return without_memory(cast("nn.Module", unwrap(module)))
 
 
 def shapes_of(layout: Layout) -> dict[str, Sequence[int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,13 +67,13 @@ def _encode(path: Path, text: str, place: str) -> list[int]:
             "an .npz with x [N, L]"
         )
     try:
-        from tokenizers import Tokenizer
+        tokenizers: Any = import_module("tokenizers")
     except ImportError as error:
         raise FedscopeError(
             f"{place} needs tokenizers, which is not installed; install it: pip install 'fedscope[language]'"
         ) from error
     with explain_read_errors(regular(path, "a tokenizer"), "a tokenizer"):
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids
 
