@@ -40,6 +40,7 @@ PRINTED = {
     "fedgma": "FedGMA",
     "greedy": "Greedy (soup)",
     "mimelite": "MIMELite",
+    "lora": "LoRA",
     "sgd": "SGD",
 }
 

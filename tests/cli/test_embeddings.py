@@ -129,7 +129,7 @@ def test_an_interrupted_map_goes_on(
         ),
         ("iid", "1", "pca", {"perplexity": 3.0}, r"^perplexity=3 belongs to t-SNE; leave it out with --embed pca"),
         ("iid", "1", "umap", {}, r"a map by 'umap' is not known; take one of tsne, pca"),
-        ("iid", "1", "pca", {"layers": "fc1"}, r"have no parameter 'fc1'; they have fc1\.weight, fc1\.bias"),
+        ("iid", "1", "pca", {"layers": "fc9"}, r"have no parameter 'fc9'; they have fc1\.weight, fc1\.bias"),
     ],
 )
 def test_mistakes_end_in_one_sentence_before_anything_is_read(

@@ -208,9 +208,9 @@ def shared_components(
         FedscopeError: a group of one and the same model; models that all lie on one line.
 
     >>> wide, narrow = [np.array([8.0, 0, 0]), np.array([-8.0, 0, 0])], [np.array([5.0, 1, 0]), np.array([5.0, -1, 0])]
-    >>> u_hat, v_hat, shares = shared_components([wide, [*narrow, np.array([5.0, 0, 0])]], ["a", "b"])
-    >>> [(abs(axis).round(6) + 0.0).tolist() for axis in (u_hat, v_hat)], np.round(shares, 3).tolist()
-    ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]])
+    >>> u_hat, v_hat, shares = shared_components([wide, narrow, [w + 1 for w in wide]], ["a", "b", "c"])
+    >>> [(abs(axis).round(6) + 0.0).tolist() for axis in (u_hat, v_hat)], (np.round(shares, 3) + 0.0).tolist()
+    ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     """
     u_hat, v_hat, shares, _ = _leading(groups, names)
     return u_hat, v_hat, shares

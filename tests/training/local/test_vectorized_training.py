@@ -180,6 +180,7 @@ def test_a_mean_over_some_samples_is_the_mean_of_those(name: str) -> None:
     task = TASKS[name]
     outputs, y = {
         "classification": (torch.randn(4, 3), torch.tensor([0, 2, 1, 1])),
+        "sequence-classification": (torch.randn(4, 3), torch.tensor([0, 2, 1, 1])),
         "regression": (torch.randn(4, 2), torch.randn(4, 2)),
         "sequences": (torch.randn(4, 3, 5), torch.tensor([[0, 4, -100], [1, 1, 1], [2, -100, -100], [3, 0, 1]])),
     }[name]
