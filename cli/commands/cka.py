@@ -23,9 +23,9 @@ from ..options import Count, Output, choice, output_options, panel_option, round
     "--layer",
     "layers",
     multiple=True,
-    metavar="NAME",
-    help="Compare the outputs of this submodule, such as conv1; repeatable, one result each.  [default: output, the "
-    "logits]",
+    metavar="NAME|PATTERN",
+    help="Compare the outputs of this submodule, such as conv1, or of layers: conv* or /^blocks/; repeatable, one "
+    "result each.  [default: output, the logits]",
 )
 @choice(
     "--estimator",

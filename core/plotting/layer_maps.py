@@ -43,7 +43,8 @@ class LayerMap:
         signed: whether it is white at 0.
         log: whether its scale may be logarithmic.
         written: whether the number stands in its cell where there is room.
-        errors: of the numbers, [layer, column], which stand with them where there is room; NaN where there is none.
+        errors: standard errors over draws of the numbers, [layer, column], which stand with them where there is room,
+            and are then explained below; NaN where there is none.
     """
 
     title: str
@@ -72,6 +73,10 @@ def draw_layer_maps(
         left = max(map(len, names)) * CHARACTER + 0.08
         wide = width - left - GAP - BAR - NUMBERS
         high = max(FEW, min(ROW * len(names), ROWS * min(1.0, 2 / len(maps))))
+        room = wide / len(columns) if high / len(names) > CELL[1] else 0.0
+        with_errors = [one for one in maps if room > WIDE and one.written and one.errors is not None]
+        if any(one.errors is not None and np.isfinite(one.errors).any() for one in with_errors):
+            remark += "; ±: standard error over draws"
         said = wrap_words(remark, width - 0.2, 0.9)
         below = room_for(columns, wide) + LABEL
         top = EDGE + (0.2 if title else 0.04)
@@ -85,8 +90,8 @@ def draw_layer_maps(
             _name_rows(axes, names, high)
             if len(names) > 1:
                 axes.axhline(len(names) - 1.5, color="black", linewidth=0.6)
-            if one.written and wide / len(columns) > CELL[0] and high / len(names) > CELL[1]:
-                _write_numbers(axes, image, one, errors=wide / len(columns) > WIDE)
+            if one.written and room > CELL[0]:
+                _write_numbers(axes, image, one, errors=one in with_errors)
             if i == len(maps) - 1:
                 name_cells(axes, columns, wide, rows=False)
             else:

@@ -31,7 +31,7 @@ def refuse_unknown(module: nn.Module, layers: Sequence[str]) -> None:
     for layer in layers:
         if layer not in have:
             raise FedscopeError(
-                f"the module has no layer {layer!r}, but {list_few(have)}{nearest(layer, have) or '; give one of them'}"
+                f"layers {layer!r} match none{nearest(layer, have) or f'; the model has {list_few(have)}'}"
             )
         if layers.count(layer) > 1:
             raise FedscopeError(f"layer {layer} is given {layers.count(layer)} times; name each layer once")

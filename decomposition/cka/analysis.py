@@ -9,12 +9,15 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, place_of, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, fit_file_name, place_of, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.models.files import is_model_folder
+from ...checkpoints.models.layer_selections import layers_file_word
+from ...checkpoints.models.layer_words import is_pattern, modules_named
+from ...training.inputs.first_layout import layout_of_first
 from ...training.inputs.models import ModelLike, ResolvedModels, as_list, expand_all, names_of, resolve_models
 from ...training.inputs.samples import read_as
 from .model_result import ModelCKA, ModelCKAs
@@ -46,7 +49,8 @@ def cka(
         models: one or more runs, or two or more models: addresses (``runs/ima@60/global``; ``runs/ima@all/global`` is a
             model a round), files, ``nn.Module`` s, state dicts.
         rounds: which of every run, or ``all`` with their clients; the first and last of these by default.
-        layer: a submodule, whose outputs are compared, or several for a result each; ``output`` is the logits.
+        layer: a submodule, whose outputs are compared, or several for a result each; ``output`` is the logits. A
+            pattern, ``conv*,fc1`` or ``/^blocks/``, stands for the layers that it names.
         estimator: of HSIC on a minibatch, ``unbiased`` or ``biased``, which is high for any features that outnumber the
             samples.
         batch: samples of a minibatch, at most; by default 256, or an eighth of the samples where that is less.
@@ -70,7 +74,8 @@ def cka(
     refuse_unknown_choice("estimator", estimator, ("unbiased", "biased"))
     if batch is not None:
         at_least("batch", batch, 4)
-    asked = SimilaritySettings((layer,) if isinstance(layer, str) else tuple(layer), estimator, batch, source)
+    words = (layer,) if isinstance(layer, str) else tuple(layer)
+    asked = SimilaritySettings(words, estimator, batch, source)
     given, names = as_list(models), names_of(as_list(models))
     whole = [name for model, name in zip(given, names, strict=True) if isinstance(model, str) and _is_run(model)]
     others = [name for name in names if name not in whole]
@@ -82,21 +87,32 @@ def cka(
         raise FedscopeError(
             f"--rounds {rounds_text(rounds)} is for whole runs, but {others[0]} names a model; give its run instead"
         )
+    if any(map(is_pattern, words)):
+        named = modules_named(open_runs(whole)[0].layout if whole else layout_of_first(given), words)
+        asked = replace(asked, layers=named, words=words)
     return _of_runs(whole, rounds_text(rounds), asked) if whole else _of_models(given, asked)
 
 
 @dataclass(frozen=True)
 class SimilaritySettings:
-    """Settings for every pair of models."""
+    """Settings for every pair of models.
+
+    Attributes:
+        layers: the modules that are compared; words: as they were given, where a pattern was among them.
+    """
 
     layers: tuple[str, ...]
     estimator: Estimator
     batch: int | None
     source: EvaluationConfig
+    words: tuple[str, ...] = ()
 
     @property
     def variant(self) -> str:
         """The part of a default name that tells a layer and an estimator that are not the default."""
+        if self.words:
+            word = "-".join(map(layers_file_word, self.words))
+            return fit_file_name(f"-{word}") + ("-biased" if self.estimator == "biased" else "")
         layer = "" if len(self.layers) > 1 or self.layers == ("output",) else f"-{self.layers[0].replace('/', '-')}"
         return layer + ("-biased" if self.estimator == "biased" else "")
 

@@ -35,7 +35,7 @@ def draw_layers(result: LayerDecomposition, width: float = 3.5, title: str | Non
         ),
     ]
     columns, axis = _columns(result)
-    remark = _remark(result, maps, errors)
+    remark = _remark(result, maps)
     return draw_layer_maps(result.layers, columns, maps, axis=axis, remark=remark, width=width, title=title)
 
 
@@ -47,10 +47,8 @@ def _columns(result: LayerDecomposition) -> tuple[list[str], str]:
     return [shorten_label(name.removesuffix("/global"), 24) for name in names], ""
 
 
-def _remark(result: LayerDecomposition, maps: list[LayerMap], errors: np.ndarray) -> str:
+def _remark(result: LayerDecomposition, maps: list[LayerMap]) -> str:
     parts = ["locality: loss of the ensemble with a row's layer averaged in all clients, less that without"]
-    if np.isfinite(errors).any():
-        parts.append("±: standard error over draws")
     parts.append(f"draws: {literal(result.draws)}")
     if not all(np.isfinite(one.values).all() for one in maps):
         parts.append("hatched: not finite")

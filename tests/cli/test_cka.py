@@ -198,7 +198,9 @@ def test_a_client_that_answers_all_alike_is_named(runs: Path, said: Any) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/fma", "--layer", "f1"], r"the module has no layer 'f1', but output, flatten, fc1, .*; did you mean"),
+        (["runs/fma", "--layer", "f1"], r"^layers 'f1' match none; did you mean \"fc1\"\?$"),
+        (["runs/fma", "--layer", "f*,hed"], r"^layers 'hed' match none; did you mean \"head\"\?$"),
+        (["runs/fma@1", "runs/fma@2", "--layer", "/zz/"], r"^layers '/zz/' match none; the model has fc1, "),
         (["runs/fma", "--layer", "fc1", "--layer", "fc1"], r"layer fc1 is given 2 times"),
         (["runs/few", "--rounds", "1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2, 4 have them"),
         (["runs/one", "--rounds", "1"], r"runs/one@1 has a cohort of one, so there is no pair; .* \(--clients, --part"),
@@ -228,3 +230,18 @@ def test_a_file_that_does_not_exist_is_said_before_what_it_lacks(runs: Path) -> 
         fedscope.main(["cka", "b.pt", "a.pt"], standalone_mode=False)
     with pytest.raises(FedscopeError, match=r"^b\.pt is a plain file, which does not say its data; give --data"):
         fedscope.main(["cka", "b.pt", "b.pt"], standalone_mode=False)
+
+
+def test_a_pattern_stands_for_the_layers_that_it_names(runs: Path, said: Any) -> None:
+    """Each is a result, as by its own name; of runs, of models by address, of files and of modules."""
+    small = ["--limit", "60", "--batch", "20"]
+    said("runs/fma", "--layer", "fc1", "--layer", "output", *small, "--out", "own")
+    said("runs/fma", "--layer", "f*,fc1", "--layer", "output", *small, "--out", "cut")
+    for layer in ("fc1", "output"):
+        own, cut = (ClientCKA.load(f"{name}.{layer}.nc") for name in ("own", "cut"))
+        assert [one.cka.tobytes() for one in cut.rounds] == [one.cka.tobytes() for one in own.rounds]
+    words = said("runs/fma@1", "runs/fma@2", "--layer", "/./", *small).splitlines()
+    assert any(word.endswith("-all.fc1.nc") for word in words)
+    assert any(word.endswith("-all.head.nc") for word in words)
+    one = said("runs/fma@1", "runs/fma@2", "--layer", "f*", *small).splitlines()
+    assert any(word.endswith("-f.nc") for word in one)

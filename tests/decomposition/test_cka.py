@@ -402,9 +402,9 @@ def test_a_layer_is_what_it_returned_though_the_next_one_works_in_place() -> Non
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        (("cnv",), r"the module has no layer 'cnv', but output, conv, inplace, .*; did you mean \"conv\"\?"),
-        (("zzz",), r"the module has no layer 'zzz', but output, conv, .*head; give one of them"),
-        (("",), r"the module has no layer ''"),
+        (("cnv",), r"^layers 'cnv' match none; did you mean \"conv\"\?$"),
+        (("zzz",), r"^layers 'zzz' match none; the model has output, conv, .*head"),
+        (("",), r"^layers '' match none"),
         (("conv", "conv"), r"layer conv is given 2 times; name each layer once"),
         ((), r"there is no layer to compare; give at least one, as output"),
         (("shared",), r"layer shared is 2 times run in one pass .*; give a layer that is run once"),
@@ -422,7 +422,7 @@ def test_a_long_list_of_layers_is_shortened() -> None:
     module = nn.Sequential(nn.Flatten(), *(nn.Linear(4, 4) for _ in range(30)))
     clients = Weights(Layout.of(module), np.zeros((2, Layout.of(module).size), np.float32), {})
     samples = Samples(torch.ones(8, 4), torch.zeros(8, dtype=torch.int64), 4, "toy", "test", np.arange(8))
-    with pytest.raises(FedscopeError, match=r"but output, 0, 1, .*, 10, \.\.\.; give one of them"):
+    with pytest.raises(FedscopeError, match=r"^layers 'head' match none; the model has output, 0, 1, .*, 10, \.\.\.$"):
         round_similarity(module, samples, clients, number=1, client_ids=np.arange(2), layers=("head",))
 
 

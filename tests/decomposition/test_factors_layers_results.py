@@ -98,7 +98,7 @@ def test_a_figure_shows_the_numbers_with_nothing_cut_off(made: LayerDecompositio
 
 def test_a_figure_says_what_it_shows() -> None:
     words = " ".join(text.get_text() for text in draw_layers(example(), 7).texts)
-    assert "±: standard error over draws; draws: local:4; train, 40 samples" in words
+    assert "draws: local:4; train, 40 samples; ±: standard error over draws" in words
     assert "±" not in " ".join(text.get_text() for text in draw_layers(example(error=None), 7).texts)
 
 

@@ -88,7 +88,7 @@ def resolve_models(
             model_path(Path(parsed.path))  # says what there is instead
     runs = runs_of(models)
     first = _name(models, 0)
-    architecture = source.model if source.model is not None else next(filter(_is_module, models), None)
+    architecture = source.model if source.model is not None else next(filter(is_module, models), None)
     asked = replace(source, model=architecture)
     source = replace(source, data=data_named(runs, asked))
     if architecture is None and runs:
@@ -205,7 +205,7 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
 
     for i, model in enumerate(models):
         clause = f"the tensors of {_name(models, i)} cannot be read: "
-        if _is_module(model):
+        if is_module(model):
             refuse_unreadable(model, clause)
         elif isinstance(model, Mapping):
             refuse_numberless(model.items(), clause)
@@ -239,12 +239,12 @@ def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: s
 
 def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Model:
     """A module or a state dict, by the rules of files."""
-    if not (_is_module(model) or isinstance(model, Mapping)):
+    if not (is_module(model) or isinstance(model, Mapping)):
         raise FedscopeError(
             f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
             f"state_dict"
         )
-    tensors = tensors_of(unwrap(model)) if _is_module(model) else model
+    tensors = tensors_of(unwrap(model)) if is_module(model) else model
     if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
     found, place = find_state_dict(name, tensors, expected)
@@ -321,7 +321,7 @@ def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]
         return shapes_in(Path(model)) if parse_address(str(model)).round is None else shapes_of(runs[0].layout)
     if isinstance(model, Model | Weights):
         return shapes_of((model.weights if isinstance(model, Model) else model).layout)
-    tensors = model.state_dict() if _is_module(model) else model
+    tensors = model.state_dict() if is_module(model) else model
     if not isinstance(tensors, Mapping):
         return NO_SHAPES
     return {name: tuple(value.shape) for name, value in tensors.items() if hasattr(value, "shape")}
@@ -378,11 +378,11 @@ def _name(models: Sequence[ModelLike], i: int) -> str:
         return str(model)
     if isinstance(model, Model):
         return model.address
-    kind = type(model).__name__ if _is_module(model) else "model"
+    kind = type(model).__name__ if is_module(model) else "model"
     return f"{kind} {i + 1}"
 
 
-def _is_module(model: ModelLike) -> bool:
+def is_module(model: ModelLike) -> bool:
     import sys
 
     torch = sys.modules.get("torch")  # who has a module has loaded it
