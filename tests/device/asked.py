@@ -28,4 +28,5 @@ OTHERS = {
     "train": "train --method fma --clients 6 --participation 0.5 --rounds 2 --epochs 1 --set model.hidden=[16]",
     "bench": "bench --model mlp --seconds 0.01 --json",
     "measure": "measure own --force --json",
+    "adapters": "adapters lora --cost --json",
 }

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
+import torch
 from device.asked import OTHERS, WRITTEN
 from gpu.questions import SAMPLES
+from torch import nn
 
+from fedscope import Recorder, adapters
 from fedscope.checkpoints import Run
 from fedscope.cli.main import commands, fedscope, run
 from fedscope.training import benchmark
@@ -69,6 +73,42 @@ def test_a_run_is_measured(
         shutil.rmtree("own")
     here, there = found
     assert here["test_loss"] == pytest.approx(there["test_loss"], rel=1e-5)
+
+
+class Low(nn.Module):
+    """A linear layer with an adapter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.lora_A, self.lora_B = nn.Linear(6, 4), nn.Linear(6, 2, bias=False), nn.Linear(2, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.base(x) + self.lora_B(self.lora_A(x))
+        return made
+
+
+def test_adapters_are_measured_beside_their_base(pretend: str, tmp_path: Path) -> None:
+    assert OTHERS["adapters"].split()[0] == "adapters"
+    torch.manual_seed(0)
+    net, x, y = Low(), torch.randn(40, 6), torch.arange(40) % 4
+    torch.save(
+        {name.removeprefix("base."): one for name, one in net.state_dict().items() if "base" in name}, tmp_path / "b.pt"
+    )
+
+    def client() -> dict[str, torch.Tensor]:
+        return {name: torch.randn_like(one) for name, one in net.state_dict().items() if "lora" in name}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that factors are averaged
+        with Recorder(tmp_path / "lora", lora_alpha=2) as recorder:
+            recorder.round(start=client(), clients=[client() for _ in range(3)], global_=client())
+    how = {"model": net, "data": (x, y), "base": tmp_path / "b.pt"}
+    here, there = (adapters(tmp_path / "lora", device=on, **how) for on in ("cpu", pretend))
+    assert there.attrs["device"] == pretend
+    one, other = here.cells[-1], there.cells[-1]
+    assert one.cost
+    assert (other.cost, other.cost_stderr) == pytest.approx((one.cost, one.cost_stderr), rel=1e-4)
+    assert here.cells[0] == there.cells[0]
 
 
 def test_the_device_is_timed(
