@@ -91,8 +91,10 @@ def layers_file_word(layers: str) -> str:
 
     >>> layers_file_word("/^blocks|fc/")
     'blocks-fc'
+    >>> layers_file_word("/./")
+    'all'
     """
-    return "-".join(re.findall(r"[\w.]+", layers)) or "all"
+    return "-".join(re.findall(r"[\w.]+", layers)).strip(".-") or "all"
 
 
 def _has_statistics(layer: Layer) -> bool:
