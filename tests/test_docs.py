@@ -89,8 +89,8 @@ SLOW = {
     "gallery.md",
 }
 #: played by tests of their own: in Flower's environment (tests/checkpoints/recorder/test_flower_long.py), in Ray's
-#: (tests/training/local/test_ray_long.py), on MNIST (below)
-OWN_TESTS = {"howto/record-flower.md", "howto/cluster.md", "howto/soup.md"}
+#: (tests/training/local/test_ray_long.py), on MNIST and with transformers (below)
+OWN_TESTS = {"howto/record-flower.md", "howto/cluster.md", "howto/soup.md", "howto/language-models.md"}
 #: the papers' commands take hours: `make papers` runs each, which tests/test_papers.py tries in small
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in ("reference", "papers")]
 
@@ -314,6 +314,18 @@ def test_the_page_on_own_methods_shows_what_new_writes_and_the_examples_as_they_
     example = (DOCS / "examples" / "trimmed_mean.py").read_text(encoding="utf-8")
     (step,) = [text.partition("def step")[2].strip() for text in shown if "class TrimmedMean" in text]
     assert step == example.partition("def step")[2].strip()
+
+
+@pytest.mark.slow
+def test_the_page_on_language_models(tmp_path: Path) -> None:
+    from fedscope.distributed.torchvision_import import beside_torchvision
+
+    def imported() -> None:
+        __import__("torchvision")
+        pytest.importorskip("transformers", reason="transformers is in the extra language")
+
+    beside_torchvision(imported)
+    play(DOCS / "howto" / "language-models.md", tmp_path)
 
 
 @pytest.mark.slow

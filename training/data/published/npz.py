@@ -81,7 +81,7 @@ def _with_targets(name: str, arrays: dict[str, np.ndarray], task: Task) -> dict[
     if lacking and not task.has_classes:
         arrays |= {f"y_{split}": next_of(arrays[f"x_{split}"]) for split in lacking}
         which = " and ".join(f"y_{split}" for split in lacking)
-        warnings.warn(f"{name} has no {which}: the next token is told at every position", FedscopeWarning, stacklevel=3)
+        warnings.warn(f"{name} has no {which}: the next token is told at every position", FedscopeWarning, stacklevel=2)
     return arrays
 
 
