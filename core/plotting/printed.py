@@ -41,6 +41,13 @@ PRINTED = {
     "greedy": "Greedy (soup)",
     "mimelite": "MIMELite",
     "sgd": "SGD",
+    "lora": "Mean of adapters",
+    "slerp": "SLERP",
+    "task-arithmetic": "Task arithmetic",
+    "ties": "TIES",
+    "dare": "DARE",
+    "model-stock": "Model Stock",
+    "checkpoints": "Weighted checkpoints",
 }
 
 

@@ -165,7 +165,10 @@ def reaggregate(
             served = step_server(config.server, state, start, clients, cohort)
             weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         table = config.tables()["server"]
-        members = None if served.p is None else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
+        chosen = served.p is not None and config.server.validates_on is not None
+        members = (
+            None if served.p is None or not chosen else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
+        )
         made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged, members))
     return made
 
