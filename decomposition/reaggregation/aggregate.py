@@ -14,7 +14,6 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.products import Adapters
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
-from ...evaluation.evaluator import Evaluator
 from ...evaluation.samples import Samples
 from ...training.build import config_of, data_of, module_of, partition_of
 from ...training.config.config import Config, merge
@@ -29,6 +28,8 @@ from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
+from ..matrix.losses import losses_at
+from .conflicts import sign_conflict
 from .result import ModelRow, Reaggregation
 
 
@@ -194,6 +195,7 @@ def measure_servers(
         FedscopeError: as :func:`reaggregate`.
     """
     plain = reaggregating_config(run, number, "fma")
+    plain_label = next((label for config, label in asked if config.server == plain.server), "fma")
     every = [*asked] if any(config.server == plain.server for config, _ in asked) else [(plain, "fma"), *asked]
     made = reaggregate(run, number, [config for config, _ in every], from_state=from_state, measuring=measuring)
     recorded = recorded_global(run, number)
@@ -204,15 +206,32 @@ def measure_servers(
     if recorded is not None:
         models, about = [recorded, *models], [("recorded", "", ""), *about]
     adapters = adapters_of_run(run)
-    losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(models)
+    fma = next(k for k, (label, _, _) in enumerate(about) if label == plain_label)
+    pairs = [(k, fma, 0) for k in range(len(models))]
+    _, means, against = losses_at(
+        measuring.module, samples, models, None, pairs, number=number, compute=measuring.compute
+    )
     rows = tuple(
-        ModelRow(*names, float(loss), float(error), *compare(model, recorded, adapters))
-        for names, model, loss, error in zip(about, models, losses, errors, strict=True)
+        ModelRow(
+            *about[k],
+            float(means.loss[k, 0]),
+            float(means.error[k, 0]),
+            *compare(model, recorded, adapters),
+            *(_number(of[k]) for of in (against.loss, against.loss_stderr, against.error, against.error_stderr)),
+        )
+        for k, model in enumerate(models)
     )
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
     chosen = {one.server: list(one.members) for one in made if one.members is not None}
     kept = {**(attrs or {}), "diverged": list(made[0].diverged)}
+    if (conflict := sign_conflict(run.round(number))) is not None and np.isfinite(conflict):
+        kept["sign_conflict"] = conflict
     return Reaggregation(rows, kept | ({"members": chosen} if chosen else {}), own)
+
+
+def _number(value: float) -> float | None:
+    """Return a mean or its error; None where there is none."""
+    return None if np.isnan(value) else float(value)
 
 
 def recorded_global(run: Run, number: int) -> Weights | None:
