@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -271,3 +272,36 @@ def test_a_model_that_is_not_finite_is_not_lost(method: Any) -> None:
     assert np.isnan(step(method, start, models, p)[4]) or isinstance(method, DARE)
     models[1] = np.nan
     assert np.isnan(step(method, start, models, p)).all()
+
+
+# --- against mergekit, where it is installed: `pip install mergekit==0.1.5` ---
+
+
+@pytest.mark.slow
+def test_slerp_of_two_is_that_of_mergekit() -> None:
+    theirs = pytest.importorskip("mergekit.merge_methods.slerp").slerp
+    start, models, p = drawn(3, 2, 2.0)
+    merged = step(SLERP(), start, models, p)
+    for where in TENSORS:
+        one, two = (torch.from_numpy(row[where].copy())[None] for row in models)
+        expected = theirs(torch.tensor([p[1]]), one, two)[0].numpy()
+        np.testing.assert_allclose(merged[where], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("density", [0.3, 1.0])
+def test_ties_by_tensor_is_that_of_mergekit(density: float) -> None:
+    sparsify = pytest.importorskip("mergekit.sparsify")
+    get_mask = pytest.importorskip("mergekit.merge_methods.generalized_task_arithmetic").get_mask
+    start, models, p = drawn(4, 4)
+    merged = step(TIES(over="tensor", density=density), start, models, p)
+    for where in TENSORS:
+        task = [torch.from_numpy(row[where] - start[where]) for row in models]
+        method = sparsify.SparsificationMethod.magnitude
+        kept = torch.stack([sparsify.sparsify(one, density=density, method=method) for one in task])
+        weight = torch.from_numpy(p)[:, None]
+        mask = get_mask(weight * kept, method="sum", mask_dtype=torch.float64)
+        divisor = (weight * mask).sum(dim=0)
+        divisor[divisor.abs() < 1e-8] = 1
+        expected = start[where] + ((weight * kept * mask).sum(dim=0) / divisor).numpy()
+        np.testing.assert_allclose(merged[where], expected, rtol=1e-6, atol=1e-6)
