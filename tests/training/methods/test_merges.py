@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -304,4 +305,16 @@ def test_ties_by_tensor_is_that_of_mergekit(density: float) -> None:
         divisor = (weight * mask).sum(dim=0)
         divisor[divisor.abs() < 1e-8] = 1
         expected = start[where] + ((weight * kept * mask).sum(dim=0) / divisor).numpy()
+        np.testing.assert_allclose(merged[where], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_model_stock_is_that_of_mergekit() -> None:
+    theirs = pytest.importorskip("mergekit.merge_methods.model_stock").model_stock_merge_method.implementation
+    start, models, p = drawn(5, 4)
+    models += 0.4
+    merged = step(ModelStock(), start, models, p)
+    for where in TENSORS:
+        base, *others = (SimpleNamespace(tensor=torch.from_numpy(row[where].copy())) for row in (start, *models))
+        expected = theirs(SimpleNamespace(base=base, non_base=others)).numpy()
         np.testing.assert_allclose(merged[where], expected, rtol=1e-6, atol=1e-6)
