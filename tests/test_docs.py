@@ -59,6 +59,7 @@ SLOW = {
     "howto/subsets.md",
     "howto/forgetting.md",
     "howto/adapters.md",
+    "howto/merges.md",
     "howto/matrix.md",
     "howto/layers.md",
     "howto/disk.md",

@@ -11,7 +11,8 @@ from .printed import PRINTED
 from .style import COLOURS, DASHES, MARKERS, current
 
 #: other names of methods
-_OTHERS = {"fedavg": "fma", "fedpake": "fedsa", "sgd": "fma", "soup": "greedy"}
+_OTHERS = {"fedavg": "fma", "fedpake": "fedsa", "sgd": "fma", "soup": "greedy", "mean-of-adapters": "lora"}
+_OTHERS |= {"weighted-checkpoints": "checkpoints"}
 #: each seven of them have all colours
 _METHODS = tuple(name for name in PRINTED if name not in _OTHERS)
 _LOOKS = len(COLOURS) * len(DASHES)
@@ -26,6 +27,9 @@ def method_of(name: str) -> str:
     """
     run = name.rpartition("@")[0] or name
     words = [word for word in re.split(r"[^a-z0-9]+", run.lower()) if word]
+    for several in (name for name in (*_METHODS, *_OTHERS) if "-" in name):
+        if f"-{several}-" in f"-{'-'.join(words)}-":
+            return _OTHERS.get(several, several)
     for word in words:
         if (known := _OTHERS.get(word, word)) in _METHODS:
             return known

@@ -42,6 +42,12 @@ PRINTED = {
     "mimelite": "MIMELite",
     "lora": "LoRA",
     "sgd": "SGD",
+    "slerp": "SLERP",
+    "task-arithmetic": "Task arithmetic",
+    "ties": "TIES",
+    "dare": "DARE",
+    "model-stock": "Model Stock",
+    "checkpoints": "Weighted checkpoints",
 }
 
 

@@ -15,7 +15,6 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.products import Adapters
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
-from ...evaluation.evaluator import Evaluator
 from ...evaluation.samples import Samples
 from ...training.build import config_of, data_of, module_of, partition_of
 from ...training.config.config import Config, merge
@@ -30,6 +29,8 @@ from ...training.methods.base import Cohort, State
 from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
+from ..matrix.losses import losses_at
+from .conflicts import sign_conflict
 from .layers import LayerPart, own_versions, step_parts
 from .result import ClientRow, ModelRow, Reaggregation
 
@@ -186,7 +187,10 @@ def reaggregate(
             served = step_server(config.server, state, start, clients, cohort)
             weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         table = config.tables()["server"]
-        members = None if served.p is None else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
+        chosen = served.p is not None and config.server.validates_on is not None
+        members = (
+            None if served.p is None or not chosen else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
+        )
         made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged, members))
     return made
 
@@ -264,7 +268,7 @@ def measure_servers(
         FedscopeError: as :func:`reaggregate`.
     """
     plain = reaggregating_config(run, number, "fma")
-    there = any(one.config.server == plain.server and not one.parts for one in asked)
+    there = [k for k, one in enumerate(asked) if one.config.server == plain.server and not one.parts]
     every = [*asked] if there else [AskedServer(plain, "fma"), *asked]
     made = reaggregate(
         run,
@@ -277,33 +281,49 @@ def measure_servers(
     recorded, adapters = recorded_global(run, number), adapters_of_run(run)
     # of a recorded model, and of each that was made, those that are measured
     groups: list[Sequence[Callable[[], Weights]]] = [one.versions or [partial(_given, one.weights)] for one in made]
+    names = [_names(*both) for both in zip(every, made, strict=True)]
+    results: list[Reaggregated | None] = [*made]
     if recorded is not None:
-        groups = [[partial(_given, recorded)], *groups]
+        groups, names = [[partial(_given, recorded)], *groups], [("recorded", "", ""), *names]
+        results = [None, *made]
     flat = _Models([model for group in groups for model in group])
-    losses, errors = Evaluator(measuring.module, samples, compute=measuring.compute).models(flat)
-    ends = np.cumsum([len(group) for group in groups])[:-1]
-    values = list(zip(np.split(losses, ends), np.split(errors, ends), strict=True))
+    ends = np.cumsum([len(group) for group in groups])
+    fma = int(ends[(recorded is not None) + (there[0] if there else 0)]) - 1
+    pairs = [(k, fma, 0) for k in range(len(flat))]
+    _, means, against = losses_at(
+        measuring.module, samples, flat, None, pairs, number=number, compute=measuring.compute
+    )
     rows: list[ModelRow] = []
-    if recorded is not None:
-        (loss,), (error,) = values.pop(0)
-        rows.append(ModelRow("recorded", "", "", float(loss), float(error), *compare(recorded, recorded, adapters)))
     own_rows: list[ClientRow] = []
-    for one, result, (loss, error) in zip(every, made, values, strict=True):
-        based = not one.parts or not one.parts[-1].pattern
-        names = (one.label, result.server if based else "", result.state if based else "")
-        if result.versions:
+    for about, result, group, end in zip(names, results, groups, ends, strict=True):
+        of = slice(int(end) - len(group), int(end))
+        loss, error = means.loss[of, 0], means.error[of, 0]
+        if result is not None and result.versions:
             ids = result.client_ids
-            own_rows += [ClientRow(one.label, *own) for own in zip(ids, loss.tolist(), error.tolist(), strict=True)]
-            spread = (_stderr(loss), _stderr(error))
-            rows.append(ModelRow(*names, float(loss.mean()), float(error.mean()), None, None, len(ids), *spread))
+            own_rows += [ClientRow(about[0], *own) for own in zip(ids, loss.tolist(), error.tolist(), strict=True)]
+            apart: tuple[Any, ...] = (None, None, len(ids), _stderr(loss), _stderr(error))
+            paired = [(each.mean(), _stderr(each)) for each in (against.loss[of], against.error[of])]
         else:
-            rows.append(ModelRow(*names, float(loss[0]), float(error[0]), *compare(result.weights, recorded, adapters)))
+            model = flat[of.start]
+            apart = (*compare(model, recorded, adapters), None, None, None)
+            differences = (against.loss, against.loss_stderr), (against.error, against.error_stderr)
+            paired = [(mean[of.start], stderr[of.start]) for mean, stderr in differences]
+        differing = [_number(value) for pair in paired for value in pair]
+        rows.append(ModelRow(*about, float(loss.mean()), float(error.mean()), *apart, *differing))
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
     chosen = {one.server: list(one.members) for one in made if one.members is not None}
     states = {server: kind for one in made for server, kind in one.by_layer.items()}
     kept = {**(attrs or {}), "diverged": list(made[0].diverged)}
+    if (conflict := sign_conflict(run.round(number))) is not None and np.isfinite(conflict):
+        kept["sign_conflict"] = conflict
     more = {**({"members": chosen} if chosen else {}), **({"layer_states": states} if states else {})}
     return Reaggregation(tuple(rows), kept | more, own, tuple(own_rows))
+
+
+def _names(asked: AskedServer, made: Reaggregated) -> tuple[str, str, str]:
+    """Return the model, server and state of a row."""
+    based = not asked.parts or not asked.parts[-1].pattern
+    return asked.label, made.server if based else "", made.state if based else ""
 
 
 class _Models(Sequence[Weights]):
@@ -327,6 +347,11 @@ def _stderr(values: np.ndarray) -> float:
     """Return the standard error of a mean over clients; NaN where a value is not finite."""
     with np.errstate(invalid="ignore"):
         return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _number(value: float) -> float | None:
+    """Return a mean or its error; None where there is none."""
+    return None if np.isnan(value) else float(value)
 
 
 def recorded_global(run: Run, number: int) -> Weights | None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: the columns of differences to plain FMA, which came later
+PAIRED = ("loss_difference", "loss_difference_stderr", "error_difference", "error_difference_stderr")
+
+
 @dataclass(frozen=True)
 class ModelRow:
     """One model of a round.
@@ -32,6 +36,10 @@ class ModelRow:
         clients: how many models loss and error are the means of, where clients keep layers of their own, so that there
             is no one model: distance and identical are None, too; None where it is one model.
         loss_stderr, error_stderr: standard errors of these means over clients; None of one model.
+        loss_difference, loss_difference_stderr: the mean over samples of the loss less plain FMA's on the same sample,
+            and its standard error over samples; of several models the mean of theirs, and its standard error over
+            clients. error_difference, error_difference_stderr: alike. None of a table of an earlier version, of a task
+            without errors, and where a model is not finite.
     """
 
     model: str
@@ -44,6 +52,10 @@ class ModelRow:
     clients: int | None = None
     loss_stderr: float | None = None
     error_stderr: float | None = None
+    loss_difference: float | None = None
+    loss_difference_stderr: float | None = None
+    error_difference: float | None = None
+    error_difference_stderr: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,12 +109,13 @@ class Reaggregation(TableResult):
     tables = (
         Table(
             ".reaggregate.csv",
-            {
+            columns={
                 **{"run": str, "round": int, "model": str, "server": str, "state": str, "split": str, "samples": int},
                 **{"loss": float, "error": float, "distance": number, "identical": optional_bool},
                 **{"clients": optional_int, "loss_stderr": number, "error_stderr": number},
+                **dict.fromkeys(PAIRED, number),
             },
-            added=dict.fromkeys(("clients", "loss_stderr", "error_stderr")),
+            added=dict.fromkeys(("clients", "loss_stderr", "error_stderr", *PAIRED)),
         ),
         Table(".clients.csv", {"run": str, "round": int, **columns_of(ClientRow)}, optional=True),
     )
@@ -183,11 +196,28 @@ class Reaggregation(TableResult):
             error = "-" if isnan(row.error) else f"{100 * row.error:5.3g} %"
             same = ", bit for bit" if row.identical and row.model != "recorded" else ""
             lines.append(f"  {row.model:{wide}}  {row.loss:8.4g}  {error:>7}  {far}{same}")
-        return "\n".join([*lines, *self.notes()])
+        return "\n".join([*lines, *self.notes(), *self.paired()])
+
+    def paired(self) -> list[str]:
+        """Describe every asked server's difference to plain FMA, and how often the clients' updates conflict."""
+        said = []
+        for row in self.measured:
+            if row.server == "" or row.model == "fma" or row.loss_difference is None:
+                continue
+            words = f"loss {_with_error(row.loss_difference, row.loss_difference_stderr, 1)}"
+            if row.error_difference is not None:
+                words += f", error {_with_error(row.error_difference, row.error_difference_stderr, 100)} points"
+            said.append(f"{row.model} less fma on the same samples: {words} (± 1.96 standard errors)")
+        if (share := self.attrs.get("sign_conflict")) is not None:
+            said.append(
+                f"{100 * share:.3g} % of the parameters that moved were raised by some clients, lowered by others"
+            )
+        return said
 
     def findings(self) -> dict[str, Any]:
         """Return the models, and what is to be known of them."""
-        found: dict[str, Any] = {"rows": [vars(row) for row in self.measured], "notes": self.notes()}
+        conflict = self.attrs.get("sign_conflict")
+        found = {"rows": [vars(row) for row in self.measured], "sign_conflict": conflict, "notes": self.notes()}
         return {**found, "clients": [vars(row) for row in self.by_client]} if self.by_client else found
 
     def notes(self) -> list[str]:
@@ -246,6 +276,15 @@ class Reaggregation(TableResult):
         table = dict(zip(self.attrs["servers"], self.attrs["settings"], strict=True))[server]
         count = table.get("samples")
         return str(table["split"]), f"{count:,} samples of the " if count else ""
+
+
+def _with_error(mean: float, stderr: float | None, scale: float) -> str:
+    """``+0.012 ± 0.004``.
+
+    >>> _with_error(0.01234, 0.002, 1), _with_error(-0.02, None, 100)
+    ('+0.0123 ± 0.0039', '-2')
+    """
+    return f"{scale * mean:+.3g}" + ("" if stderr is None else f" ± {1.96 * scale * stderr:.2g}")
 
 
 def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:

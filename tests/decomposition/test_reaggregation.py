@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedscope
 from fedscope.checkpoints import (
@@ -350,6 +351,55 @@ def test_a_run_of_another_program_says_all_that_most_servers_need(runs: Any, tmp
     assert same(even.weights, weighted_mean(foreign.round(2).clients(), np.full(count, 1 / count)))
 
 
+# --- differences on the same samples ---
+
+
+def test_differences_to_plain_fma_are_paired_over_samples(runs: Any) -> None:
+    run = runs("fma")
+    found = fedscope.reaggregate(run, ["ties", "model-stock", "fma"], rounds=2, settings={"density": 0.5})
+    rows = {row.server: row for row in found.measured if row.server}
+    data = data_of(run).samples("test")
+    module = module_of(run)
+
+    def alone(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+        """Loss and error of every sample, by torch."""
+        arrays = weights.arrays()
+        module.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in arrays.items()})
+        with torch.inference_mode():
+            outputs = module(data.x[:])
+        loss = torch.nn.functional.cross_entropy(outputs, data.y, reduction="none")
+        return loss.double().numpy(), (outputs.argmax(1) != data.y).double().numpy()
+
+    plain = alone(found.models["fma"])
+    for server in ("ties", "model-stock"):
+        row = rows[server]
+        shown = (
+            (row.loss_difference, row.loss_difference_stderr),
+            (row.error_difference, row.error_difference_stderr),
+        )
+        for own, base, (mean, stderr) in zip(alone(found.models[server]), plain, shown, strict=True):
+            apart = own - base
+            assert mean == pytest.approx(apart.mean(), rel=1e-3, abs=1e-7)
+            assert stderr == pytest.approx(apart.std(ddof=1) / math.sqrt(len(apart)), rel=1e-3, abs=1e-7)
+        assert f"{row.model} less fma on the same samples: loss {row.loss_difference:+.3g} ± " in found.summary()
+    assert (rows["fma"].loss_difference, rows["fma"].loss_difference_stderr) == (0.0, 0.0)
+    assert "fma less fma" not in found.summary()
+
+
+def test_the_share_of_conflicting_signs_is_counted_parameter_by_parameter(runs: Any) -> None:
+    run = runs("fma")
+    found = fedscope.reaggregate(run, ["ties"], rounds=2)
+    start, clients = run.round(2).read("start").parameters, run.round(2).clients().parameters
+    both = moved = 0
+    for w, values in zip(start, clients.T, strict=True):
+        signs = {bool(value > w) for value in values if value != w}
+        both, moved = both + (len(signs) == 2), moved + bool(signs)
+    assert found.attrs["sign_conflict"] == both / moved
+    assert 0 < both < moved
+    said = f"{100 * both / moved:.3g} % of the parameters that moved were raised by some clients, lowered by others"
+    assert said in found.summary()
+
+
 # --- the result at rest ---
 
 
@@ -367,11 +417,15 @@ def test_what_is_saved_is_loaded(tmp_path: Path, runs: Any) -> None:
     assert repr(back.measured) == repr(rows)  # NaN is not equal to itself
     assert back.attrs == attrs
     lines = files[1].read_text().splitlines()
-    names = "run,round,model,server,state,split,samples,loss,error,distance,identical,clients,loss_stderr,error_stderr"
-    assert lines[0] == names
-    assert lines[1] == "fma,4,recorded,,,test,360,0.25,0.5,0.0,True,,,"
-    # a file of version 1 has none of the last three columns
-    files[1].write_text("".join(f"{line.rsplit(',', 3)[0]}\n" for line in lines))
+    assert lines[0] == (
+        "run,round,model,server,state,split,samples,loss,error,distance,identical,clients,loss_stderr,error_stderr,"
+        "loss_difference,loss_difference_stderr,error_difference,error_difference_stderr"
+    )
+    assert lines[1] == "fma,4,recorded,,,test,360,0.25,0.5,0.0,True,,,,,,,"
+    # a file of version 1 has none of the last seven columns, an early one of version 2 none of the last four
+    files[1].write_text("".join(f"{line.rsplit(',', 4)[0]}\n" for line in lines))
+    assert repr(Reaggregation.load(tmp_path / "new" / "r.v2").measured) == repr(rows)
+    files[1].write_text("".join(f"{line.rsplit(',', 7)[0]}\n" for line in lines))
     files[2].write_text(files[2].read_text().replace('"version": 2', '"version": 1'))
     assert repr(Reaggregation.load(tmp_path / "new" / "r.v2").measured) == repr(rows)
     files[0].unlink()

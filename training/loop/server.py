@@ -44,13 +44,14 @@ def step_server(
         return _step(server, state, start, clients, cohort)
     parameters = np.empty(size, start.layout.dtype)
     kept: dict[str, np.ndarray] = {}
+    p: np.ndarray | None = None
     for where, values in rows.blocks(numbers or NUMBERS):
         width = where.stop - where.start
         layout = Layout((TensorEntry("columns", (width,), start.layout.dtype.name, "parameter"),))
         own = {name: value[where] if np.shape(value) == (size,) else value for name, value in state.items()}
         block = Weights(layout, start.parameters[where], {}), Weights(layout, values, {})
         served = _step(server, own, *block, cohort)
-        parameters[where] = served.parameters
+        parameters[where], p = served.parameters, served.p
         for name, value in served.state.items():
             if np.shape(value) != (width,):
                 kept[name] = value
@@ -58,7 +59,7 @@ def step_server(
             if name not in kept:
                 kept[name] = np.empty(size, value.dtype)
             kept[name][where] = value
-    return Served(parameters, kept)
+    return Served(parameters, kept, p)
 
 
 def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:

@@ -40,7 +40,7 @@ def test_what_costs_little_holds_of_every_built_in_method(shelf: Any, name: str)
 
 def test_servers_that_count_clients_alike_or_by_their_order_are_known() -> None:
     servers = {name: find("servers", name) for name in names("servers")}
-    assert {name for name, kind in servers.items() if kind.unweighted} == {"adabest", "feddyn", "fedsa"}
+    assert {name for name, kind in servers.items() if kind.unweighted} == {"adabest", "feddyn", "fedsa", "model-stock"}
     assert {name for name, kind in servers.items() if kind.ties_by_order} == {"fedsa"}
 
 
@@ -48,6 +48,7 @@ def test_limits_are_named_where_a_docstring_says_one() -> None:
     named = {(shelf, name) for shelf, name in METHODS if "limits" in vars(find(shelf, name))}
     clients = {"adabest", "ditto", "fedacg", "fedasam", "fedprox", "fedsam", "fedswa", "mofedsam"}
     servers = {"adabest", "diloco", "fedacg", "fedavgm", "fedgma", "fedswa", "lora"}
+    servers |= {"checkpoints", "dare", "task-arithmetic"}
     assert named == {
         *(("clients", name) for name in clients),
         *(("servers", name) for name in servers),

@@ -203,7 +203,8 @@ def test_optimisers_see_no_more_of_the_clients_than_their_mean(name: str) -> Non
     one = Cohort(3, np.arange(1), np.array([100]), np.array([3]), np.ones(1), 7, 0.1, np.array([0.3]), validator=judged)
     if method.optimiser:
         np.testing.assert_allclose(method.step(last.state, start, mean, one).parameters, whole.parameters, atol=1e-12)
-    assert method.optimiser == (name in {"fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedswa", "fedmoswa", "diloco"})
+    averaging_first = {"fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedswa", "fedmoswa", "diloco", "task-arithmetic"}
+    assert method.optimiser == (name in averaging_first)
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -237,6 +238,8 @@ def test_a_step_takes_no_second_copy_of_the_cohort(name: str) -> None:
         ("fedacg", {"momentum": 0.85}),
         ("diloco", {"lr": 0.7, "momentum": 0.9}),
         ("greedy", {"split": "train"}),
+        ("task-arithmetic", {"scale": 1.0}),
+        ("ties", {"density": 0.2, "scale": 1.0, "over": "model"}),
     ],
 )
 def test_the_defaults_are_the_papers(name: str, defaults: dict[str, Any]) -> None:
