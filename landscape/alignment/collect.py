@@ -44,6 +44,7 @@ def collect(
 ) -> Specification:
     """Build the specification of a trace."""
     seen = [(call, dim, join(atoms, axis)) for call, dim, axis in taps if axis and _alone(atoms, axis)]
+    _fix_many_blocks(atoms, parameters)
     while (wrong := _inconsistent(atoms, found := _walk(atoms, parameters))) is not None:
         atoms.fix(wrong)
     groups: list[Group] = []
@@ -100,11 +101,28 @@ def _walk(atoms: Atoms, parameters: Mapping[str, Value]) -> _Found:
     return found
 
 
+def _blocks_of(atoms: Atoms, key: int) -> set[int]:
+    """Return the atoms of blocks by the key of the units inside of them."""
+    return {atoms.find(split.outer) for split in atoms.splits.values() if atoms.key(split.key) == key}
+
+
+def _fix_many_blocks(atoms: Atoms, parameters: Mapping[str, Value]) -> None:
+    """Leave the groups of kernels where they are that are blocks inside of blocks."""
+    for value in parameters.values():
+        for axis in value.axes:
+            for factor in axis:
+                several = [_blocks_of(atoms, atoms.key(key)) for key in factor.over]
+                for blocks in several:
+                    if len(several) > 1 or len(blocks) != 1:
+                        for one in blocks:
+                            atoms.fix(one)
+
+
 def _walk_kernel(atoms: Atoms, found: _Found, name: str, value: Value, dim: int) -> None:
     """The second dimension of a grouped kernel, by the groups of the first."""
     (factor,) = value.axes[dim]
     key = atoms.key(factor.over[0])
-    blocks = next((atoms.find(split.outer) for split in atoms.splits.values() if atoms.key(split.key) == key), FIXED)
+    blocks = next(iter(_blocks_of(atoms, key)), FIXED)
     if blocks == FIXED:  # each group is one unit, which is an atom itself
         lead = atoms.find(join(atoms, value.axes[0]))
         blocks = lead if atoms.sizes[lead] == len(factor.atoms) else FIXED

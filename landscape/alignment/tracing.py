@@ -24,6 +24,9 @@ from .collect import collect
 from .groups import Specification
 from .operations import RULES, Value, fix, is_fixed, values_in
 
+#: how far a network's answers may change when its units are permuted, as a share of their norm: rounding
+SAME = 1e-3
+
 #: operations in whose results units are compared: of layers with parameters, and the dimension of their units
 TAPPED = {"convolution": 1, "addmm": -1, "mm": -1, "native_layer_norm": -1, "embedding": -1}
 TAPPED |= dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "native_group_norm"), 1)
@@ -62,8 +65,9 @@ def _refuse_other_function(module: nn.Module, x: Tensor, found: Specification) -
     arrays = {name: values.detach().cpu().numpy() for name, values in module.state_dict().items()}
     moved = {name: torch.from_numpy(values).to(x.device) for name, values in Mover(found).arrays(arrays, moves).items()}
     with computed_plainly(module):
-        before, after = (_first(one) for one in (module(x), torch.func.functional_call(module, moved, (x,))))
-    if not torch.allclose(before, after, rtol=1e-2, atol=1e-3 * float(before.abs().max()), equal_nan=True):
+        own = {name: values for name, values in moved.items() if name not in found.aliases}
+        before, after = (_first(one).double() for one in (module(x), torch.func.functional_call(module, own, (x,))))
+    if float((before - after).norm()) > SAME * float(before.norm()):
         raise FedscopeError(
             f"{type(module).__name__} answers otherwise when the units that seem exchangeable are permuted, so its layers "
             "cannot be aligned; it may compute by the values of its weights"

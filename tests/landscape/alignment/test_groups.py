@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from nets import NETS, Fourier, PlainAttention, Vit, cnn, made
+from permutable import NETS, Fourier, PlainAttention, Vit, cnn, made
 from torch import Tensor, nn
 
 from fedscope.checkpoints import FedscopeError
@@ -112,7 +112,7 @@ def test_an_operation_that_is_not_followed_is_named_and_its_units_stay() -> None
 
 
 def test_a_network_without_units_to_permute_is_refused() -> None:
-    with pytest.raises(FedscopeError, match=r"no units of Linear can be permuted: no layer has units between two others"):
+    with pytest.raises(FedscopeError, match="no units of Linear can be permuted: no layer has units between two oth"):
         specification_of(nn.Linear(4, 3), torch.randn(2, 4))
 
     class Odd(nn.Module):
@@ -140,13 +140,12 @@ def test_a_network_that_computes_by_its_numbers_is_refused() -> None:
             self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
 
         def forward(self, x: Tensor) -> Tensor:
-            sign = 1.0 if float(self.first.weight[0, 0]) > float(self.first.weight.mean()) else -1.0
-            scale = sign * 3 * float(self.first.weight[0].abs().sum())
+            scale = float(abs(self.first.weight.detach().numpy()[0]).sum())
             answer: Tensor = self.last(torch.relu(self.first(x))) * scale
             return answer
 
     torch.manual_seed(0)
-    with pytest.raises(FedscopeError, match="Sorted answers otherwise when the units that seem exchangeable are permuted"):
+    with pytest.raises(FedscopeError, match="Sorted answers otherwise when the units that seem exchangeable"):
         specification_of(Sorted(), torch.randn(2, 4))
 
 
