@@ -150,11 +150,11 @@ def _walk_atom(
         index: its entries, [size, m]; about: the family that it is in.
     """
     effective = _effective(atoms, atom)
+    if effective == FIXED:
+        return
     if effective != atoms.find(atom):  # each unit is a block of entries that stay
         atom, index = effective, index.reshape(atoms.sizes[effective], -1)
     atom = atoms.find(atom)
-    if atom == FIXED:
-        return
     split = atoms.splits.get(atom)
     if split is None:
         found.places.setdefault(atom, []).append((where, index, rows))

@@ -147,6 +147,9 @@ def convolution(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ..
         contract(atoms, x.axes[1], taken)
     else:
         x_group, x_own = atoms.regroup([x.axes[1]], [groups, x.shape[1] // groups])
+        if len(x_group) > 1 or len(x_own) > 1:  # blocks inside of blocks, which stay
+            atoms.fix_axis([*x_group, *x_own])
+            x_group, x_own = atoms.fixed(groups), atoms.fixed(x.shape[1] // groups)
         first_group, first_own = atoms.regroup([weight.axes[0]], [groups, weight.shape[0] // groups])
         group = atoms.tie(x_group, first_group)
         second = by_group(atoms, weight, group)

@@ -431,6 +431,7 @@ def test_what_a_recorder_cannot_keep_is_one_sentence(here: Path, about: dict[str
 ON = {"model": net, "limit": 60}
 QUESTIONS: dict[str, Callable[..., Any]] = {
     "plane": lambda **how: fedscope.plane("run@2", clients=True, grid=3, **how),
+    "align": lambda **how: fedscope.align(["run@1/global", "run@2/global"], **how),
     "line": lambda **how: fedscope.line(["run@1/global", "run@2/global"], points=3, **how),
     "sharpness": lambda **how: fedscope.sharpness("run@2", hessian=False, draws=2, **how),
     "cka": lambda **how: fedscope.cka("run", rounds="last", **how),
