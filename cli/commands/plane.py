@@ -15,7 +15,7 @@ from ..options import (
     Output,
     launcher_options,
     measured_settings,
-    normalization_option,
+    align_option, normalization_option,
     output_options,
     pack_into,
     source_options,
@@ -98,6 +98,7 @@ class _Plane(click.Command):
     help="With --adaptive: measure at most this share of the points; a larger one, or none, goes on from them.",
 )
 @normalization_option
+@align_option
 @source_options("test", files=True, both=True)
 @launcher_options("measures one block of points")
 @click.option(

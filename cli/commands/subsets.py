@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, choice, output_options, rounds_option, source_options
+from ..options import Count, Output, align_option, choice, output_options, rounds_option, source_options
 
 
 @click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
@@ -27,6 +27,7 @@ from ..options import Count, Output, choice, output_options, rounds_option, sour
     help="Number of subsets of each size, drawn with --seed; all of them if there are no more.",
 )
 @choice("--weights", ["samples", "uniform"], "Weights of a subset's clients: by number of samples, or equal.")
+@align_option
 @source_options("test", files=True)
 @output_options
 def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:

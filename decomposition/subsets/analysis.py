@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
@@ -16,8 +17,10 @@ from ...training.inputs.samples import (
     dataset_of,
     describe_samples,
     given_settings,
+    limit_samples,
     module_for,
 )
+from ...landscape.alignment.step import align_weights, refuse_unknown_align
 from .result import RoundSubsets, Subsets
 
 
@@ -29,6 +32,7 @@ def subsets(
     sizes: str | Sequence[int] | None = None,
     subsets: int = 20,
     weights: str = "samples",
+    align: str = "none",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Subsets]:
     """Measure how many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
@@ -43,6 +47,8 @@ def subsets(
         subsets: how many subsets of a size, drawn with ``seed``; all where there are no more.
         weights: of a subset's clients: by their numbers of ``samples``, of a run that another program
             recorded by its p, or ``uniform``.
+        align: bring the units of a round's clients into the order of the first one's before, by their ``weights`` or
+            their ``activations``; see :func:`fedscope.align`.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
             takes all clients' training data.
 
@@ -53,6 +59,7 @@ def subsets(
     Figure 4.
     """
     source = EvaluationConfig.of("test", measured)
+    refuse_unknown_align(align)
     opened, asked_rounds = resolve_runs(runs, rounds)
     asked = []
     for run, own in zip(opened, asked_rounds, strict=True):
@@ -70,6 +77,7 @@ def subsets(
             "sizes": [list(own) for _, _, own in asked],
             "subsets": subsets,
             "weights": weights,
+            **({"align": align} if align != "none" else {}),
             **given_settings(opened, source),
             **describe_samples(samples, source.seed),
             "device": source.compute.name,
@@ -86,6 +94,16 @@ def subsets(
                         samples,
                         run.round(number),
                         # another program may weigh its clients as it likes
+                        aligned=None
+                        if align == "none"
+                        else lambda clients: align_weights(
+                            modules[run.name],
+                            limit_samples(dataset, replace(source, split="train", limit=source.limit or 2000)),
+                            clients,
+                            [f"client {k}" for k in run.round(number).client_ids],
+                            align,
+                            source.compute,
+                        ),
                         weights="recorded" if run.is_foreign and weights == "samples" else weights,
                         run=run.name,
                         sizes=own,
@@ -106,7 +124,7 @@ def subsets(
 
         return settings, compute
 
-    words = [source.split, *(run.name for run in opened[1:]), slug_rounds(asked_rounds[0] or "1,last")]
+    words = [source.split, *([] if align == "none" else [f"aligned-{align}"]), *(run.name for run in opened[1:]), slug_rounds(asked_rounds[0] or "1,last")]
     name = f"subsets-{'-'.join(words)}"
     return one(Subsets, opened[0].path / "figures", name, prepare)
 

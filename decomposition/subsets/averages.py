@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Weights
+from ...checkpoints.models.weights import stack
 from ...evaluation.device import CPU, Compute
 from ..draws.divergence import diverged_rows
 from .result import RoundSubsets, SizeRow
@@ -156,15 +157,25 @@ def average_subsets(
 
 
 def round_subsets(
-    module: nn.Module, samples: Samples, round_: Round, *, run: str, weights: str = "samples", **settings: Any
+    module: nn.Module,
+    samples: Samples,
+    round_: Round,
+    *,
+    run: str,
+    weights: str = "samples",
+    aligned: Callable[[list[Weights]], list[Weights]] | None = None,
+    **settings: Any,
 ) -> RoundSubsets:
     """Compute the averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
 
     Args:
         weights: ``samples``, so that p is proportional to the clients' numbers of samples; ``recorded``, the round's
             own p; or ``uniform``.
+        aligned: brings the clients' units into one order before.
     """
     clients, p = round_.clients(), round_.weights
+    if aligned is not None:
+        clients = stack(aligned([clients.row(k) for k in range(len(clients))]))
     shares = {"recorded": p, "uniform": np.ones(len(p))}.get(weights, p)
     if weights != "uniform" and round_.has("client_samples"):
         n = round_.client_samples

@@ -92,16 +92,16 @@ def computed_plainly(module: nn.Module) -> Iterator[None]:
     """Compute a module without fused operations, in evaluation mode and without gradients."""
     modes = {layer: layer.training for layer in module.modules()}
     fast = torch.backends.mha.get_fastpath_enabled()
+    onednn = torch._C._get_mkldnn_enabled()
     module.eval()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with (
-            torch.no_grad(),
-            torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-            torch.backends.mkldnn.flags(enabled=False),
-        ):
+        # not torch.backends.mkldnn.flags, which sets what only Intel's GPUs have, and warns of it
+        torch._C._set_mkldnn_enabled(False)
+        with torch.no_grad(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             yield
     finally:
+        torch._C._set_mkldnn_enabled(onednn)
         torch.backends.mha.set_fastpath_enabled(fast)
         for layer, mode in modes.items():
             layer.training = mode

@@ -23,6 +23,7 @@ from ...training.inputs.models import (
     resolve_models,
 )
 from .. import Connectivity, LayerLine, Line
+from ..alignment.step import align_posed, refuse_unknown_align
 from ..run_alone import choose_line, run_alone
 
 
@@ -35,6 +36,7 @@ def line(
     points: int | None = None,
     range: Sequence[float] | None = None,
     normalization: str = "interpolate",
+    align: str = "none",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Line | LayerLine]:
     """Losses along the segment between two models, L(β w_A + (1−β) w_B): β = 0 is B and β = 1 is A.
@@ -52,6 +54,8 @@ def line(
         points: on a line; 81, and 11 with ``clients`` or ``layers``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients`` or ``layers``.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
+        align: bring the units of all models into the order of the first one's before, by their ``weights`` or their
+            ``activations``; see :func:`fedscope.align`.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``data`` and
             ``model`` are needed where no model is of a run.
 
@@ -71,6 +75,7 @@ def line(
     """
     source = EvaluationConfig.of("test", measured)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
+    refuse_unknown_align(align)
     given, note = as_list(models), ""
     if layers is not None and clients:
         raise FedscopeError("--layers and --clients are two cuts of a line; give one of them")
@@ -101,12 +106,14 @@ def line(
             "normalization": normalization,
             **calibration_settings(posed, source, normalization),
             **({"layers": layers} if layers is not None else {}),
+            **({"align": align} if align != "none" else {}),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Line | LayerLine:
             from ... import landscape
 
-            pairs = zip(posed.models[::2], posed.models[1::2], strict=False)
+            models = align_posed(posed, source, align)
+            pairs = zip(models[::2], models[1::2], strict=False)
             betas = landscape.betas_on((low, high), count)
             with work.progress("line") as report:
                 measured: dict[str, Any] = {
@@ -119,12 +126,12 @@ def line(
                     "provenance": attrs,
                 }
                 if layers is not None:
-                    pair = (posed.models[0], posed.models[1])
+                    pair = (models[0], models[1])
                     return landscape.layer_lines(posed.module, posed.samples, pair, layers=layers, **measured)
                 lines = landscape.line(
                     posed.module,
                     posed.samples,
-                    list(combinations(posed.models, 2) if clients else pairs),
+                    list(combinations(models, 2) if clients else pairs),
                     **measured,
                 )
             return Connectivity(**vars(lines)) if clients else lines
@@ -135,4 +142,6 @@ def line(
     folder, name = place_of("line-clients" if clients else "line", names_of(given))
     if layers is not None:
         name = fit_file_name(f"{name}-{layers_file_word(layers)}")
+    if align != "none":
+        name = fit_file_name(f"{name}-aligned-{align}")
     return one(kind, folder, name, prepare, note=note)

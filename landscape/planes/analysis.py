@@ -24,6 +24,7 @@ from ...training.inputs.models import (
     resolve_models,
 )
 from .. import Panel, Plane, Planes
+from ..alignment.step import align_posed, refuse_unknown_align
 from ..run_alone import choose_plane, run_alone
 from .inputs import PlaneModels, panels_of, plane_models
 
@@ -47,6 +48,7 @@ def plane(
     adaptive: bool = False,
     budget: float | None = None,
     normalization: str = "interpolate",
+    align: str = "none",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Plane | Planes]:
     """Losses on the plane through three models, L(w_1 + a û + b v̂); the models and their mean are measured exactly.
@@ -78,6 +80,8 @@ def plane(
             7.5 % of the points on all.
         budget: with ``adaptive``, the share of a surface's points that is measured at most; what is reached is said.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
+        align: bring the units of all models into the order of the first one's before, by their ``weights`` or their
+            ``activations``; see :func:`fedscope.align`.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``both`` gives
             two planes in one pass; ``data`` and ``model`` are needed where no model is of a run.
 
@@ -102,12 +106,13 @@ def plane(
     source = EvaluationConfig.of("test" if whose is None else "train", measured, both=True)
     training_split(whose, source)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
+    refuse_unknown_align(align)
     at_least("grid", grid, 2)
     if range is not None and len(range) != 4:
         raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
     ends = None if range is None else (float(range[0]), float(range[1]), float(range[2]), float(range[3]))
     share = share_of(budget, grid, adaptive=adaptive)
-    survey = Survey(grid, margin, ends, share, normalization, whose, source)
+    survey = Survey(grid, margin, ends, share, normalization, whose, source, align)
     given, shown = as_list(models), as_list(show)
     if rounds is None and not asked and len(given) != 3 and (path := run_alone(given)):
         chosen = choose_plane(path)
@@ -158,6 +163,7 @@ class Survey:
     normalization: str
     data_of: str | None
     source: EvaluationConfig
+    align: str = "none"
 
     @property
     def end(self) -> str:
@@ -188,6 +194,7 @@ class Survey:
                 "adaptive": self.adaptive,
                 "normalization": self.normalization,
                 **calibration_settings(posed, self.source, self.normalization),
+                **({"align": self.align} if self.align != "none" else {}),
                 **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
             }
 
@@ -195,13 +202,14 @@ class Survey:
                 from ... import landscape
                 from .drawing.preview import preview_of
 
+                aligned = align_posed(posed, self.source, self.align)
                 base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
                 with work.progress(f"plane {models.title}".strip()) as report, preview_of(base) as preview:
                     return landscape.survey(
                         posed.module,
                         [samples for samples, _ in read],
-                        landscape.span_of(models.kind, posed.models[:count], self.source.seed),
-                        shown=posed.models[count:],
+                        landscape.span_of(models.kind, aligned[:count], self.source.seed),
+                        shown=aligned[count:],
                         provenance=[{**own, **work.about} for own in attrs],
                         grid=self.grid,
                         margin=self.margin,
