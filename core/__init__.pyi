@@ -66,9 +66,9 @@ from .landscape import near_clients as near_clients
 from .landscape import random_directions as random_directions
 from .landscape import survey as survey
 from .landscape import through_models as through_models
+from .landscape.alignment.analysis import align as align
 from .landscape.curvature.analysis import sharpness as sharpness
 from .landscape.interchange.import_models import import_models as import_models
-from .landscape.alignment.analysis import align as align
 from .landscape.lines.analysis import line as line
 from .landscape.planes.analysis import plane as plane
 from .plotting.user_style import style as style

@@ -25,7 +25,7 @@ def cnn() -> nn.Module:
 def kernels() -> nn.Module:
     """Depthwise, grouped and transposed convolutions."""
     return nn.Sequential(
-        *(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3, groups=8), nn.ReLU()),
+        *(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=16), nn.ReLU()),
         *(nn.Conv2d(16, 12, 3, groups=4), nn.BatchNorm2d(12), nn.ReLU(), nn.ConvTranspose2d(12, 9, 3)),
         *(nn.Conv2d(9, 8, 1), nn.ReLU(), nn.ConvTranspose2d(8, 6, 3, groups=2)),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)),
@@ -128,7 +128,8 @@ def made(name: str) -> tuple[nn.Module, Tensor]:
     module = make()
     for layer in module.modules():
         if isinstance(layer, _BatchNorm):
-            assert layer.running_mean is not None and layer.running_var is not None
+            assert layer.running_mean is not None
+            assert layer.running_var is not None
             layer.running_mean.normal_()
             layer.running_var.uniform_(0.5, 2)
         if isinstance(layer, _BatchNorm | nn.GroupNorm | nn.LayerNorm):

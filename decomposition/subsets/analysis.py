@@ -11,6 +11,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
+from ...landscape.alignment.step import align_weights, refuse_unknown_align
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -20,7 +21,6 @@ from ...training.inputs.samples import (
     limit_samples,
     module_for,
 )
-from ...landscape.alignment.step import align_weights, refuse_unknown_align
 from .result import RoundSubsets, Subsets
 
 
@@ -124,7 +124,12 @@ def subsets(
 
         return settings, compute
 
-    words = [source.split, *([] if align == "none" else [f"aligned-{align}"]), *(run.name for run in opened[1:]), slug_rounds(asked_rounds[0] or "1,last")]
+    words = [
+        source.split,
+        *([] if align == "none" else [f"aligned-{align}"]),
+        *(run.name for run in opened[1:]),
+        slug_rounds(asked_rounds[0] or "1,last"),
+    ]
     name = f"subsets-{'-'.join(words)}"
     return one(Subsets, opened[0].path / "figures", name, prepare)
 

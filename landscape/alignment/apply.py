@@ -45,9 +45,7 @@ def identity(group: Group) -> Permutation:
 
 def random_permutation(group: Group, draw: np.random.Generator) -> Permutation:
     """Draw one of the permutations that a group allows, all alike."""
-    inner = tuple(
-        np.stack([draw.permutation(units.size) for _ in range(group.size)]) for units in group.inner
-    )
+    inner = tuple(np.stack([draw.permutation(units.size) for _ in range(group.size)]) for units in group.inner)
     return Permutation(draw.permutation(group.size), inner)
 
 

@@ -69,7 +69,7 @@ def match_weights(
         begun = matching.in_order() if start == "order" else [identity(group) for group in specification.groups]
         ends.append(matching.improve(begun))
     values = [matching.value(end) for end in ends]
-    best = max(range(len(ends)), key=lambda i: (values[i] - GAIN * abs(values[-1]) * (i < len(ends) - 1)))
+    best = max(range(len(ends)), key=lambda i: values[i] - GAIN * abs(values[-1]) * (i < len(ends) - 1))
     return tuple(ends[best])
 
 

@@ -46,9 +46,7 @@ class Aligner:
         """Align models to the first: all of them, and how far they moved, which the first does not."""
         for label, weights in zip(labels, models, strict=True):
             if not np.isfinite(weights.parameters).all():
-                raise FedscopeError(
-                    f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out"
-                )
+                raise FedscopeError(f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out")
         arrays, moves = align_arrays(
             self.specification,
             [weights.arrays() for weights in models],

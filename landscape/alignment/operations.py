@@ -58,9 +58,7 @@ def is_fixed(atoms: Atoms, axis: Axis) -> bool:
     return all(atoms.find(int(atom)) == FIXED for factor in axis for atom in factor.atoms.reshape(-1))
 
 
-def elementwise(
-    atoms: Atoms, args: Any, kwargs: dict[str, Any], shapes: list[tuple[int, ...]]
-) -> list[list[Axis]]:
+def elementwise(atoms: Atoms, args: Any, kwargs: dict[str, Any], shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """Tie the dimensions of all tensors, as they are broadcast."""
     shape, made = shapes[0], list[Axis]()
     given = values_in([args, kwargs])

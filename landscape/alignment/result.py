@@ -81,9 +81,7 @@ class Alignment(TableResult):
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """Build the result from what :meth:`rows` gave, without the models."""
         moved, averages = tables
-        return cls(
-            tuple(MovedRow(**row) for row in moved), tuple(AverageRow(**row) for row in averages), head["attrs"]
-        )
+        return cls(tuple(MovedRow(**row) for row in moved), tuple(AverageRow(**row) for row in averages), head["attrs"])
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the models, BASE.0.safetensors, BASE.1.safetensors, ... and BASE.repaired.safetensors, and the tables;
@@ -110,7 +108,9 @@ class Alignment(TableResult):
         most = max(shares, key=lambda layer: shares[layer])
         models = list(dict.fromkeys(row.model for row in self.moved))
         who = f"{len(models)} models" if len(models) > 1 else models[0]
-        begin = f"{100 * moved / units:.3g} % of {units:,} units of {who} move, most in {most} ({100 * shares[most]:.3g} %)"
+        begin = (
+            f"{100 * moved / units:.3g} % of {units:,} units of {who} move, most in {most} ({100 * shares[most]:.3g} %)"
+        )
         lines = [f"{begin}; matched by {self.attrs.get('by')} to {self.attrs.get('reference')}"]
         for row in self.averages:
             if row.barrier is None:
@@ -121,7 +121,9 @@ class Alignment(TableResult):
             lines.append(f"  {row.model}: loss {row.loss:.3g}{error}, {above}")
         lines += [f"  units stay that {said} takes, which is not followed" for said in self.attrs.get("stopped", ())]
         if self.averages and self._is_bad():
-            lines.append("  the repaired mean is still much worse than the models: their layers are narrow, or they differ")
+            lines.append(
+                "  the repaired mean is still much worse than the models: their layers are narrow, or they differ"
+            )
         return "\n".join(lines)
 
     def _is_bad(self) -> bool:

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from ...checkpoints import FedscopeError
-from .atoms import Atoms, Axis
 from .apply import Mover, random_permutation
+from .atoms import Atoms, Axis
 from .collect import collect
 from .groups import Specification
 from .operations import RULES, Value, fix, is_fixed, values_in

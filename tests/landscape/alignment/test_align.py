@@ -57,14 +57,15 @@ def error(net: nn.Module, digits: tuple[torch.Tensor, torch.Tensor]) -> float:
 def test_networks_trained_apart_have_a_mean_once_their_units_are_in_one_order(
     nets: list[nn.Module], digits: tuple[torch.Tensor, torch.Tensor], how: dict[str, Any]
 ) -> None:
-    found = fedscope.align(nets, data=digits, split="train", **how)
+    found = fedscope.align(nets, data=digits, **how)
     singles, (plain, aligned, repaired) = found.averages[:3], found.averages[3:]
     single = np.mean([row.loss for row in singles])
     assert plain.loss > aligned.loss + 0.1
     assert repaired.loss < aligned.loss
     assert repaired.error < 0.05
     assert plain.barrier == pytest.approx(plain.loss - single)
-    assert plain.stderr is not None and 0 < plain.stderr < plain.barrier
+    assert plain.stderr is not None
+    assert 0 < plain.stderr < plain.barrier
     assert all(row.barrier is None for row in singles)
     shares = found.shares()
     assert set(shares) == {"0.weight", "2.weight"}
@@ -74,7 +75,7 @@ def test_networks_trained_apart_have_a_mean_once_their_units_are_in_one_order(
 def test_an_aligned_network_computes_what_it_did(
     nets: list[nn.Module], digits: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
-    found = fedscope.align(nets, data=digits, split="train")
+    found = fedscope.align(nets, data=digits)
     *aligned, repaired = found.models.values()
     for net, weights in zip(nets, aligned, strict=True):
         other = wide()
@@ -86,7 +87,7 @@ def test_an_aligned_network_computes_what_it_did(
 
 
 def test_narrow_networks_that_stay_bad_are_said_to(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
-    said = fedscope.align(fitted(digits, 6, 3), data=digits, split="train").summary()
+    said = fedscope.align(fitted(digits, 6, 3), data=digits).summary()
     assert "the repaired mean is still much worse than the models: their layers are narrow, or they differ" in said
 
 
@@ -109,7 +110,8 @@ def test_the_command_writes_models_that_import_takes(
     about = ["--model", "wide_net.py:net", "--data", "npz:d.npz"]
     assert run(["align", "0.pt", "1.pt", "2.pt", *about, "--out", "m"]) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
-    assert "matched by weights to 0" in said and "mean repaired: loss" in said
+    assert "matched by weights to 0" in said
+    assert "mean repaired: loss" in said
     assert run(["import", *(f"m.{k}.safetensors" for k in range(3)), *about, "--out", "run"]) == 0
     assert run(["align", "0.pt", "1.pt", *about, "--out", "m"]) == 2
     assert "holds another result" in capsys.readouterr().err
@@ -123,7 +125,8 @@ def test_the_command_writes_models_that_import_takes(
             found[align] = fedscope.load(f"{words[0]}-{align}")
         worst = {align: float(result.loss.max()) for align, result in found.items()}
         assert worst["weights"] != worst["none"]
-        assert found["weights"].attrs["align"] == "weights" and "align" not in found["none"].attrs
+        assert found["weights"].attrs["align"] == "weights"
+        assert "align" not in found["none"].attrs
         if words[0] == "line":
             assert found["weights"].barrier[0] < 0.3 * found["none"].barrier[0]
     errors = {}
@@ -138,10 +141,10 @@ def test_models_that_cannot_be_aligned_are_refused(digits: tuple[torch.Tensor, t
     with pytest.raises(FedscopeError, match="alone cannot be aligned; give two models or more, or RUN@ROUND"):
         fedscope.align([wide()], data=digits)
     with pytest.raises(FedscopeError, match="does not fit the architecture of"):
-        fedscope.align([wide(32), wide(16)], data=digits, split="train")
+        fedscope.align([wide(32), wide(16)], data=digits)
     with pytest.raises(FedscopeError, match=r"by='words' is none of weights, activations"):
         fedscope.align([wide(), wide()], data=digits, by="words")
     broken = wide()
     nn.init.constant_(broken[2].bias, float("nan"))  # type: ignore[index]
     with pytest.raises(FedscopeError, match="holds a NaN or an infinity, so its units cannot be matched; leave it out"):
-        fedscope.align([wide(), broken], data=digits, split="train")
+        fedscope.align([wide(), broken], data=digits)

@@ -48,6 +48,18 @@ def test_a_permuted_network_computes_the_same_with_other_numbers(name: str) -> N
     assert weights <= changed, "each layer has units before it or behind it"
 
 
+def test_groups_inside_of_groups_stay() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        *(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3, groups=8), nn.ReLU()),
+        *(nn.Conv2d(16, 12, 3, groups=4), nn.ReLU(), nn.Flatten(), nn.Linear(12 * 64, 3)),
+    )
+    x = torch.randn(2, 1, 14, 14)
+    found = specification_of(module, x)
+    assert [(group.name, group.size) for group in found.groups] == [("4.weight", 3)] * 4, "within their groups"
+    assert difference(module, moved_at_random(module, found), x) < 1e-6
+
+
 def test_a_wrong_permutation_is_seen() -> None:
     module, x = made("mlp")
     found = specification_of(module, x)
@@ -155,7 +167,8 @@ def test_tracing_leaves_the_module_as_it_is() -> None:
     specification_of(module, x)
     assert all(layer.training for layer in module.modules())
     assert all(torch.equal(values, before[name]) for name, values in module.state_dict().items())
-    assert not module[0]._forward_hooks and not module[0]._forward_pre_hooks
+    assert not module[0]._forward_hooks
+    assert not module[0]._forward_pre_hooks
 
 
 @pytest.mark.slow

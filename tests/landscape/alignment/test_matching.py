@@ -94,7 +94,10 @@ def test_repaired_units_answer_with_the_mean_and_spread_of_the_networks() -> Non
 
 def test_batch_norm_is_measured_on_the_average_instead() -> None:
     torch.manual_seed(0)
-    average, x = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).eval(), torch.randn(99, 3)
+    average, x = (
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).eval(),
+        torch.randn(99, 3),
+    )
     weight = average[0].weight.detach().clone()
     assert repair(average, [], x, 50) == 1
     assert torch.equal(average[0].weight, weight)
