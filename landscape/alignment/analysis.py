@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, client_rounds, identity, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
-from ...evaluation.samples import Samples
 from ...training.inputs.models import ModelLike, ResolvedModels, as_list, names_of, resolve_models
 from ...training.inputs.samples import limit_samples
 from ..run_alone import is_run
 from .result import Alignment, model_suffixes
+
+if TYPE_CHECKING:
+    from ...evaluation.samples import Samples
 
 #: what units are matched by, and to what
 BY, TO = ("weights", "activations"), ("first", "mean")
@@ -92,7 +94,7 @@ def align(
             from .several import mean_of
 
             aligner = Aligner(first.module, calibration, source.compute)
-            attrs = {**attrs, "stopped": list(aligner.specification.stopped)}
+            attrs = {**attrs, "aligned": 0 if cohorts else len(given), "stopped": list(aligner.specification.stopped)}
             rows, averages, made = [], [], {}
             with work.progress("align") as report:
                 for done, (word, own) in enumerate(posed):
@@ -147,7 +149,7 @@ def _cohorts(names: Sequence[str], rounds: str | None) -> list[tuple[str, list[s
         return []
     path = alone.rpartition("@")[0] or alone
     run = Run.open(path)
-    asked = rounds if rounds is not None else str(run.round(address.round).number if address else "")
+    asked = rounds if rounds is not None else str(address.round if address else "")
     found = []
     for number in client_rounds(run, asked):
         round_ = run.round(number)

@@ -34,7 +34,7 @@ class Permutation:
             return int(blocks.sum())
         same = [table == np.arange(table.shape[1]) for table in self.inner]
         stayed = sum(int(one[~blocks].sum()) for one in same)
-        return sum(one.size for one in same) - stayed
+        return sum(int(one.size) for one in same) - stayed
 
 
 def identity(group: Group) -> Permutation:

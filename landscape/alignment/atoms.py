@@ -40,8 +40,8 @@ Axis = list[Factor]
 
 @dataclass
 class Split:
-    """How an atom is divided: into blocks of equal length that may be permuted as a whole (``outer``), each with an atom
-    of its own, or into parts that stay where they are.
+    """How an atom is divided: into equal blocks that may be permuted as a whole, each with an atom of its own, or into
+    parts that stay where they are.
 
     Attributes:
         sizes: of the parts, which are equal where there is an ``outer``.
@@ -133,19 +133,14 @@ class Atoms:
         sizes = tuple(int(size) for size in np.diff([0, *both]))
         parts = [self.new(size) for size in sizes]
         for split in (mine, other):
-            start, at = 0, 0
-            for size, part in zip(split.sizes, split.parts, strict=True):
-                inside = []
-                while start < sum(split.sizes[: at + 1]):
-                    place = both.index(next(cut for cut in both if cut > start))
-                    inside.append(place)
-                    start = both[place]
-                at += 1
+            start = 0
+            for end, part in zip(np.cumsum(split.sizes).tolist(), split.parts, strict=True):
+                inside = [i for i, cut in enumerate(both) if start < cut <= end]
+                start = end
                 if len(inside) == 1:
                     self.unite(part, parts[inside[0]])
                 else:
                     self.cut(part, tuple(sizes[i] for i in inside), [parts[i] for i in inside])
-                _ = size
         self.splits[self.find(atom)] = Split(sizes, parts, FIXED, self.new_key())
 
     def cut(self, atom: int, sizes: tuple[int, ...], parts: Sequence[int] | None = None) -> list[int]:

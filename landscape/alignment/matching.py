@@ -178,11 +178,11 @@ def same(first: Permutation, second: Permutation) -> bool:
 # --- activations ---
 
 
-class _Tapping(TorchDispatchMode):
+class _Tapping(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hands over the results of some operations."""
 
     def __init__(self, calls: Mapping[int, Any], take: Callable[[int, Tensor], None]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls, self.take, self.call = calls, take, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -239,7 +239,8 @@ class _Correlations:
         x, y, xx, yy, xy, n = self.sums[call]
         cov = xy / n - np.outer(x / n, y / n)
         spread = np.sqrt(np.outer(np.maximum(xx / n - (x / n) ** 2, 0), np.maximum(yy / n - (y / n) ** 2, 0)))
-        return np.divide(cov, spread, out=np.zeros_like(cov), where=spread > 1e-12)
+        found: np.ndarray = np.divide(cov, spread, out=np.zeros_like(cov), where=spread > 1e-12)
+        return found
 
     def similar(self, g: int, group: Group) -> Similar:
         """Return the similarities of a group's units: the sums of their correlations."""

@@ -38,7 +38,7 @@ class Aligner:
 
     def batches(self) -> list[Tensor]:
         """The inputs, so many at a time."""
-        return list(self.x.split(BATCH))
+        return list(torch.split(self.x, BATCH))
 
     def align(
         self, models: Sequence[Weights], labels: Sequence[str], by: str, to: str
@@ -78,7 +78,7 @@ def measure_means(
     models: Sequence[tuple[str, Weights]],
     means: Sequence[Weights],
 ) -> list[AverageRow]:
-    """Measure models and their means on the same samples, with the standard error over these of what a mean has more."""
+    """Measure models and their means on the same samples, with the standard error of what a mean has more."""
     replica = Replica(module, compute)
     x, y, task = replica.prepare(samples.x), replica.targets(samples.y), samples.task
 

@@ -1,4 +1,4 @@
-"""What operations do to the units of their tensors: which stay units of the result, and which must be permuted together.
+"""What operations do to the units of their tensors: which are units of the result, and which are permuted together.
 
 A rule takes the values of an operation's arguments and gives those of its results. An operation without a rule leaves
 all units of its arguments where they are, which is right for every operation.
@@ -166,9 +166,10 @@ def by_group(atoms: Atoms, weight: Value, group: Axis) -> Axis:
     """The second dimension of a grouped kernel, whose units may be permuted otherwise in each group."""
     if weight.shape[1] == 1 or len(group) != 1 or group[0].over:
         return weight.axes[1]
-    (factor,), (lead,) = weight.axes[1] or [None], group
+    (lead,) = group
     lead = atoms.current(lead)
-    if factor is not None and not factor.over and len(weight.axes[1]) == 1:
+    if len(weight.axes[1]) == 1 and not weight.axes[1][0].over:
+        (factor,) = weight.axes[1]
         own = [atoms.new(factor.size) for _ in range(lead.size)]
         if atoms.find(int(factor.atoms)) == FIXED:
             own = [FIXED] * lead.size

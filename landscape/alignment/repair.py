@@ -21,7 +21,7 @@ from ...evaluation.normalization import re_estimate, statistics_of
 QUIET = 1e-6
 
 
-def repaired_layers(module: nn.Module) -> list[tuple[str, nn.Module]]:
+def repaired_layers(module: nn.Module) -> list[tuple[str, nn.Linear | _ConvNd]]:
     """Return the layers that are rescaled: linear and convolutional ones with a bias, but for those whose weights are
     other layers' too; the last one answers, and stays.
 
@@ -85,7 +85,7 @@ def repair(average: nn.Module, networks: Sequence[dict[str, tuple[Tensor, Tensor
     names = [name for name in networks[0] if name in layers]
     for name in names:
         layer = layers[name]
-        mean, std = measure(average, x.split(batch))[name]
+        mean, std = measure(average, list(torch.split(x, batch)))[name]
         wanted_mean = torch.stack([one[name][0] for one in networks]).mean(0)
         wanted_std = torch.stack([one[name][1] for one in networks]).mean(0)
         loud = std > QUIET * std.max().clamp(min=1e-30)
@@ -94,6 +94,7 @@ def repair(average: nn.Module, networks: Sequence[dict[str, tuple[Tensor, Tensor
             weight = layer.weight
             weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1)))
             bias = layer.bias
+            assert bias is not None
             bias.copy_(((bias.double() - mean) * scale + wanted_mean).to(bias.dtype))
     return len(names)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from ...checkpoints import Weights, write_file
+from ...checkpoints import FedscopeError, Weights, write_file
+from ...checkpoints.models.files import read_file
 from ...results import Serializable, Table, TableResult, columns_of
 from ...results.tables import add_suffix
 
@@ -44,6 +45,22 @@ class AverageRow(Serializable):
     error: float
     barrier: float | None
     stderr: float | None
+
+
+class StoredModels(Mapping[str, Weights]):
+    """Models in files, by their labels; each is read when it is asked for."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+
+    def __getitem__(self, label: str) -> Weights:
+        return read_file(self._files[label])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +108,24 @@ class Alignment(TableResult):
         for file, weights in zip(files, self.models.values(), strict=True):
             write_file(file, weights)
         return [*files, *super().save(base)]
+
+    @classmethod
+    def load(cls, base: Path | str) -> Self:
+        """Read the tables that :meth:`save` wrote; the models are read when they are used.
+
+        Raises:
+            FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
+        """
+        result, main = super().load(base), cls.paths(base)[-1]
+        stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
+        if not (count := int(result.attrs.get("aligned", 0))):
+            return result
+        files = [add_suffix(stem, suffix) for suffix in model_suffixes(count)]
+        for file in files:
+            if not file.exists():
+                raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
+        labels = [*(row.model for row in result.averages[:count]), "repaired"]
+        return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
 
     def shares(self) -> dict[str, float]:
         """Return the share of units that move, by layer, over all models."""

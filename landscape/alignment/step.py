@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...analysis.settings import EvaluationConfig, refuse_unknown_choice
-from ...checkpoints import Model, Weights
-from ...evaluation.device import Compute
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from ...checkpoints import Model, Weights
+    from ...evaluation.device import Compute
     from ...evaluation.samples import Samples
     from ...training.inputs.models import ResolvedModels
 

@@ -69,8 +69,8 @@ def _refuse_other_function(module: nn.Module, x: Tensor, found: Specification) -
         before, after = (_first(one).double() for one in (module(x), torch.func.functional_call(module, own, (x,))))
     if float((before - after).norm()) > SAME * float(before.norm()):
         raise FedscopeError(
-            f"{type(module).__name__} answers otherwise when the units that seem exchangeable are permuted, so its layers "
-            "cannot be aligned; it may compute by the values of its weights"
+            f"{type(module).__name__} answers otherwise when the units that seem exchangeable are permuted, so its "
+            "layers cannot be aligned; it may compute by the values of its weights"
         )
 
 
@@ -112,7 +112,7 @@ def operation_of(func: Any) -> str:
     return str(func._schema.name.partition("::")[2])
 
 
-class Trace(TorchDispatchMode):
+class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the units of a module through its operations.
 
     Attributes:
@@ -122,7 +122,7 @@ class Trace(TorchDispatchMode):
     """
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.atoms = Atoms()
         self.module = module
         self.calls = 0

@@ -148,3 +148,17 @@ def test_models_that_cannot_be_aligned_are_refused(digits: tuple[torch.Tensor, t
     nn.init.constant_(broken[2].bias, float("nan"))  # type: ignore[index]
     with pytest.raises(FedscopeError, match="holds a NaN or an infinity, so its units cannot be matched; leave it out"):
         fedscope.align([wide(), broken], data=digits)
+
+
+@pytest.mark.slow
+def test_five_wide_networks_of_digits_have_a_mean_as_good_as_each_of_them(
+    digits: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    """The bar of the how-to: at most 5 % error, on samples that no network was trained on."""
+    x, y = digits
+    held = torch.arange(len(x)) % 4 == 1
+    found = fedscope.align(fitted((x[~held], y[~held]), 512, 5), data=(x[held], y[held]))
+    plain, aligned, repaired = found.averages[-3:]
+    assert plain.error > 0.08
+    assert aligned.error < 0.05
+    assert repaired.error <= aligned.error
