@@ -172,6 +172,13 @@ def choice(name: str, options: Sequence[str], help: str) -> Decorator:
     return click.option(name, type=click.Choice(options), default=options[0], show_default=True, help=help)
 
 
+align_option = choice(
+    "--align",
+    ["none", "weights", "activations"],
+    "Bring the models' units into the order of the first one's before; see fedscope align.",
+)
+
+
 def rounds_option(default: str, which: str = "Which rounds; all means all that have their clients.") -> Decorator:
     """--rounds, ``which`` of them and those that are taken where none are given, in words."""
     return click.option("--rounds", metavar="1,20,last", help=f"{which}  [default: {default}]")

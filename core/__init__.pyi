@@ -57,6 +57,7 @@ from .evaluation.standard_tasks import Classification as Classification
 from .evaluation.standard_tasks import Regression as Regression
 from .evaluation.standard_tasks import Sequences as Sequences
 from .evaluation.tasks import Task as Task
+from .landscape import Alignment as Alignment
 from .landscape import Connectivity as Connectivity
 from .landscape import LayerLine as LayerLine
 from .landscape import LayerRounds as LayerRounds
@@ -70,6 +71,7 @@ from .landscape import on_same_axes as on_same_axes
 from .landscape import random_directions as random_directions
 from .landscape import survey as survey
 from .landscape import through_models as through_models
+from .landscape.alignment.analysis import align as align
 from .landscape.curvature.analysis import sharpness as sharpness
 from .landscape.interchange.import_models import import_models as import_models
 from .landscape.lines.analysis import line as line

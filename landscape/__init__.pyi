@@ -1,3 +1,4 @@
+from .alignment.result import Alignment as Alignment
 from .curvature.many_models import sharpness as sharpness
 from .curvature.one_model import SharpnessSettings as SharpnessSettings
 from .curvature.result import Curvature as Curvature

@@ -31,6 +31,7 @@ FILES = {
     "explain": "factors.csv explain.json md pdf html",
     "disperse": "dispersion.csv layers.pdf pdf png",
     "updates": "updates.csv pdf png",
+    "align": "0.safetensors 1.safetensors repaired.safetensors moved.csv averages.csv pdf png",
     "reaggregate": "safetensors reaggregate.csv",
 }
 
@@ -56,6 +57,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "curves": lambda: fedscope.curves(RUN),
     "curves-target": lambda: fedscope.curves(RUN, measures="test_accuracy", target=0.3),
     "data": lambda: fedscope.data(RUN),
+    "align": lambda: fedscope.align(THREE[:2]),
     "line": lambda: fedscope.line(THREE[:2], points=3),
     "line-clients": lambda: fedscope.line(ROUND, clients=True, points=3),
     "line-layers": lambda: fedscope.line(THREE[:2], layers="each", points=3),

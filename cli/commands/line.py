@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, measured_settings, normalization_option, output_options, source_options
+from ..options import (
+    Count,
+    Output,
+    align_option,
+    measured_settings,
+    normalization_option,
+    output_options,
+    source_options,
+)
 
 
 @click.command(
@@ -40,6 +48,7 @@ from ..options import Count, Output, measured_settings, normalization_option, ou
     help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients or --layers]",
 )
 @normalization_option
+@align_option
 @source_options("test", files=True)
 @output_options
 def command(models: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:

@@ -13,6 +13,7 @@ from ..options import (
     Count,
     Jobs,
     Output,
+    align_option,
     launcher_options,
     measured_settings,
     normalization_option,
@@ -105,6 +106,7 @@ class _Plane(click.Command):
     help="With --adaptive: measure at most this share of the points; a larger one, or none, goes on from them.",
 )
 @normalization_option
+@align_option
 @source_options("test", files=True, both=True)
 @launcher_options("measures one block of points")
 @click.option(

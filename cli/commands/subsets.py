@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, choice, measured_settings, output_options, rounds_option, source_options
+from ..options import (
+    Count,
+    Output,
+    align_option,
+    choice,
+    measured_settings,
+    output_options,
+    rounds_option,
+    source_options,
+)
 
 
 @click.command("subsets", epilog="Example:  fedscope subsets runs/ima --rounds 1,20,last")
@@ -33,6 +42,7 @@ from ..options import Count, Output, choice, measured_settings, output_options, 
     help="Whose training data: of each average its members'; all clients'; client 7's; each of the round's clients'; "
     "or these and all.",
 )
+@align_option
 @source_options("test", files=True)
 @output_options
 def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:

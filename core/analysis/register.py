@@ -73,7 +73,7 @@ def analyses() -> tuple[Analysis, ...]:
     """All analyses, by section and place.
 
     >>> [one.name for one in analyses() if one.section == "See losses in weight space"]
-    ['line', 'plane', 'sharpness']
+    ['line', 'plane', 'sharpness', 'align']
     """
     return tuple(sorted(_find_analyses().values(), key=lambda one: (SECTIONS.index(one.section), one.place, one.name)))
 

@@ -9,7 +9,8 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, Weights
+from ...landscape.alignment.step import align_weights, calibration_samples, refuse_unknown_align
 from ...training.inputs.data_of import RunData, describe_sets, read_sets, sets_of_rounds, training_split
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -31,6 +32,7 @@ def subsets(
     subsets: int = 20,
     weights: str = "samples",
     data_of: str | int | Sequence[int] | None = None,
+    align: str = "none",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Subsets]:
     """Measure how many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
@@ -47,6 +49,8 @@ def subsets(
             recorded by its p, or ``uniform``.
         data_of: whose training data: ``own``, of each average its members'; ``all`` clients'; ``client-7`` or numbers;
             each of the round's ``clients``; or ``every`` one of them and all.
+        align: bring the units of a round's clients into the order of the first one's before, by their ``weights`` or
+            their ``activations``; see :func:`fedscope.align`.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
             takes all clients' training data.
 
@@ -59,6 +63,7 @@ def subsets(
     whose = rounds_text(data_of)
     source = EvaluationConfig.of("test" if whose is None else "train", measured)
     training_split(whose, source)
+    refuse_unknown_align(align)
     opened, asked_rounds = resolve_runs(runs, rounds)
     asked = []
     for run, own in zip(opened, asked_rounds, strict=True):
@@ -80,6 +85,7 @@ def subsets(
             "sizes": [list(own) for _, _, own in asked],
             "subsets": subsets,
             "weights": weights,
+            **({"align": align} if align != "none" else {}),
             **given_settings(opened, source),
             **said,
             "device": source.compute.name,
@@ -93,9 +99,15 @@ def subsets(
                 def measure(report: Report) -> Any:
                     from .averages import round_subsets, subsets_at
 
+                    def aligned(clients: list[Weights]) -> list[Weights]:
+                        names = [f"client {k}" for k in run.round(number).client_ids]
+                        calibration = calibration_samples(dataset, samples, source)
+                        return align_weights(modules[run.name], calibration, clients, names, align, source.compute)
+
                     known: dict[str, Any] = {
                         # another program may weigh its clients as it likes
                         "weights": "recorded" if run.is_foreign and weights == "samples" else weights,
+                        "aligned": None if align == "none" else aligned,
                         "run": run.name,
                         "sizes": own,
                         "subsets": subsets,
@@ -124,6 +136,7 @@ def subsets(
 
     words = [
         source.split if whose is None else f"data-of-{slug(whose)}",
+        *([] if align == "none" else [f"aligned-{align}"]),
         *(run.name for run in opened[1:]),
         slug_rounds(asked_rounds[0] or "1,last"),
     ]

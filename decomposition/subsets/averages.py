@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Weights
+from ...checkpoints.models.weights import stack
 from ...evaluation.device import CPU, Compute
 from ..draws.divergence import diverged_rows
 from .result import OWN, RoundSubsets, SizeRow, SubsetsAtPlaces
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from ...evaluation.model_replica import Replica
     from ...evaluation.samples import Samples
+
+#: brings the units of models into one order
+Aligning = Callable[[list[Weights]], list[Weights]]
 
 #: cohorts of up to so many clients have averages of every size, larger ones of so many sizes
 ALL, SPREAD = 20, 12
@@ -213,17 +217,31 @@ def measure_averages(
 
 
 def round_subsets(
-    module: nn.Module, samples: Samples, round_: Round, *, run: str, weights: str = "samples", **settings: Any
+    module: nn.Module,
+    samples: Samples,
+    round_: Round,
+    *,
+    run: str,
+    weights: str = "samples",
+    aligned: Aligning | None = None,
+    **settings: Any,
 ) -> RoundSubsets:
     """Compute the averages of a recorded round's clients; ``settings`` are those of :func:`average_subsets`.
 
     Args:
         weights: ``samples``, so that p is proportional to the clients' numbers of samples; ``recorded``, the round's
             own p; or ``uniform``.
+        aligned: brings the clients' units into one order before.
     """
-    clients, shares = round_.clients(), shares_of(round_, weights)
+    clients, shares = clients_of(round_, aligned), shares_of(round_, weights)
     rows = average_subsets(module, samples, clients, shares, **settings)
     return RoundSubsets(run, round_.number, len(shares), rows, diverged_in(round_, clients))
+
+
+def clients_of(round_: Round, aligned: Aligning | None) -> Weights:
+    """Return a round's clients, their units in one order where that is asked."""
+    clients = round_.clients()
+    return clients if aligned is None else stack(aligned([clients.row(k) for k in range(len(clients))]))
 
 
 def subsets_at(
@@ -234,6 +252,7 @@ def subsets_at(
     run: str,
     own: bool = False,
     weights: str = "samples",
+    aligned: Aligning | None = None,
     **settings: Any,
 ) -> SubsetsAtPlaces:
     """Compute the same on the data of several places, in one pass over the averages.
@@ -242,7 +261,7 @@ def subsets_at(
     members: the loss is Σ_{k in S} p_k L_k(w_S) / Σ_{k in S} p_k with the weights p of the average. With weights by
     samples that is the loss on all that its members hold.
     """
-    clients, shares = round_.clients(), shares_of(round_, weights)
+    clients, shares = clients_of(round_, aligned), shares_of(round_, weights)
     found = measure_averages(module, list(places.values()), clients, shares, **settings)
     about = (run, round_.number, len(shares))
     diverged = diverged_in(round_, clients)

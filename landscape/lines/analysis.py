@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -35,6 +36,7 @@ from ...training.inputs.models import (
     resolve_models,
 )
 from .. import Connectivity, LayerLine, LayerRounds, Line
+from ..alignment.step import align_posed, refuse_unknown_align
 from ..run_alone import ChosenRounds, choose_line, choose_lines, run_alone
 from .layer_rounds import RoundBarriers, round_barriers
 from .whose_data import asked_sets, named_after, read_sets
@@ -57,6 +59,7 @@ def line(
     points: int | None = None,
     range: Sequence[float] | None = None,
     normalization: str = "interpolate",
+    align: str = "none",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
     """Losses along the segment between two models, L(β w_A + (1−β) w_B): β = 0 is B and β = 1 is A.
@@ -80,6 +83,8 @@ def line(
         points: on a line; 81, and 11 with ``clients`` or ``layers``.
         range: the ends of the lines, as β; −0.5 and 1.5, and 0 and 1 with ``clients`` or ``layers``.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
+        align: bring the units of all models into the order of the first one's before, by their ``weights`` or their
+            ``activations``; see :func:`fedscope.align`.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``data`` and
             ``model`` are needed where no model is of a run.
 
@@ -101,6 +106,7 @@ def line(
     source = EvaluationConfig.of("test" if whose is None else "train", measured)
     training_split(whose, source)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
+    refuse_unknown_align(align)
     given, note = as_list(models), ""
     if layers is not None and clients:
         raise FedscopeError("--layers and --clients are two cuts of a line; give one of them")
@@ -121,7 +127,8 @@ def line(
             )
         over = choose_lines(path, asked_rounds)
         if layers is not None:
-            return _by_round(path, over, asked_rounds, layers, (low, high), count, normalization, source, whose)
+            how = (count, normalization, align, source)
+            return _by_round(path, over, asked_rounds, layers, (low, high), how, whose)
         given, note = [model for pair in over.pairs.values() for model in pair], over.left_out
     elif not clients and len(given) % 2 and (path := run_alone(given)):
         chosen = choose_line(path)
@@ -148,12 +155,14 @@ def line(
             "normalization": normalization,
             **calibration_settings(posed, source, normalization),
             **({"layers": layers} if layers is not None else {}),
+            **({"align": align} if align != "none" else {}),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Line | LayerLine:
             from ... import landscape
 
-            pairs = zip(posed.models[::2], posed.models[1::2], strict=False)
+            models = align_posed(posed, source, align)
+            pairs = zip(models[::2], models[1::2], strict=False)
             betas = landscape.betas_on((low, high), count)
             with work.progress("line") as report:
                 measured: dict[str, Any] = {
@@ -166,12 +175,12 @@ def line(
                     "provenance": attrs,
                 }
                 if layers is not None:
-                    pair = (posed.models[0], posed.models[1])
+                    pair = (models[0], models[1])
                     return landscape.layer_lines(posed.module, _only(samples), pair, layers=layers, **measured)
                 lines = landscape.line(
                     posed.module,
                     _only(samples) if len(samples) == 1 else samples,
-                    list(combinations(posed.models, 2) if clients else pairs),
+                    list(combinations(models, 2) if clients else pairs),
                     **measured,
                 )
             return Connectivity(**vars(lines)) if clients else lines
@@ -184,6 +193,8 @@ def line(
         name = fit_file_name(f"line-rounds-{slug_rounds(asked_rounds)}")
     if layers is not None:
         name = fit_file_name(f"{name}-{layers_file_word(layers)}")
+    if align != "none":
+        name = fit_file_name(f"{name}-aligned-{align}")
     return one(kind, folder, named_after(name, whose), prepare, note=note)
 
 
@@ -197,12 +208,11 @@ def _by_round(
     rounds: str,
     layers: str,
     span: tuple[float, float],
-    points: int,
-    normalization: str,
-    source: EvaluationConfig,
+    how: tuple[int, str, str, EvaluationConfig],
     whose: str | None,
 ) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
     """The barriers of layers in each of a run's rounds."""
+    points, normalization, align, source = how
     numbers = list(over.pairs)
     sets = asked_sets([model for pair in over.pairs.values() for model in pair], source, whose, "--layers")
     selections_of(Run.open(path).layout, layers, "line", statistics=True, cumulative=True)
@@ -217,6 +227,7 @@ def _by_round(
             **{"run": identity(posed.runs[0]), "rounds": numbers, "layers": layers, "points": points},
             **{"range": list(span), "normalization": normalization},
             **calibration_settings(posed, source, normalization),
+            **({"align": align} if align != "none" else {}),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> LayerRounds:
@@ -235,7 +246,8 @@ def _by_round(
             def task(number: int) -> WorkUnit[RoundBarriers]:
                 def measure(report: Report) -> RoundBarriers:
                     first = number == numbers[0]
-                    a, b = posed.models if first else load_into_same(posed, over.pairs[number])
+                    pair = posed.models if first else load_into_same(posed, over.pairs[number])
+                    a, b = align_posed(replace(posed, models=tuple(pair)), source, align)
                     found = lines.between((a, b), progress=lambda done, of: report(SHARES * done // of, SHARES))
                     return round_barriers(number, found)
 
@@ -251,4 +263,6 @@ def _by_round(
 
     kind: type[Line | LayerLine | LayerRounds] = LayerRounds
     name = fit_file_name(f"line-rounds-{slug_rounds(rounds)}-layers-{layers_file_word(layers)}")
+    if align != "none":
+        name = fit_file_name(f"{name}-aligned-{align}")
     return one(kind, Path(path) / "figures", named_after(name, whose), prepare)

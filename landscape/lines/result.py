@@ -215,4 +215,6 @@ def ends_words(line: Line) -> str:
         words = f"; {words}"
         if change.any():
             words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
+    if line.attrs.get("align"):
+        words += f"; units in the order of {line.ends[0][0]}'s, matched by {line.attrs['align']}"
     return words + precision_words(line.attrs)

@@ -14,6 +14,7 @@ from ...checkpoints import FedscopeError
 from ...training.inputs.data_of import training_split
 from ...training.inputs.models import ModelLike, as_list, expand_all, names_of
 from .. import Panel, Plane, Planes
+from ..alignment.step import refuse_unknown_align
 from ..run_alone import choose_plane, run_alone
 from .inputs import panels_of, plane_models
 from .same_axes import planes_on_same_axes
@@ -37,6 +38,7 @@ def plane(
     adaptive: bool = False,
     budget: float | None = None,
     normalization: str = "interpolate",
+    align: str = "none",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Plane | Planes]:
     """Losses on the plane through three models, L(w_1 + a û + b v̂); the models and their mean are measured exactly.
@@ -74,6 +76,8 @@ def plane(
             7.5 % of the points on all.
         budget: with ``adaptive``, the share of a surface's points that is measured at most; what is reached is said.
         normalization: where BatchNorm statistics come from: ``interpolate``, ``re-estimate`` or ``keep``.
+        align: bring the units of all models into the order of the first one's before, by their ``weights`` or their
+            ``activations``; see :func:`fedscope.align`.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``both`` gives
             two planes in one pass; ``data`` and ``model`` are needed where no model is of a run.
 
@@ -98,12 +102,13 @@ def plane(
     source = EvaluationConfig.of("test" if whose is None else "train", measured, both=True)
     training_split(whose, source)
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
+    refuse_unknown_align(align)
     at_least("grid", grid, 2)
     if range is not None and len(range) != 4:
         raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
     ends = None if range is None else (float(range[0]), float(range[1]), float(range[2]), float(range[3]))
     share = share_of(budget, grid, adaptive=adaptive)
-    survey = Survey(grid, margin, ends, share, normalization, whose, source)
+    survey = Survey(grid, margin, ends, share, normalization, whose, source, align)
     given, shown = as_list(models), as_list(show)
     if same_axes:
         return planes_on_same_axes(given, asked, rounds_text(rounds), expand_all(shown), survey)

@@ -14,6 +14,7 @@ from ...checkpoints import FedscopeError, Run, parse_address
 from ...training.inputs.data_of import SampleSet, same_partitions, sample_sets
 from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of, resolve_models
 from .. import Plane, Planes
+from ..alignment.step import align_posed
 from ..run_alone import is_run
 from .inputs import PlaneModels
 from .many_planes import PANEL
@@ -160,8 +161,15 @@ class _Shared:
         }
         made_of = [sha256 for own in self._groups for sha256 in said["models_sha256"][own]]
         own = replace(posed, models=models, settings=told, runs=runs or posed.runs)
+
+        def span(_: Sequence[Model]) -> PlaneBasis:
+            return self._spans[i]
+
+        def aligned() -> Sequence[Model]:
+            return self._aligned[mine]
+
         assert group.stop - group.start == len(self.planes[i].members), "the first of a slice"
-        return Posed(own, lambda _: self._spans[i], {"same_axes": made_of}, self._range, self._panels(i))
+        return Posed(own, span, aligned, {"same_axes": made_of}, self._range, self._panels(i))
 
     @cached_property
     def _slices(self) -> list[slice]:
@@ -197,10 +205,15 @@ class _Shared:
         return posed
 
     @cached_property
+    def _aligned(self) -> Sequence[Model]:
+        """Return all models, their units in the order of the first one's where that is asked."""
+        return align_posed(self._posed, self.survey.source, self.survey.align)
+
+    @cached_property
     def _spans(self) -> list[PlaneBasis]:
         from ... import landscape
 
-        groups = [self._posed.models[own] for own in self._groups]
+        groups = [self._aligned[own] for own in self._groups]
         return landscape.on_same_axes(self.planes[0].kind, groups, self.survey.source.seed)
 
     def _range(self) -> tuple[Range, Range]:
@@ -211,7 +224,7 @@ class _Shared:
 
         places = []
         for span, own, mine in zip(self._spans, self._groups, self._slices, strict=True):
-            exact = [*(model for model, _ in span.members), *self._posed.models[own.stop : mine.stop]]
+            exact = [*(model for model, _ in span.members), *self._aligned[own.stop : mine.stop]]
             places += span.places(exact)
         a, b = grid_of(places, self._spans[0].reach, {"grid": 2, "margin": self.survey.margin})
         return (float(a[0]), float(a[-1])), (float(b[0]), float(b[-1]))

@@ -15,6 +15,7 @@ from ...checkpoints import FedscopeWarning, Model
 from ...training.inputs.data_of import SampleSet, sample_sets
 from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings, resolve_models
 from .. import Plane
+from ..alignment.step import align_posed
 from .inputs import PlaneModels
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ class Posed:
         models: resolved: those that it is made of, then those shown.
         settings: what the plane's numbers depend on besides these.
         span: given the models that it is made of, gives the plane.
+        aligned: gives the models with their units in one order, where that is asked.
         ranges: given the plane, the ends of both axes; None where its models say them.
         said: by the names of the sets of samples, what the plane says of itself that no number depends on.
     """
 
     models: ResolvedModels
     span: Callable[[Sequence[Model]], PlaneBasis]
+    aligned: Callable[[], Sequence[Model]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     ranges: Callable[[], tuple[Range, Range]] | None = None
     said: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -54,6 +57,7 @@ class Survey:
     normalization: str
     data_of: str | None
     source: EvaluationConfig
+    align: str = "none"
 
     @property
     def end(self) -> str:
@@ -80,7 +84,8 @@ class Survey:
 
             return landscape.span_of(models.kind, made_of, self.source.seed)
 
-        return Posed(resolve_models([*models.members, *models.shown], self.source), span)
+        posed = resolve_models([*models.members, *models.shown], self.source)
+        return Posed(posed, span, lambda: align_posed(posed, self.source, self.align))
 
     def part(
         self, models: PlaneModels, sets: Sequence[SampleSet], pose: Callable[[], Posed] | None = None
@@ -106,6 +111,7 @@ class Survey:
                 "adaptive": self.adaptive,
                 "normalization": self.normalization,
                 **calibration_settings(posed, self.source, self.normalization),
+                **({"align": self.align} if self.align != "none" else {}),
                 **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
                 **given.settings,
             }
@@ -114,13 +120,14 @@ class Survey:
                 from ... import landscape
                 from .drawing.preview import preview_of
 
+                aligned = given.aligned()
                 base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
                 with work.progress(f"plane {models.title}".strip()) as report, preview_of(base) as preview:
                     return landscape.survey(
                         posed.module,
                         [samples for samples, _ in read],
-                        given.span(posed.models[:count]),
-                        shown=posed.models[count:],
+                        given.span(aligned[:count]),
+                        shown=aligned[count:],
                         provenance=[
                             {**own, **work.about, **given.said.get(one.name, {})}
                             for own, one in zip(attrs, sets, strict=True)

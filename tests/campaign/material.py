@@ -94,6 +94,7 @@ BESIDE = ("partition.h5", "config.toml", "run.json", "metrics.csv")
 RESULTS = {
     "curves": "curves runs/ima",
     "line": "line runs/ima@2/global runs/ima@3/global --points 3 --limit 60",
+    "align": "align runs/ima@2/global runs/ima@3/global --limit 60",
     "plane": "plane runs/ima@1/global runs/ima@2/global runs/ima@3/global --grid 3 --limit 60",
     "decompose": "decompose runs/ima --rounds 3 --draws local:2 --limit 60",
     "cka": "cka runs/ima --rounds 2,3 --limit 60",

@@ -217,6 +217,8 @@ COMMANDS = (
     "plane run --rounds 1,2 --grid 3",
     "line run --points 3",
     "layers run",
+    "align run@2",
+    "align run@1 run@2",
     "sharpness run@2 --no-hessian --draws 2 --split test",
     "cka run --rounds last",
     "subsets run --rounds last",

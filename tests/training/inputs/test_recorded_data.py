@@ -431,6 +431,7 @@ def test_what_a_recorder_cannot_keep_is_one_sentence(here: Path, about: dict[str
 ON = {"model": net, "limit": 60}
 QUESTIONS: dict[str, Callable[..., Any]] = {
     "plane": lambda **how: fedscope.plane("run@2", clients=True, grid=3, **how),
+    "align": lambda **how: fedscope.align(["run@1/global", "run@2/global"], **how),
     "line": lambda **how: fedscope.line(["run@1/global", "run@2/global"], points=3, **how),
     "sharpness": lambda **how: fedscope.sharpness("run@2", hessian=False, draws=2, **how),
     "cka": lambda **how: fedscope.cka("run", rounds="last", **how),
@@ -472,6 +473,10 @@ def test_every_question_refuses_wrong_data_and_says_that_they_were_accepted(mism
     how = {"model": net(), "limit": 60}
     with pytest.raises(FedscopeError, match=r"test_error of round 2 was recorded as .* but global has .*accept_data="):
         QUESTIONS[name](**how)
+    if name == "align":  # the nearest centre has no units in another order, which is said of the right data alone
+        with pytest.raises(FedscopeError, match="no units of Sequential can be permuted"):
+            QUESTIONS[name](**how, standardise=True)
+        return
     right = QUESTIONS[name](**how, standardise=True)
     assert "accepted" not in right.summary()
     found = QUESTIONS[name](**how, accept_data=True)

@@ -182,6 +182,7 @@ ANSWERED = {
     "curves",
     "curves-target",
     "data",
+    "align",
     "line",
     "line-layers",
     "line-rounds",

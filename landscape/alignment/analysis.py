@@ -1,0 +1,152 @@
+"""Analysis: units of models in one order, and their average repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
+from ...analysis.execution import Execution
+from ...analysis.runs import Rounds, client_rounds, identity, rounds_text
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
+from ...checkpoints import FedscopeError, Run, parse_address
+from ...training.inputs.models import ModelLike, as_list, names_of, resolve_models
+from ..run_alone import is_run
+from .result import Alignment, model_suffixes
+from .step import calibration_samples
+
+if TYPE_CHECKING:
+    pass
+
+#: what units are matched by, and to what
+BY, TO = ("weights", "activations"), ("first", "mean")
+
+
+@analysis
+def align(
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    by: str = "weights",
+    to: str = "first",
+    rounds: Rounds = None,
+    **measured: Unpack[EvaluationSettings],
+) -> PreparedAnalysis[Alignment]:
+    """Bring the units of models into one order, and repair their average.
+
+    Networks that were trained apart may compute the same with their units in another order. The order of the first
+    model's is kept; each other model is permuted, which changes nothing of what it computes. The mean of the aligned
+    models is measured beside the plain one, and once more with its activations renormalised (REPAIR; of models with
+    BatchNorm its statistics are measured on the mean).
+
+    Args:
+        models: two or more: addresses, files, ``nn.Module`` s or state dicts. ``RUN@ROUND`` alone: the clients of that
+            round, against the model that they were sent; only the share of units that would move is told.
+        by: ``weights`` (Git Re-Basin, algorithm 1) or ``activations``, correlated on training samples.
+        to: ``first``: each model is matched to the first; ``mean``: to the mean of those that are aligned already.
+        rounds: of a run: several rounds.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``. Activations are
+            taken on training samples, at most 2,000.
+
+    Raises:
+        FedscopeError: a single model; models of other widths; a network without units that could be permuted.
+
+    >>> import fedscope, torch
+    >>> nets = [torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)) for _ in range(2)]
+    >>> x = torch.randn(40, 2)
+    >>> aligned = fedscope.align(nets, data=(x, (x[:, 0] > 0).long()))
+    >>> [row.model for row in aligned.averages][2:], len(aligned.models)
+    (['mean', 'mean of aligned', 'mean repaired'], 3)
+
+    Source: Ainsworth et al., "Git Re-Basin", arXiv 2209.04836; Jordan et al., "REPAIR", arXiv 2211.08403.
+    """
+    source = EvaluationConfig.of("test", measured)
+    refuse_unknown_choice("by", by, BY)
+    refuse_unknown_choice("to", to, TO)
+    given = as_list(models)
+    names = names_of(given)
+    cohorts = _cohorts(names, rounds_text(rounds))
+    if not cohorts and len(given) < 2:
+        raise FedscopeError(
+            f"{' '.join(names) or 'nothing'} alone cannot be aligned; give two models or more, or RUN@ROUND for a "
+            "round's clients"
+        )
+    parts = cohorts or [("", given)]
+
+    def prepare() -> SettingsAndCompute[Alignment]:
+        posed = [(word, resolve_models(members, source)) for word, members in parts]
+        first = posed[0][1]
+        calibration = calibration_samples(first.dataset, first.samples, source)
+        settings = {
+            **first.settings,
+            "by": by,
+            "to": to,
+            "reference": first.models[0].label if not cohorts else "the model that clients were sent",
+            **({"rounds": [word for word, _ in parts], "run": [identity(first.runs[0])]} if cohorts else {}),
+            "calibration_samples": len(calibration),
+            "calibration_split": calibration.split,
+        }
+
+        def compute(attrs: dict[str, Any], work: Execution) -> Alignment:
+            from .measured import Aligner, measure_means
+            from .several import mean_of
+
+            aligner = Aligner(first.module, calibration, source.compute)
+            attrs = {**attrs, "aligned": 0 if cohorts else len(given), "stopped": list(aligner.specification.stopped)}
+            rows, averages, made = [], [], {}
+            with work.progress("align") as report:
+                for done, (word, own) in enumerate(posed):
+                    weights = [model.weights for model in own.models]
+                    labels = [f"{word}/{m.address.rpartition('/')[2]}" if word else m.label for m in own.models]
+                    aligned, moved = aligner.align(weights, labels, by, to)
+                    rows += moved
+                    report(done + 1, len(posed))
+            if not cohorts:
+                layout = weights[0].layout
+                plain, better = (layout.flatten(mean_of([w.arrays() for w in some])) for some in (weights, aligned))
+                repaired = aligner.repaired(aligned)
+                averages = measure_means(
+                    first.module,
+                    first.samples,
+                    source.compute,
+                    list(zip(labels, weights, strict=True)),
+                    [plain, better, repaired],
+                )
+                made = {**dict(zip(labels, aligned, strict=True)), "repaired": repaired}
+            return Alignment(tuple(rows), tuple(averages), attrs, made)
+
+        return settings, compute
+
+    folder, name = place_of("align", names)
+    how = "" if by == "weights" else f"-{by}"
+    rounds_word = "" if rounds is None else f"-{str(rounds_text(rounds)).replace(',', '-')}"
+    beside = () if cohorts else model_suffixes(len(given))
+    name = fit_file_name(f"{name}{how}{'' if to == 'first' else '-mean'}{rounds_word}")
+    return one(Alignment, folder, name, prepare, beside)
+
+
+def _cohorts(names: Sequence[str], rounds: str | None) -> list[tuple[str, list[str]]]:
+    """Of a run's rounds the model that clients were sent and the clients, by round; none where models are given.
+
+    Raises:
+        FedscopeError: rounds without a run; a round without its clients or the model that they were sent.
+    """
+    alone = names[0] if len(names) == 1 else ""
+    address = parse_address(alone) if "@" in alone else None
+    of_round = address is not None and address.round is not None and address.which is None
+    if rounds and not (alone and is_run(alone.partition("@")[0])):
+        raise FedscopeError(f"--rounds {rounds} is of one run, but got {' '.join(names)}; give RUN alone")
+    if not rounds and not of_round:
+        return []
+    path = alone.rpartition("@")[0] or alone
+    run = Run.open(path)
+    asked = rounds if rounds is not None else str(address.round if address else "")
+    found = []
+    for number in client_rounds(run, asked):
+        round_ = run.round(number)
+        if "start" not in round_.models:
+            raise FedscopeError(
+                f"{path}@{number} has not recorded the model that its clients were sent; give another round"
+            )
+        clients = [f"{path}@{number}/client-{k}" for k in round_.client_ids.tolist()]
+        found.append((str(number), [f"{path}@{number}/start", *clients]))
+    return found

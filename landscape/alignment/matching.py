@@ -1,0 +1,266 @@
+"""Which unit of one network is which of another: by their weights, or by what they answer on data.
+
+Weights: Ainsworth, Hayase and Srinivasa, "Git Re-Basin" (arXiv 2209.04836), algorithm 1: the units of one group after
+the other are assigned such that the inner product of both networks' tensors is largest, the other groups as they are
+at that time. Units inside of blocks (heads) are assigned for every pair of blocks, then the blocks by what that gives.
+Activations: units are assigned by the correlation of what they answer on the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .apply import Mover, Permutation, identity
+from .groups import Group, Place, Specification
+from .tracing import computed_plainly
+
+#: passes over all groups at most; matching mostly ends after five
+PASSES = 100
+#: what a change must gain, as a share of the inner product
+GAIN = 1e-9
+
+Arrays = Mapping[str, np.ndarray]
+#: similarities of a group's units, or blocks, [size, size]; of the units inside, [size, size, units, units] each
+Similar = tuple[np.ndarray, list[np.ndarray]]
+
+
+def assign(similar: Similar) -> Permutation:
+    """Return the permutation with the largest sum of similarities: unit i of the first with ``outer[i]`` of the
+    second."""
+    outer, inner = similar
+    total, tables = outer.copy(), []
+    for one in inner:
+        size, _, units, _ = one.shape
+        table = np.empty((size, size, units), np.int64)
+        for i in range(size):
+            for j in range(size):
+                rows, columns = linear_sum_assignment(one[i, j], maximize=True)
+                table[i, j] = columns
+                total[i, j] += one[i, j][rows, columns].sum()
+        tables.append(table)
+    _, blocks = linear_sum_assignment(total, maximize=True)
+    inverse = np.argsort(blocks)  # of a block of the second the place at which it comes to lie
+    return Permutation(blocks, tuple(table[inverse, np.arange(len(blocks))] for table in tables))
+
+
+def match_weights(
+    specification: Specification,
+    reference: Arrays,
+    model: Arrays,
+    *,
+    starts: Sequence[str] = ("order", "identity"),
+) -> tuple[Permutation, ...]:
+    """Match a network's units to those of a reference by their weights.
+
+    From each start, groups are matched in turn until none changes; the largest inner product counts. ``order`` begins
+    by matching each group from the input on, by the tensors whose other units are matched already, which finds the
+    units of a copy; ``identity`` begins with all units where they are.
+    """
+    matching = _Weights(specification, reference, model)
+    ends = []
+    for start in starts:
+        begun = matching.in_order() if start == "order" else [identity(group) for group in specification.groups]
+        ends.append(matching.improve(begun))
+    values = [matching.value(end) for end in ends]
+    best = max(range(len(ends)), key=lambda i: values[i] - GAIN * abs(values[-1]) * (i < len(ends) - 1))
+    return tuple(ends[best])
+
+
+class _Weights:
+    """The inner product of two networks, one of them permuted."""
+
+    def __init__(self, specification: Specification, reference: Arrays, model: Arrays) -> None:
+        self.groups = specification.groups
+        self.mover = Mover(specification)
+        names = [
+            name
+            for name in self.mover.places
+            # whole numbers are no units, and statistics are measured and not learnt
+            if np.asarray(reference[name]).dtype.kind == "f" and not name.endswith(("running_mean", "running_var"))
+        ]
+        self.first = {name: np.asarray(reference[name], np.float32) for name in names}
+        self.second = {name: np.asarray(model[name], np.float32) for name in names}
+
+    def value(self, permutations: Sequence[Permutation]) -> float:
+        """Return the inner product."""
+        moved = ((name, self.mover.tensor(name, values, permutations)) for name, values in self.second.items())
+        return float(sum(np.vdot(self.first[name], values) for name, values in moved))
+
+    def similar(self, g: int, permutations: Sequence[Permutation], known: set[int] | None = None) -> Similar:
+        """Return the similarities of a group's units, the others permuted; with ``known``, by tensors whose other
+        dimensions hold units of these groups alone."""
+        group = self.groups[g]
+
+        def rows(place: Place) -> tuple[np.ndarray, np.ndarray] | None:
+            if place.tensor not in self.first:
+                return None
+            if known is not None and any(
+                other != g and other not in known for other, *_ in self.mover.places[place.tensor]
+            ):
+                return None
+            moved = self.mover.tensor(place.tensor, self.second[place.tensor], permutations, skip=(g, place.dim))
+            found = []
+            for values in (self.first[place.tensor], moved):
+                values = values if place.rows is None else values[place.rows]
+                taken = np.moveaxis(values, place.dim, 0)[place.index]
+                found.append(taken.reshape(len(place.index), -1))
+            return found[0], found[1]
+
+        size = group.size
+        outer = np.zeros((size, size))
+        divided = {(p.tensor, p.dim) for units in group.inner for places in units.places for p in places}
+        for place in group.places:
+            if (place.tensor, place.dim) not in divided and (two := rows(place)) is not None:
+                outer += two[0] @ two[1].T
+        inner = []
+        for units in group.inner:
+            table = np.zeros((size, size, units.size, units.size))
+            for at in range(len(units.places[0])):
+                of_blocks = [rows(places[at]) for places in units.places]
+                if any(one is None for one in of_blocks):
+                    continue
+                first, second = (np.stack([one[k] for one in of_blocks if one is not None]) for k in (0, 1))
+                table += np.einsum("iam,jbm->ijab", first, second, optimize=True)
+            inner.append(table)
+        return outer, inner
+
+    def in_order(self) -> list[Permutation]:
+        """Match each group by the tensors that hold no units but its own and those matched before."""
+        permutations = [identity(group) for group in self.groups]
+        known: set[int] = set()
+        left = list(range(len(self.groups)))
+        while left:
+            # the first whose tensors say something; else the first
+            similar = {g: self.similar(g, permutations, known) for g in left[:1]}
+            chosen = left[0]
+            for g in left:
+                one = similar.get(g) or self.similar(g, permutations, known)
+                if one[0].any() or any(table.any() for table in one[1]):
+                    chosen, similar[g] = g, one
+                    break
+            permutations[chosen] = assign(similar[chosen])
+            known.add(chosen)
+            left.remove(chosen)
+        return permutations
+
+    def improve(self, permutations: Sequence[Permutation]) -> list[Permutation]:
+        """Match one group after the other until no inner product grows."""
+        best = list(permutations)
+        value = self.value(best)
+        for _ in range(PASSES):
+            before = value
+            for g in range(len(self.groups)):
+                found = assign(self.similar(g, best))
+                if same(found, best[g]):
+                    continue
+                tried = [*best[:g], found, *best[g + 1 :]]
+                now = self.value(tried)
+                if now > value + GAIN * abs(value):
+                    best, value = tried, now
+            if value <= before + GAIN * abs(before):
+                break
+        return best
+
+
+def same(first: Permutation, second: Permutation) -> bool:
+    """Tell whether two permutations move all units alike."""
+    pairs = zip((first.outer, *first.inner), (second.outer, *second.inner), strict=True)
+    return all(np.array_equal(one, two) for one, two in pairs)
+
+
+# --- activations ---
+
+
+class _Tapping(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Hands over the results of some operations."""
+
+    def __init__(self, calls: Mapping[int, Any], take: Callable[[int, Tensor], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls, self.take, self.call = calls, take, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self.call in self.calls:
+            self.take(self.call, result[0] if isinstance(result, list | tuple) else result)
+        self.call += 1
+        return result
+
+
+def match_activations(
+    specification: Specification, reference: nn.Module, model: nn.Module, batches: Sequence[Tensor]
+) -> tuple[Permutation, ...]:
+    """Match a network's units to those of a reference by the correlations of what they answer.
+
+    Args:
+        reference, model: the networks, on the device of the samples.
+        batches: of inputs, of the same kind as the networks were traced with.
+    """
+    sums = _Correlations(specification)
+    for x in batches:
+        found = []
+        for module in (reference, model):
+            answers: dict[int, Tensor] = {}
+            with computed_plainly(module), _Tapping(sums.calls, answers.__setitem__):
+                module(x)
+            found.append(answers)
+        for call, first in found[0].items():
+            sums.add(call, first, found[1][call])
+    return tuple(assign(sums.similar(g, group)) for g, group in enumerate(specification.groups))
+
+
+class _Correlations:
+    """Correlations of units of two networks, over batches."""
+
+    def __init__(self, specification: Specification) -> None:
+        self.calls: dict[int, list[Any]] = {}
+        for tap in specification.taps:
+            self.calls.setdefault(tap.call, []).append(tap)
+        self.sums: dict[int, list[np.ndarray]] = {}
+
+    def add(self, call: int, first: Tensor, second: Tensor) -> None:
+        """Add what an operation of both networks gave."""
+        dim = self.calls[call][0].dim
+        two = [one.movedim(dim, 0).reshape(one.shape[dim], -1).double() for one in (first, second)]
+        x, y = two
+        new = [x.sum(1), y.sum(1), (x * x).sum(1), (y * y).sum(1), x @ y.T, torch.tensor(float(x.shape[1]))]
+        numbers = [one.cpu().numpy() for one in new]
+        held = self.sums.get(call)
+        self.sums[call] = numbers if held is None else [a + b for a, b in zip(held, numbers, strict=True)]
+
+    def correlation(self, call: int) -> np.ndarray:
+        """Return the correlations of all entries, [n, n]; 0 where one does not vary."""
+        x, y, xx, yy, xy, n = self.sums[call]
+        cov = xy / n - np.outer(x / n, y / n)
+        spread = np.sqrt(np.outer(np.maximum(xx / n - (x / n) ** 2, 0), np.maximum(yy / n - (y / n) ** 2, 0)))
+        found: np.ndarray = np.divide(cov, spread, out=np.zeros_like(cov), where=spread > 1e-12)
+        return found
+
+    def similar(self, g: int, group: Group) -> Similar:
+        """Return the similarities of a group's units: the sums of their correlations."""
+        outer = np.zeros((group.size, group.size))
+        inner = [np.zeros((group.size, group.size, units.size, units.size)) for units in group.inner]
+        for call, taps in self.calls.items():
+            mine = [tap for tap in taps if tap.group == g]
+            if not mine or call not in self.sums:
+                continue
+            found = self.correlation(call)
+            inside = [tap for tap in mine if tap.inner is not None]
+            for one in mine:
+                if one.inner is None and not inside:
+                    for column in range(one.index.shape[1]):
+                        at = one.index[:, column]
+                        outer += found[np.ix_(at, at)]
+            for one in inside:
+                for two in inside:
+                    if one.inner[0] == two.inner[0]:
+                        k, i, j = one.inner[0], one.inner[1], two.inner[1]
+                        for column in range(one.index.shape[1]):
+                            inner[k][i, j] += found[np.ix_(one.index[:, column], two.index[:, column])]
+        return outer, inner

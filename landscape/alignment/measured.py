@@ -1,0 +1,103 @@
+"""Alignment of models and of a round's clients, and what their means are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...checkpoints import FedscopeError, Layout, Weights
+from ...evaluation.device import Compute
+from ...evaluation.model_replica import Replica
+from ...evaluation.samples import Samples
+from .groups import Specification
+from .repair import measure, repair
+from .result import AverageRow, MovedRow, labels_of_means
+from .several import align_arrays, arrays_of, loaded, mean_of
+from .tracing import specification_of
+
+#: samples at a time
+BATCH = 500
+
+
+class Aligner:
+    """Networks of one architecture, whose units are brought into one order.
+
+    Args:
+        module: the architecture.
+        samples: on which activations are matched and repaired.
+    """
+
+    def __init__(self, module: nn.Module, samples: Samples, compute: Compute) -> None:
+        self.replica = Replica(module, compute)
+        self.module, self.samples = self.replica.module, samples
+        self.x: Tensor = self.replica.prepare(samples.x)[:]
+        self.specification: Specification = specification_of(self.module, self.x[: min(2, len(self.x))])
+
+    def batches(self) -> list[Tensor]:
+        """The inputs, so many at a time."""
+        return list(torch.split(self.x, BATCH))
+
+    def align(
+        self, models: Sequence[Weights], labels: Sequence[str], by: str, to: str
+    ) -> tuple[list[Weights], list[MovedRow]]:
+        """Align models to the first: all of them, and how far they moved, which the first does not."""
+        for label, weights in zip(labels, models, strict=True):
+            if not np.isfinite(weights.parameters).all():
+                raise FedscopeError(f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out")
+        arrays, moves = align_arrays(
+            self.specification,
+            [weights.arrays() for weights in models],
+            by=by,
+            to=to,
+            module=self.module,
+            batches=self.batches() if by == "activations" else (),
+        )
+        rows = [
+            MovedRow(label, group.name, group.units, move.moved)
+            for label, own in list(zip(labels, moves, strict=True))[1:]
+            for group, move in zip(self.specification.groups, own, strict=True)
+        ]
+        return [made.layout.flatten(one) for made, one in zip(models, arrays, strict=True)], rows
+
+    def repaired(self, models: Sequence[Weights]) -> Weights:
+        """Return the mean of models with its activations brought back to the size of theirs."""
+        layout: Layout = models[0].layout
+        average = loaded(self.module, mean_of([one.arrays() for one in models]))
+        measured = [measure(loaded(self.module, one.arrays()), self.batches()) for one in models]
+        repair(average, measured, self.x, BATCH)
+        return layout.flatten(arrays_of(average, list(models[0].arrays())))
+
+
+def measure_means(
+    module: nn.Module,
+    samples: Samples,
+    compute: Compute,
+    models: Sequence[tuple[str, Weights]],
+    means: Sequence[Weights],
+) -> list[AverageRow]:
+    """Measure models and their means on the same samples, with the standard error of what a mean has more."""
+    replica = Replica(module, compute)
+    x, y, task = replica.prepare(samples.x), replica.targets(samples.y), samples.task
+
+    def losses(weights: Weights) -> tuple[np.ndarray, float]:
+        replica.load(weights.parameters, weights.buffers)
+        each, wrong = [], []
+        for start in range(0, len(samples), BATCH):
+            outputs, own = replica.logits(x[start : start + BATCH]), y[start : start + BATCH]
+            each.append(task.loss(outputs, own).double().cpu())
+            error = task.error(outputs, own)
+            wrong.append(torch.full((len(own),), float("nan")) if error is None else error.double().cpu())
+        return torch.cat(each).numpy(), float(torch.cat(wrong).double().mean())
+
+    found = [(label, *losses(weights)) for label, weights in models]
+    rows = [AverageRow(label, float(each.mean()), error, None, None) for label, each, error in found]
+    own = np.mean([each for _, each, _ in found], axis=0)
+    for label, weights in zip(labels_of_means(), means, strict=True):
+        each, error = losses(weights)
+        more = each - own
+        spread = float(more.std(ddof=1) / np.sqrt(len(more))) if len(more) > 1 else None
+        rows.append(AverageRow(label, float(each.mean()), error, float(more.mean()), spread))
+    return rows

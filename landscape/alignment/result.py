@@ -1,0 +1,188 @@
+"""Networks brought into one order of their units: how far they moved, and what their mean is worth before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from ...checkpoints import FedscopeError, Weights, write_file
+from ...checkpoints.models.files import read_file
+from ...results import Serializable, Table, TableResult, columns_of
+from ...results.tables import add_suffix
+
+
+@dataclass(frozen=True)
+class MovedRow(Serializable):
+    """Units of one layer of one model.
+
+    Attributes:
+        model: its label; of a run's client ``ROUND/client-K``.
+        layer: the parameter after which the group of units is called.
+        units: how many there are; moved: how many of them another place would suit better.
+    """
+
+    model: str
+    layer: str
+    units: int
+    moved: int
+
+
+@dataclass(frozen=True)
+class AverageRow(Serializable):
+    """A model, or a mean of all.
+
+    Attributes:
+        model: its label, or ``mean``, ``mean of aligned``, ``mean repaired``.
+        loss: mean loss; error: share misclassified, 0..1, NaN where the task has none.
+        barrier: of a mean its loss less the models' mean loss, on the same samples; None of a model.
+        stderr: of that, over samples.
+    """
+
+    model: str
+    loss: float
+    error: float
+    barrier: float | None
+    stderr: float | None
+
+
+class StoredModels(Mapping[str, Weights]):
+    """Models in files, by their labels; each is read when it is asked for."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+
+    def __getitem__(self, label: str) -> Weights:
+        return read_file(self._files[label])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment(TableResult):
+    """How the units of models move when they are brought into the order of the first, and what their mean is worth.
+
+    Attributes:
+        moved: a row a model and layer, without the reference.
+        averages: of given models: each of them, then the means; none of a run's clients.
+        attrs: provenance; ``by`` and ``to`` are how units were matched, ``stopped`` the operations that could not be
+            followed, ``reference`` the model that stays.
+        models: the aligned models and the repaired mean, by their labels; none where it was loaded.
+    """
+
+    command = "align"
+    suffixes = (".moved.csv", ".averages.csv", ".align.json")
+    alongside = (".safetensors",)
+    format = "fedscope-align"
+    tables = (Table(".moved.csv", columns_of(MovedRow)), Table(".averages.csv", columns_of(AverageRow)))
+
+    moved: tuple[MovedRow, ...]
+    averages: tuple[AverageRow, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Weights] = field(default_factory=dict)
+
+    def rows(self) -> list[Any]:
+        """BASE.moved.csv, a row a model and layer; BASE.averages.csv, a row a model or mean."""
+        return [[astuple(row) for row in self.moved], [astuple(row) for row in self.averages]]
+
+    def head(self) -> dict[str, Any]:
+        """Return nothing: the provenance says it all."""
+        return {}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """Build the result from what :meth:`rows` gave, without the models."""
+        moved, averages = tables
+        return cls(tuple(MovedRow(**row) for row in moved), tuple(AverageRow(**row) for row in averages), head["attrs"])
+
+    def save(self, base: Path | str) -> list[Path]:
+        """Write the models, BASE.0.safetensors, BASE.1.safetensors, ... and BASE.repaired.safetensors, and the tables;
+        returns their paths."""
+        Path(base).parent.mkdir(parents=True, exist_ok=True)
+        files = [add_suffix(Path(base), suffix) for suffix in model_suffixes(len(self.models) - 1)]
+        for file, weights in zip(files, self.models.values(), strict=True):
+            write_file(file, weights)
+        return [*files, *super().save(base)]
+
+    @classmethod
+    def load(cls, base: Path | str) -> Self:
+        """Read the tables that :meth:`save` wrote; the models are read when they are used.
+
+        Raises:
+            FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
+        """
+        result, main = super().load(base), cls.paths(base)[-1]
+        stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
+        if not (count := int(result.attrs.get("aligned", 0))):
+            return result
+        files = [add_suffix(stem, suffix) for suffix in model_suffixes(count)]
+        for file in files:
+            if not file.exists():
+                raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
+        labels = [*(row.model for row in result.averages[:count]), "repaired"]
+        return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of units that move, by layer, over all models."""
+        total: dict[str, list[int]] = {}
+        for row in self.moved:
+            held = total.setdefault(row.layer, [0, 0])
+            held[0] += row.moved
+            held[1] += row.units
+        return {layer: moved / units for layer, (moved, units) in total.items()}
+
+    def summary(self) -> str:
+        """Say how many units move, and what the means are worth."""
+        units, moved = sum(row.units for row in self.moved), sum(row.moved for row in self.moved)
+        shares = self.shares()
+        most = max(shares, key=lambda layer: shares[layer])
+        models = list(dict.fromkeys(row.model for row in self.moved))
+        who = f"{len(models)} models" if len(models) > 1 else models[0]
+        begin = (
+            f"{100 * moved / units:.3g} % of {units:,} units of {who} move, most in {most} ({100 * shares[most]:.3g} %)"
+        )
+        lines = [f"{begin}; matched by {self.attrs.get('by')} to {self.attrs.get('reference')}"]
+        for row in self.averages:
+            if row.barrier is None:
+                continue
+            error = f", error {100 * row.error:.3g} %" if row.error == row.error else ""
+            spread = "" if row.stderr is None else f" ± {1.96 * row.stderr:.2g}"
+            above = f"barrier {row.barrier:+.3g}{spread}"
+            lines.append(f"  {row.model}: loss {row.loss:.3g}{error}, {above}")
+        lines += [f"  units stay that {said} takes, which is not followed" for said in self.attrs.get("stopped", ())]
+        if self.averages and self._is_bad():
+            lines.append(
+                "  the repaired mean is still much worse than the models: their layers are narrow, or they differ"
+            )
+        return "\n".join(lines)
+
+    def _is_bad(self) -> bool:
+        """Whether the best mean has half as much loss again as the models."""
+        own = [row.loss for row in self.averages if row.barrier is None]
+        means = [row.loss for row in self.averages if row.barrier is not None]
+        return min(means) > 1.5 * sum(own) / len(own)
+
+    def findings(self) -> dict[str, Any]:
+        """Return the tables."""
+        return {"moved": [vars(row) for row in self.moved], "averages": [vars(row) for row in self.averages]}
+
+
+def model_suffixes(count: int) -> tuple[str, ...]:
+    """Return the ends of the names of ``count`` aligned models and the repaired mean; none of none.
+
+    >>> model_suffixes(2)
+    ('.0.safetensors', '.1.safetensors', '.repaired.safetensors')
+    """
+    if count < 0:
+        return ()
+    return (*(f".{k}.safetensors" for k in range(count)), ".repaired.safetensors")
+
+
+def labels_of_means() -> Sequence[str]:
+    """The means, in the order of the table."""
+    return ("mean", "mean of aligned", "mean repaired")

@@ -1,0 +1,164 @@
+"""fedscope align: models in one order, their means, and the step of other questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedscope
+from fedscope.checkpoints import FedscopeError
+from fedscope.cli.main import run
+
+
+def wide(width: int = 128) -> nn.Module:
+    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    x = torch.tensor(found.data, dtype=torch.float32)
+    return (x - x.mean()) / x.std(), torch.tensor(found.target)
+
+
+def fitted(digits: tuple[torch.Tensor, torch.Tensor], width: int, count: int) -> list[nn.Module]:
+    x, y = digits
+    nets = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        net = wide(width)
+        optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+        for _ in range(10):
+            for batch in torch.randperm(len(x)).split(50):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(net(x[batch]), y[batch]).backward()
+                optimiser.step()
+        nets.append(net.eval())
+    return nets
+
+
+@pytest.fixture(scope="module")
+def nets(digits: tuple[torch.Tensor, torch.Tensor]) -> list[nn.Module]:
+    return fitted(digits, 128, 3)
+
+
+def error(net: nn.Module, digits: tuple[torch.Tensor, torch.Tensor]) -> float:
+    return float((net(digits[0]).argmax(1) != digits[1]).float().mean())
+
+
+@pytest.mark.parametrize("how", [{}, {"by": "activations"}, {"to": "mean"}])
+def test_networks_trained_apart_have_a_mean_once_their_units_are_in_one_order(
+    nets: list[nn.Module], digits: tuple[torch.Tensor, torch.Tensor], how: dict[str, Any]
+) -> None:
+    found = fedscope.align(nets, data=digits, **how)
+    singles, (plain, aligned, repaired) = found.averages[:3], found.averages[3:]
+    single = np.mean([row.loss for row in singles])
+    assert plain.loss > aligned.loss + 0.1
+    assert repaired.loss < aligned.loss
+    assert repaired.error < 0.05
+    assert plain.barrier == pytest.approx(plain.loss - single)
+    assert plain.stderr is not None
+    assert 0 < plain.stderr < plain.barrier
+    assert all(row.barrier is None for row in singles)
+    shares = found.shares()
+    assert set(shares) == {"0.weight", "2.weight"}
+    assert min(shares.values()) > 0.8, "of units from another start nearly none is where it was"
+
+
+def test_an_aligned_network_computes_what_it_did(
+    nets: list[nn.Module], digits: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    found = fedscope.align(nets, data=digits)
+    *aligned, repaired = found.models.values()
+    for net, weights in zip(nets, aligned, strict=True):
+        other = wide()
+        other.load_state_dict({name: torch.from_numpy(values.copy()) for name, values in weights.arrays().items()})
+        torch.testing.assert_close(other(digits[0]), net(digits[0]), rtol=1e-4, atol=1e-4)
+    mean = wide()
+    mean.load_state_dict({name: torch.from_numpy(values.copy()) for name, values in repaired.arrays().items()})
+    assert error(mean, digits) == pytest.approx(found.averages[-1].error, abs=1e-6)
+
+
+def test_narrow_networks_that_stay_bad_are_said_to(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
+    said = fedscope.align(fitted(digits, 6, 3), data=digits).summary()
+    assert "the repaired mean is still much worse than the models: their layers are narrow, or they differ" in said
+
+
+def test_the_command_writes_models_that_import_takes(
+    nets: list[nn.Module],
+    digits: tuple[torch.Tensor, torch.Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wide_net.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), "
+        "nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))\n"
+    )
+    x, y = (values.numpy() for values in digits)
+    np.savez("d.npz", x_train=x, y_train=y, x_test=x[:300], y_test=y[:300])
+    for k, net in enumerate(nets):
+        torch.save(net.state_dict(), f"{k}.pt")
+    about = ["--model", "wide_net.py:net", "--data", "npz:d.npz"]
+    assert run(["align", "0.pt", "1.pt", "2.pt", *about, "--out", "m"]) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert "matched by weights to 0" in said
+    assert "mean repaired: loss" in said
+    assert run(["import", *(f"m.{k}.safetensors" for k in range(3)), *about, "--out", "run"]) == 0
+    assert run(["align", "0.pt", "1.pt", *about, "--out", "m"]) == 2
+    assert "holds another result" in capsys.readouterr().err
+    for words in (
+        ["line", "0.pt", "1.pt", "--points", "3", *about],
+        ["plane", "0.pt", "1.pt", "2.pt", "--grid", "3", *about],
+    ):
+        found = {}
+        for align in ("none", "weights"):
+            assert run([*words, "--align", align, "--out", f"{words[0]}-{align}"]) == 0, capsys.readouterr().err
+            found[align] = fedscope.load(f"{words[0]}-{align}")
+        worst = {align: float(result.loss.max()) for align, result in found.items()}
+        assert worst["weights"] != worst["none"]
+        assert found["weights"].attrs["align"] == "weights"
+        assert "align" not in found["none"].attrs
+        if words[0] == "line":
+            assert found["weights"].barrier[0] < 0.3 * found["none"].barrier[0]
+    errors = {}
+    for align in ("none", "activations"):
+        assert run(["import", *(f"{k}.pt" for k in range(3)), *about, "--out", f"soup-{align}"]) == 0
+        asked = fedscope.subsets(f"soup-{align}", align=align, model=__import__("wide_net").net, data="npz:d.npz")
+        errors[align] = asked.rounds[0].sizes[-1].loss_mean
+    assert errors["activations"] < 0.5 * errors["none"]
+
+
+def test_models_that_cannot_be_aligned_are_refused(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
+    with pytest.raises(FedscopeError, match="alone cannot be aligned; give two models or more, or RUN@ROUND"):
+        fedscope.align([wide()], data=digits)
+    with pytest.raises(FedscopeError, match="does not fit the architecture of"):
+        fedscope.align([wide(32), wide(16)], data=digits)
+    with pytest.raises(FedscopeError, match=r"by='words' is none of weights, activations"):
+        fedscope.align([wide(), wide()], data=digits, by="words")
+    broken = wide()
+    nn.init.constant_(broken[2].bias, float("nan"))  # type: ignore[index]
+    with pytest.raises(FedscopeError, match="holds a NaN or an infinity, so its units cannot be matched; leave it out"):
+        fedscope.align([wide(), broken], data=digits)
+
+
+@pytest.mark.slow
+def test_five_wide_networks_of_digits_have_a_mean_as_good_as_each_of_them(
+    digits: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    """The bar of the how-to: at most 5 % error, on samples that no network was trained on."""
+    x, y = digits
+    held = torch.arange(len(x)) % 4 == 1
+    found = fedscope.align(fitted((x[~held], y[~held]), 512, 5), data=(x[held], y[held]))
+    plain, aligned, repaired = found.averages[-3:]
+    assert plain.error > 0.08
+    assert aligned.error < 0.05
+    assert repaired.error <= aligned.error
