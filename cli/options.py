@@ -356,6 +356,14 @@ normalization_option = choice(
 )
 
 
+#: of analyses that measure averages of a round's clients
+statistics_option = choice(
+    "--normalization",
+    ["averaged", "re-estimate"],
+    "How averages get BatchNorm statistics: as the weights, or measured on training samples.",
+)
+
+
 def _draw_in(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
     """Draw in the style of a file until the command ends."""
     if value is None:

@@ -9,7 +9,16 @@ import click
 
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError
-from ..options import Output, choice, measured_settings, output_options, panel_option, rounds_option, source_options
+from ..options import (
+    Output,
+    choice,
+    measured_settings,
+    output_options,
+    panel_option,
+    rounds_option,
+    source_options,
+    statistics_option,
+)
 
 
 @click.command(
@@ -43,6 +52,7 @@ from ..options import Output, choice, measured_settings, output_options, panel_o
     metavar="each|PATTERN",
     help="Locality by layer: only its weights are averaged; each alone, or names together as conv*,fc or /^blocks/.",
 )
+@statistics_option
 @panel_option(["factors", "clients", "distance", "error"])
 @source_options("train", files=True, code=True)
 @output_options

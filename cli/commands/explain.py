@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, measured_settings, output_options, refuse_given, rounds_option, source_options
+from ..options import (
+    Count,
+    Output,
+    measured_settings,
+    output_options,
+    refuse_given,
+    rounds_option,
+    source_options,
+    statistics_option,
+)
 
 
 @click.command("explain", epilog="Example:  fedscope explain runs/ima --rounds 1,5,20,40,last --draws local:4")
@@ -25,6 +34,7 @@ from ..options import Count, Output, measured_settings, output_options, refuse_g
     help="Source of the R draws of the cohort, as for decompose; a verdict needs R = 3 or more independent draws.  "
     "[default: local:4; none for a run that another program trained]",
 )
+@statistics_option
 @source_options("train", files=True, code=True)
 @output_options
 def command(
@@ -32,6 +42,7 @@ def command(
     rounds: str | None,
     early: int | None,
     draws: str | None,
+    normalization: str,
     source: EvaluationConfig,
     output: Output,
 ) -> None:
@@ -45,7 +56,9 @@ def command(
 
     if output.redraw:
         refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")
-    asked = explain.prepare(runs, rounds=rounds, early=early, draws=draws, **measured_settings(source))
+    asked = explain.prepare(
+        runs, rounds=rounds, early=early, draws=draws, normalization=normalization, **measured_settings(source)
+    )
     base = output.out or asked.folder / asked.name
     page = obtain(asked, base, output)
     formats = output.formats if "png" in output.formats else (*output.formats, "png")  # the page shows that one

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Output, source_options, undrawn_options
+from ..options import Output, align_option, source_options, statistics_option, undrawn_options
 
 
 @click.command(
@@ -44,6 +44,8 @@ from ..options import Output, source_options, undrawn_options
     is_flag=True,
     help="Start with the state that the run's own server had before the round, instead of an empty one.",
 )
+@align_option
+@statistics_option
 @source_options("test", files=True, code=True)
 @undrawn_options
 def command(run: str, assignments: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:

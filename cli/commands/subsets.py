@@ -17,6 +17,7 @@ from ..options import (
     output_options,
     rounds_option,
     source_options,
+    statistics_option,
 )
 
 
@@ -43,6 +44,7 @@ from ..options import (
     "or these and all.",
 )
 @align_option
+@statistics_option
 @source_options("test", files=True)
 @output_options
 def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, choice, output_options, source_options
+from ..options import Count, Output, choice, output_options, source_options, statistics_option
 
 
 @click.command(
@@ -37,6 +37,7 @@ from ..options import Count, Output, choice, output_options, source_options
     "[default: local:4; none for a run that another program trained]",
 )
 @choice("--outputs", ["probabilities", "logits"], "The client outputs f(x) to average and compare.")
+@statistics_option
 @source_options("train", files=True, code=True)
 @output_options
 def command(run: Path, source: EvaluationConfig, output: Output, **settings: Any) -> None:

@@ -62,6 +62,10 @@ class FlatModule:
         for name, values in buffers.items():
             self._buffers[name].copy_(torch.as_tensor(np.asarray(values)))
 
+    def buffers(self) -> dict[str, np.ndarray]:
+        """Return copies of the present model's buffers, by name."""
+        return {name: values.detach().cpu().numpy().copy() for name, values in self._buffers.items()}
+
     @overload
     def prepare(self, x: Tensor) -> Tensor: ...
     @overload

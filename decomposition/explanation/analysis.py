@@ -13,6 +13,7 @@ from ...analysis.runs import Rounds, RunLike, parse_rounds
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...training.inputs.samples import common_samples, dataset_of, module_for
+from ...training.inputs.statistics import measured_statistics, refuse_unknown_statistics, statistics_word
 from .. import Decomposition
 from ..draws.sources import REPLAYS, Draws
 from ..factors.run import DecompositionRequest, runs_of
@@ -31,6 +32,7 @@ def explain(
     rounds: Rounds = None,
     early: int | None = None,
     draws: str | None = None,
+    normalization: str = "averaged",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Explanation]:
     """Explain what makes up the loss of the averaged model in each phase, on one page, and what the data do not decide.
@@ -45,6 +47,8 @@ def explain(
         draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
             more, independent, or ``none``, with intervals over samples alone. By default ``local:4``, and of a run
             that another program trained ``none``.
+        normalization: where averages have BatchNorm statistics from: ``averaged`` as the weights are, or
+            ``re-estimate``, measured on 2,000 training samples, or ``limit``.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
             clients' training data.
 
@@ -56,6 +60,7 @@ def explain(
     """
     if early is not None:
         at_least("early", early, 1)
+    refuse_unknown_statistics(normalization)
     found = runs_of(runs, rounds, draws, measured)
     opened, asked_rounds, groups = found.runs, found.rounds, found.groups
     drawn, source = found.draws, found.source
@@ -66,7 +71,7 @@ def explain(
     firsts = {"+".join(run.name for run in group): group[0] for group in groups}
     lasts = {name: last_early(run.rounds[-1], early) for name, run in firsts.items()}
     # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
-    ready = cache(DecompositionRequest(opened, numbers, drawn, groups, source).ready)
+    ready = cache(DecompositionRequest(opened, numbers, drawn, groups, source, normalization=normalization).ready)
 
     def decomposed(attrs: list[dict[str, Any]], work: Execution) -> list[Decomposition]:
         from ...evaluation.tasks import require_classes
@@ -84,7 +89,9 @@ def explain(
         dataset, (settings, _) = dataset_of(opened, source), ready()
         with work.store(settings, *ROUNDS) as store:
             found = {
-                name: work.each("models", measures(run, by_run[run.name], dataset, source, settings), store)
+                name: work.each(
+                    "models", measures(run, by_run[run.name], dataset, source, settings, normalization), store
+                )
                 for name, run in firsts.items()
             }
         page = explain(
@@ -106,7 +113,7 @@ def explain(
             read_back=lambda base, before, again: Explanation.beside(base, before[0], lasts, again=again),
         ),
     )
-    special = [] if str(drawn) == REPLAYS else [str(drawn).replace(":", "")]
+    special = ([] if str(drawn) == REPLAYS else [str(drawn).replace(":", "")]) + statistics_word(normalization)
     names = [run.name for run in opened[1:]]
     what = "-".join([source.split, *special, *names, *([slug_rounds(asked_rounds[0])] if asked_rounds[0] else [])])
     folder = opened[0].path / "figures"
@@ -116,7 +123,12 @@ def explain(
 
 
 def measures(
-    run: Run, rounds: Sequence[int], dataset: Dataset, source: EvaluationConfig, settings: Mapping[str, Any]
+    run: Run,
+    rounds: Sequence[int],
+    dataset: Dataset,
+    source: EvaluationConfig,
+    settings: Mapping[str, Any],
+    normalization: str = "averaged",
 ) -> Iterator[WorkUnit[RoundMeasures]]:
     """Measures of a run's rounds besides their factors: on the factors' samples, and on test data."""
     from .context_measures import RoundMeasures, measure_round
@@ -125,6 +137,7 @@ def measures(
     tested = common_samples([run], dataset, replace(source, split="test"))
     # of the minibatches; what is not in the settings must not change the page
     how: dict[str, Any] = {"seed": settings["seed"] or 0, "compute": source.compute}
+    how["measured"] = measured_statistics(module, dataset, source, normalization)
 
     def task(number: int) -> WorkUnit[RoundMeasures]:
         def measure(report: Report) -> RoundMeasures:

@@ -12,6 +12,7 @@ from torch import nn
 
 from ...checkpoints import Round, Weights, weighted_mean
 from ...evaluation.device import CPU, Compute
+from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...results import Serializable
@@ -65,6 +66,7 @@ def measure_round(
     *,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    measured: Measured | None = None,
     **how: Any,
 ) -> RoundMeasures:
     """Compute the mean CKA of the clients' outputs, where there are two or more; the average of the clients against
@@ -74,6 +76,7 @@ def measure_round(
         samples: on which outputs are similar or not; tested: on which models are compared.
         seed: of the minibatches.
         progress: called with (test samples done, all).
+        measured: gives the average its running statistics; None: they are averaged as the weights are.
         how: ``device``, ``precision`` and ``workers``, as for :class:`~fedscope.evaluation.evaluator.Evaluator`.
 
     Raises:
@@ -92,7 +95,8 @@ def measure_round(
             batches = len(minibatches(len(samples), *chosen.values()))
             similarity = (number, mean, error if isfinite(error) else None, batches)
     others = {f"client-{k}": clients.row(row) for row, k in enumerate(ids.tolist())}
-    compared = [("average", weighted_mean(clients, round_.weights), others)]
+    average = weighted_mean(clients, round_.weights)
+    compared = [("average", average if measured is None else measured(average), others)]
     if {"averaged", "global"} <= set(round_.models):
         compared.append(("averaged", round_.read("averaged"), {"global": round_.read("global")}))
     comparisons = []

@@ -10,6 +10,7 @@ from ...analysis.runs import Rounds, RunLike, client_rounds
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.layer_selections import layers_file_word
+from ...training.inputs.statistics import refuse_unknown_statistics, statistics_word
 from .. import Decomposition, LayerDecomposition
 from ..draws.sources import REPLAYS
 from .run import MODELS, DecompositionRequest, runs_of
@@ -29,6 +30,7 @@ def decompose(
     outputs: str = "probabilities",
     on: str = "all",
     layers: str | None = None,
+    normalization: str = "averaged",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Decomposition | LayerDecomposition]:
     """Decompose the global model's loss: bias, variance, covariance and locality, adding up to what is measured.
@@ -53,6 +55,8 @@ def decompose(
             alone, or a pattern for several together, ``conv1,blocks.0.*`` or ``/^blocks/``; ``fedscope layers`` lists
             their names. The last row is of all layers together. The answer is a :class:`~fedscope.LayerDecomposition`;
             :func:`~fedscope.decomposition.round_layer_factors` has the formulas.
+        normalization: where averages have BatchNorm statistics from: ``averaged`` as the weights are, or
+            ``re-estimate``, measured on 2,000 training samples, or ``limit``.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``train``, which takes all
             clients' training data (the paper's D).
 
@@ -73,6 +77,12 @@ def decompose(
         raise FedscopeError(f"--outputs {outputs} is for the squared loss; leave it out with --loss {loss}")
     if layers is not None and loss != "squared":
         raise FedscopeError(f"--layers is for the locality, which --loss {loss} has not; leave one of them out")
+    refuse_unknown_statistics(normalization)
+    if layers is not None and normalization != "averaged":
+        raise FedscopeError(
+            f"--normalization {normalization} measures whole averages, and those by --layers are of "
+            "parts; leave one of them out"
+        )
     if on == "cohort" and source.split != "train":
         raise FedscopeError("--on cohort chooses among training data, and --split test has none; leave one of them out")
     found = runs_of(runs, rounds, draws, measured)
@@ -86,11 +96,13 @@ def decompose(
         )
 
     how = (which, cast(Any, loss), cast(Any, outputs), on)
-    asked = DecompositionRequest(opened, numbers, drawn, found.groups, source, *how, layers=layers)
+    asked = DecompositionRequest(
+        opened, numbers, drawn, found.groups, source, *how, layers=layers, normalization=normalization
+    )
     for run in opened:
         asked.selections(run)  # what is wrong with them is said first
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
-    special = [word.replace(":", "") for word in words if word not in USUAL]
+    special = [word.replace(":", "") for word in words if word not in USUAL] + statistics_word(normalization)
     names = [run.name for run in opened[1:]]
     what = "-".join([source.split, *special, *names, slug_rounds(asked_rounds[0] or ("last" if last else "1,last"))])
     name = f"decompose-{what}"

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
 from ...evaluation.device import CPU, Compute
+from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Sequences
 from ...evaluation.tasks import require_classes
 from ...evaluation.validation import with_outputs
 from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import jackknife_error, mean_error
-from .model_outputs import CHUNK, Chunk, add_up
+from .model_outputs import CHUNK, Chunk, PassSettings, add_up
 from .rows import FACTORS_OF, MEASURED_OF, FactorRow, RoundFactors
 from .sample_losses import KINDS, Split, without_each
 
@@ -40,6 +41,7 @@ def decompose_loss(
     population: bool,
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
+    measured: Measured | None = None,
     chunk: int = CHUNK,
 ) -> RoundFactors:
     """Bias and variance of the clients' mean loss, and the remainder to the loss of the averaged model.
@@ -121,7 +123,8 @@ def decompose_loss(
         return chunk_sums(kind.split(outputs, y, p), over_draws, models)
 
     recorded = {"global": globals_, "averaged": averaged}
-    total, distance = add_up(module, samples, cohort, recorded, sums, compute=compute, progress=progress, chunk=chunk)
+    how: PassSettings = {"compute": compute, "progress": progress, "chunk": chunk}
+    total, distance = add_up(module, samples, cohort, recorded, sums, measured=measured, **how)
     return RoundFactors.of(
         cohort,
         distance,

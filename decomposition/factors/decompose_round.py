@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights
 from ...evaluation.device import CPU, Compute
+from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Regression, is_own
 from ...evaluation.validation import with_outputs
@@ -69,6 +70,7 @@ def decompose_round(
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
     watch: Callable[[Chunk], None] | None = None,
+    measured: Measured | None = None,
     chunk: int = CHUNK,
 ) -> RoundFactors:
     """Compute the five factors of one round, with closure, standard errors and the clients' own numbers.
@@ -115,6 +117,7 @@ def decompose_round(
             which is mean_r L(WENS^r) where p is uniform (with the square that the paper's statement leaves out).
         progress: called with (samples done, n) after every chunk.
         watch: called with every chunk's outputs, in the samples' order.
+        measured: gives w_FMA^r its running statistics; None: they are averaged as the weights are.
         chunk: samples at a time, at most.
 
     Raises:
@@ -144,7 +147,15 @@ def decompose_round(
 
     recorded = {"global": globals_, "averaged": averaged}
     total, distance = add_up(
-        module, samples, cohort, recorded, moments, compute=compute, progress=progress, chunk=chunk
+        module,
+        samples,
+        cohort,
+        recorded,
+        moments,
+        measured=measured,
+        compute=compute,
+        progress=progress,
+        chunk=chunk,
     )
     there = {name for name, model in recorded.items() if model is not None}
     rows = [*factor_rows(total, cohort, distance, split=split, recorded=there, population=population)]

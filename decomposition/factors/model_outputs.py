@@ -15,6 +15,7 @@ from torch import Tensor
 from ...checkpoints import FedscopeError, Weights, weighted_mean
 from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
+from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
 from ..draws.cohort_draws import CohortDraws
 from ..draws.divergence import distances
@@ -71,6 +72,8 @@ def add_up(
     cohort: CohortDraws,
     recorded: Mapping[str, Weights | None],
     sums: Callable[[Chunk, Tensor], S],
+    *,
+    measured: Measured | None = None,
     **how: Unpack[PassSettings],
 ) -> tuple[S, npt.NDArray[np.float64]]:
     """(the sums of all chunks, ||w_k^r - w_FMA^r|| [K, R]).
@@ -78,6 +81,7 @@ def add_up(
     Args:
         recorded: models besides the cohort's, where there are such.
         sums: of a chunk, with p [K] where its outputs are.
+        measured: gives w_FMA^r its running statistics; None: they are averaged as the weights are.
         how: see :class:`PassSettings`.
 
     Raises:
@@ -85,6 +89,8 @@ def add_up(
     """
     there = {name: model for name, model in recorded.items() if model is not None}
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
+    if measured is not None:
+        fma = [measured(one) for one in fma]
     p = torch.from_numpy(np.asarray(cohort.p, dtype=np.float64))
     parts = stream_outputs(module, samples, cohort, fma, there, **how)
     total = reduce(lambda a, b: a.merge(b), (sums(part, p.to(part.clients.device)) for part in parts))

@@ -22,12 +22,14 @@ from ...training.inputs.samples import (
     refuse_without_partition,
     samples_of_clients,
 )
+from ...training.inputs.statistics import measured_statistics, statistics_settings
 from ..draws.given_code import refuse_ungiven
 from ..draws.sources import Cohorts, Draws, Replays, groups_of, parse_draws, replays_of, usual_draws
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from ...evaluation.measured_statistics import MeasuredStatistics
     from .. import Decomposition, LayerDecomposition, Loss, Outputs, RoundFactors, RoundLayerFactors
 
     Decomposed = Decomposition | LayerDecomposition
@@ -48,6 +50,7 @@ class DecompositionRequest:
         outputs: of which the squared loss is taken.
         on: whose training data are D: of ``all`` clients, or of the ``cohort``.
         layers: ``each`` layer alone or a pattern, for the locality by layer; None: of the whole model.
+        normalization: where averages have running statistics from.
     """
 
     runs: Sequence[Run]
@@ -60,6 +63,7 @@ class DecompositionRequest:
     outputs: Outputs = "probabilities"
     on: str = "all"
     layers: str | None = None
+    normalization: str = "averaged"
 
     def ready(self) -> tuple[dict[str, Any], Callable[[dict[str, Any], Execution], Decomposed]]:
         """Prepare the provenance and the function that decomposes every group's rounds, of each model asked for.
@@ -87,6 +91,7 @@ class DecompositionRequest:
             "device": self.source.compute.name,
             "precision": self.source.precision,
             **({"layers": self.layers} if self.layers is not None else {}),
+            **statistics_settings(self.source, self.normalization),
             **given_settings(self.runs, self.source),
         }
         return settings, partial(self._answer, groups, settings)
@@ -102,6 +107,7 @@ class DecompositionRequest:
                 refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed)
         dataset = dataset_of(self.runs, self.source)
         modules = [module_for(group.run, self.source, dataset) for group in groups]
+        statistics = [measured_statistics(module, dataset, self.source, self.normalization) for module in modules]
         own = {group.run.path: module for group, module in zip(groups, modules, strict=True)}
         source = self.source
         cohorts = Cohorts(
@@ -109,14 +115,14 @@ class DecompositionRequest:
         )
         with work.store(settings, *ROUNDS) as store:
             tasks: list[WorkUnit[RoundFactors | RoundLayerFactors]] = []
-            for group, module in zip(groups, modules, strict=True):
+            for group, module, measured in zip(groups, modules, statistics, strict=True):
                 replays = None
                 if self.draws.kind == "local":
                     left = group.needed(place for place in group.windows if group.key(*place) not in store.done)
                     how: dict[str, Any] = {"limited": self.source.limit is not None, "tell": work.tell}
                     replays = replays_of(group.run, left, self.draws.count, cohorts.compute, **how)
                     replays.announce()
-                tasks += [self._task(group, *place, module, cohorts, replays) for place in group.windows]
+                tasks += [self._task(group, *place, module, cohorts, replays, measured) for place in group.windows]
             answers = iter(work.each("decompose", tasks, store))
         parts: list[Any] = []
         for group in groups:
@@ -127,13 +133,20 @@ class DecompositionRequest:
                     parts.append(RunLayerFactors(group.name, model, rounds))
                 elif rounds:
                     parts.append(RunFactors(group.name, model, rounds, error_curves(group.run)))
-        attrs = {**attrs, **averaged_statistics(self.runs)}
+        attrs = {**attrs, **averaged_statistics(self.runs, *statistics)}
         if self.layers is not None:
             return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
 
     def _task(
-        self, group: Group, number: int, model: str, module: nn.Module, cohorts: Cohorts, replays: Replays | None
+        self,
+        group: Group,
+        number: int,
+        model: str,
+        module: nn.Module,
+        cohorts: Cohorts,
+        replays: Replays | None,
+        measured: MeasuredStatistics | None,
     ) -> WorkUnit[Any]:
         """A round: the draws of the cohorts that its model averages, then what they answer."""
         from .. import RoundFactors, RoundLayerFactors
@@ -142,8 +155,8 @@ class DecompositionRequest:
         sizes = [len(run.round(t).client_ids) for t in window]
         clients, replayed = sum(sizes), 0 if replays is None else self.draws.count - 1
         selections = self.selections(run)
-        measured = clients * max(1, len(selections))  # as long as a replay of each client takes, its measurement may
-        whole = clients * replayed + measured
+        measuring = clients * max(1, len(selections))  # as long as a replay of each client takes, its measurement may
+        whole = clients * replayed + measuring
 
         def measure(report: Report) -> RoundFactors | RoundLayerFactors:
             from .. import join, round_factors, round_layer_factors
@@ -161,11 +174,11 @@ class DecompositionRequest:
                 "outputs": self.outputs,
                 "population": population,
                 "compute": cohorts.compute,
-                "progress": lambda done, of: report(before + measured * done // of, whole),
+                "progress": lambda done, of: report(before + measuring * done // of, whole),
             }
             if selections:
                 return round_layer_factors(*asked, selections, **how)
-            return round_factors(*asked, loss=self.loss, **how)
+            return round_factors(*asked, loss=self.loss, measured=measured, **how)
 
         kind = RoundLayerFactors if selections else RoundFactors
         return WorkUnit(group.key(number, model), kind, measure, whole)

@@ -13,8 +13,10 @@ from torch import nn
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.products import Adapters
+from ...checkpoints.models.weights import stack
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
+from ...evaluation.measured_statistics import Measured, MeasuredStatistics
 from ...evaluation.samples import Samples
 from ...training.build import config_of, data_of, module_of, partition_of
 from ...training.config.config import Config, merge
@@ -30,6 +32,7 @@ from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
 from ..matrix.losses import losses_at
+from ..subsets.averages import Aligning
 from .conflicts import sign_conflict
 from .layers import LayerPart, own_versions, step_parts
 from .result import ClientRow, ModelRow, Reaggregation
@@ -119,6 +122,7 @@ def reaggregate(
     from_state: bool = False,
     measuring: EvaluationData | None = None,
     layers: Sequence[tuple[LayerPart, ...]] = (),
+    aligned: Aligning | None = None,
 ) -> list[Reaggregated]:
     """Let the servers of some configurations step from the recorded clients of a round, each on its own.
 
@@ -137,6 +141,8 @@ def reaggregate(
         measuring: for servers that compare models; the run's own by default.
         layers: of each configuration the parts of the model, each with a server of its own, see
             :func:`~fedscope.decomposition.reaggregation.layers.parts_of`; () where it aggregates the whole.
+        aligned: brings the clients' units into the order of ``start``'s before, where it was recorded, else of the
+            first client's.
 
     Raises:
         FedscopeError: a round without its clients or ``start`` (says which have them), or of a single client; a state
@@ -171,6 +177,9 @@ def reaggregate(
         say_memory(config.server, layout, count, f"all {count} clients of {run.path}@{number}")
     clients = recorded_matrix(round_) if put_aside(count, layout.size, layout.dtype) else round_.clients()
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
+    if aligned is not None:
+        rows = [clients.row(k) for k in range(count)]
+        clients = stack(aligned([start, *rows])[1:] if "start" in round_.models else aligned(rows))
     made = []
     for config, own, states in zip(configs, parts, begun, strict=True):
         if own:
@@ -255,6 +264,8 @@ def measure_servers(
     measuring: EvaluationData,
     from_state: bool = False,
     attrs: Mapping[str, Any] | None = None,
+    measured: MeasuredStatistics | None = None,
+    aligned: Aligning | None = None,
 ) -> Reaggregation:
     """Measure the recorded model of a round, plain FMA and what other servers make of it, on samples.
 
@@ -263,6 +274,8 @@ def measure_servers(
     Args:
         measuring: the architecture, and the data for servers that compare models.
         attrs: provenance of the result.
+        measured: measures the running statistics of every model but the recorded one; None: they are averaged.
+        aligned: see :func:`reaggregate`.
 
     Raises:
         FedscopeError: as :func:`reaggregate`.
@@ -277,7 +290,10 @@ def measure_servers(
         from_state=from_state,
         measuring=measuring,
         layers=[one.parts for one in every],
+        aligned=aligned,
     )
+    if measured is not None:
+        made = [_with_statistics(one, measured) for one in made]
     recorded, adapters = recorded_global(run, number), adapters_of_run(run)
     # of a recorded model, and of each that was made, those that are measured
     groups: list[Sequence[Callable[[], Weights]]] = [one.versions or [partial(_given, one.weights)] for one in made]
@@ -324,6 +340,15 @@ def _names(asked: AskedServer, made: Reaggregated) -> tuple[str, str, str]:
     """Return the model, server and state of a row."""
     based = not asked.parts or not asked.parts[-1].pattern
     return asked.label, made.server if based else "", made.state if based else ""
+
+
+def _with_statistics(made: Reaggregated, measured: Measured) -> Reaggregated:
+    """Return models whose running statistics are measured on each."""
+
+    def again(version: Callable[[], Weights]) -> Weights:
+        return measured(version())
+
+    return replace(made, weights=measured(made.weights), versions=tuple(partial(again, one) for one in made.versions))
 
 
 class _Models(Sequence[Weights]):

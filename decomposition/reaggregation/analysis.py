@@ -9,8 +9,9 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
-from ...checkpoints import FedscopeError, Run
+from ...checkpoints import FedscopeError, Run, Weights
 from ...checkpoints.models.layer_selections import layers_file_word
+from ...landscape.alignment.step import align_weights, calibration_samples, refuse_unknown_align
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -18,6 +19,12 @@ from ...training.inputs.samples import (
     describe_samples,
     given_settings,
     module_for,
+)
+from ...training.inputs.statistics import (
+    measured_statistics,
+    refuse_unknown_statistics,
+    statistics_settings,
+    statistics_word,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +42,8 @@ def reaggregate(
     layers: Mapping[str, Any] | Sequence[str] | str | None = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     from_state: bool = False,
+    align: str = "none",
+    normalization: str = "averaged",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Reaggregation]:
     """Aggregate a recorded round's clients by another server method; nothing is trained.
@@ -55,6 +64,10 @@ def reaggregate(
             asked for. See :func:`~fedscope.checkpoints.models.layers.chosen_layers` for patterns.
         settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
         from_state: begin with the state that the run's own server had before the round, instead of anew.
+        align: bring the clients' units into the order of the model that they were sent, or without it of the first one,
+            before, by their ``weights`` or their ``activations``; see :func:`fedscope.align`.
+        normalization: where averages have BatchNorm statistics from: ``averaged`` as the weights are, or
+            ``re-estimate``, measured on 2,000 training samples, or ``limit``; in files, too.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
             takes all clients' training data.
 
@@ -67,6 +80,8 @@ def reaggregate(
     from .result import Reaggregation, model_suffixes
 
     source = EvaluationConfig.of("test", measured)
+    refuse_unknown_statistics(normalization)
+    refuse_unknown_align(align)
     opened, round_ = one_round(run, rounds)
     number = round_.number
     from .layers import layers_given
@@ -91,6 +106,8 @@ def reaggregate(
             "settings": [one.config.tables()["server"] for one in asked],
             **(described(asked) if by_layer else {}),
             "from_state": from_state,
+            **({"align": align} if align != "none" else {}),
+            **statistics_settings(source, normalization),
             **({"keeps": keeps} if (keeps := kept_by_others(made)) else {}),
             **(given_settings([opened], source) if opened.is_foreign else {}),
             **describe_samples(samples, source.seed if source.limit else None),
@@ -98,19 +115,41 @@ def reaggregate(
             "precision": source.precision,
         }
 
+        def aligned(models: list[Weights]) -> list[Weights]:
+            names = [f"client {k}" for k in round_.client_ids]
+            labels = ["the start", *names][-len(models) :]
+            calibration = calibration_samples(dataset, samples, source)
+            return align_weights(module, calibration, models, labels, align, source.compute)
+
         def compute(attrs: dict[str, Any], work: Execution) -> Reaggregation:
             from .aggregate import EvaluationData, measure_servers
 
-            attrs = {**attrs, **averaged_statistics([opened])}
+            statistics = measured_statistics(module, dataset, source, normalization)
+            attrs = {**attrs, **averaged_statistics([opened], statistics)}
             measuring = EvaluationData(module, dataset, source.compute)
             return measure_servers(
-                opened, number, asked, samples, measuring=measuring, from_state=from_state, attrs=attrs
+                opened,
+                number,
+                asked,
+                samples,
+                measuring=measuring,
+                from_state=from_state,
+                attrs=attrs,
+                measured=statistics,
+                aligned=None if align == "none" else aligned,
             )
 
         return known, compute
 
     cuts = [f"layers-{layers_file_word(f'{pattern}={server}')}" for pattern, server in patterns_of(of_layers)]
-    words = [str(number), *map(short_name, names), *cuts, *(f"{key}-{value}" for key, value in changes.items())]
+    words = [
+        str(number),
+        *map(short_name, names),
+        *cuts,
+        *([] if align == "none" else [f"aligned-{align}"]),
+        *statistics_word(normalization),
+        *(f"{key}-{value}" for key, value in changes.items()),
+    ]
     name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
     return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(list(names)))
 

@@ -251,8 +251,11 @@ class Reaggregation(TableResult):
                 notes.append(f"{server} keeps {keeps} and starts here with an empty state, as in its first round")
             elif state == "recorded":
                 notes.append(f"{server} goes on with {keeps} as recorded after round {number_ - 1}")
+        if (by := self.attrs.get("align")) is not None:
+            notes.append(f"the clients' units were brought into one order before, matched by {by}")
         if words := describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", ""))):
-            notes.append(f"{words}, with p, for every server")
+            every = "for every server" if "re-estimated" in words else "with p, for every server"
+            notes.append(f"{words}, {every}")
         path = Path(self.attrs["run"]["path"])
         run = Run.open(path) if (path / "run.json").is_file() else None
         if run is not None and run.config is not None and config_at(run, number_).average.averages_first:

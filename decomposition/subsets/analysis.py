@@ -20,6 +20,12 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
+from ...training.inputs.statistics import (
+    measured_statistics,
+    refuse_unknown_statistics,
+    statistics_settings,
+    statistics_word,
+)
 from .result import RoundSubsets, Subsets, SubsetsAtPlaces
 
 
@@ -33,6 +39,7 @@ def subsets(
     weights: str = "samples",
     data_of: str | int | Sequence[int] | None = None,
     align: str = "none",
+    normalization: str = "averaged",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Subsets]:
     """Measure how many models an average needs: the error of averages of m of a round's C clients, for m = 1 to C.
@@ -51,6 +58,8 @@ def subsets(
             each of the round's ``clients``; or ``every`` one of them and all.
         align: bring the units of a round's clients into the order of the first one's before, by their ``weights`` or
             their ``activations``; see :func:`fedscope.align`.
+        normalization: where averages have BatchNorm statistics from: ``averaged`` as the weights are, or
+            ``re-estimate``, measured on 2,000 training samples, or ``limit``.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
             takes all clients' training data.
 
@@ -64,6 +73,7 @@ def subsets(
     source = EvaluationConfig.of("test" if whose is None else "train", measured)
     training_split(whose, source)
     refuse_unknown_align(align)
+    refuse_unknown_statistics(normalization)
     opened, asked_rounds = resolve_runs(runs, rounds)
     asked = []
     for run, own in zip(opened, asked_rounds, strict=True):
@@ -86,6 +96,7 @@ def subsets(
             "subsets": subsets,
             "weights": weights,
             **({"align": align} if align != "none" else {}),
+            **statistics_settings(source, normalization),
             **given_settings(opened, source),
             **said,
             "device": source.compute.name,
@@ -93,6 +104,10 @@ def subsets(
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Subsets:
+            statistics = {
+                name: measured_statistics(module, dataset, source, normalization) for name, module in modules.items()
+            }
+
             def task(i: int) -> WorkUnit[Any]:
                 run, number, own = asked[i]
 
@@ -108,6 +123,7 @@ def subsets(
                         # another program may weigh its clients as it likes
                         "weights": "recorded" if run.is_foreign and weights == "samples" else weights,
                         "aligned": None if align == "none" else aligned,
+                        "measured": statistics[run.name],
                         "run": run.name,
                         "sizes": own,
                         "subsets": subsets,
@@ -126,7 +142,7 @@ def subsets(
                 return WorkUnit(f"{run.path}@{number}", kind, measure, models)
 
             asked_sizes = sizes if sizes is None or isinstance(sizes, str) else list(sizes)
-            attrs = {**attrs, **averaged_statistics(opened)}
+            attrs = {**attrs, **averaged_statistics(opened, *statistics.values())}
             with work.store({**settings, "sizes": asked_sizes}, *ROUNDS) as store:
                 made = list(work.each("subsets", map(task, range(len(asked))), store))
             found = made if places is None else [one for own in made for one in own.places]
@@ -137,6 +153,7 @@ def subsets(
     words = [
         source.split if whose is None else f"data-of-{slug(whose)}",
         *([] if align == "none" else [f"aligned-{align}"]),
+        *statistics_word(normalization),
         *(run.name for run in opened[1:]),
         slug_rounds(asked_rounds[0] or "1,last"),
     ]

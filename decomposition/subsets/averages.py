@@ -20,6 +20,7 @@ from .result import OWN, RoundSubsets, SizeRow, SubsetsAtPlaces
 if TYPE_CHECKING:
     from torch import nn
 
+    from ...evaluation.measured_statistics import MeasuredStatistics
     from ...evaluation.model_replica import Replica
     from ...evaluation.samples import Samples
 
@@ -82,6 +83,7 @@ def average_subsets(
     seed: Sequence[int] = (0,),
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
+    measured: MeasuredStatistics | None = None,
 ) -> tuple[SizeRow, ...]:
     """Loss and error of w_S = Σ_{k in S} p_k w_k / Σ_{k in S} p_k over subsets S of m of the C clients, for every m.
 
@@ -103,6 +105,8 @@ def average_subsets(
         sizes: the m, in the order of the rows.
         seed: key of the draws; a size's subsets depend on it and on the size alone.
         progress: called with (averages done, averages in all).
+        measured: measures the running statistics of averages; those of a single client are its own. None: they are
+            averaged as the weights are.
 
     Raises:
         FedscopeError: shares that are not positive numbers, one a client; sizes outside 1..C; clients that do not fit
@@ -123,7 +127,7 @@ def average_subsets(
     2 3 0.333 None
     3 1 0.0 None
     """
-    measured = measure_averages(
+    found = measure_averages(
         module,
         [samples],
         clients,
@@ -133,8 +137,9 @@ def average_subsets(
         seed=seed,
         compute=compute,
         progress=progress,
+        measured=measured,
     )
-    return measured.rows(measured.loss[:, 0], measured.error[:, 0])
+    return found.rows(found.loss[:, 0], found.error[:, 0])
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,7 @@ def measure_averages(
     seed: Sequence[int] = (0,),
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
+    measured: MeasuredStatistics | None = None,
 ) -> MeasuredAverages:
     """Measure averages of subsets on several sets of samples, each average formed once; see :func:`average_subsets`.
 
@@ -203,10 +209,12 @@ def measure_averages(
     def form(i: int, replica: Replica) -> None:
         members = list(every[i])
         replica.combine([rows[k] for k in members], (shares[members] / shares[members].sum()).tolist())
+        if measured is not None and measured.x is not None and len(members) > 1:
+            replica.re_estimate(measured.x)
 
     loss, error = np.empty((2, len(every), len(samples)))
-    with closing(evaluator.evaluate(len(every), form)) as measured:
-        for i, model_loss, model_error in measured:
+    with closing(evaluator.evaluate(len(every), form)) as losses:
+        for i, model_loss, model_error in losses:
             loss[i], error[i] = model_loss, model_error
             if progress is not None:
                 progress(i + 1, len(every))

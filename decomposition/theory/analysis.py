@@ -18,6 +18,12 @@ from ...evaluation.float64 import require_float64
 from ...training.data.membership import kernel_rows, refuse_outside
 from ...training.inputs.models import ResolvedModels, resolve_models
 from ...training.inputs.samples import describe_samples, global_training_data, name_of, no_partition, read_as
+from ...training.inputs.statistics import (
+    measured_statistics,
+    refuse_unknown_statistics,
+    statistics_settings,
+    statistics_word,
+)
 from ..draws.given_code import refuse_ungiven
 from ..draws.sources import Replays, parse_draws, replays_of, usual_draws
 from .lemma1 import Gaps
@@ -25,6 +31,7 @@ from .result import Theory
 from .theorem2 import Bounds, Spread
 
 if TYPE_CHECKING:
+    from ...evaluation.measured_statistics import MeasuredStatistics
     from ...evaluation.samples import Samples
 
 #: what a provenance says of a recorded run's data
@@ -44,6 +51,7 @@ def theory(
     dimension: int = 1024,
     draws: str | int | None = None,
     outputs: Literal["probabilities", "logits"] = "probabilities",
+    normalization: str = "averaged",
     **measured: Unpack[EvaluationSettings],
 ) -> PreparedAnalysis[Theory]:
     """Test whether Lemma 1 and Theorem 2 of model averaging (Zhou et al.) show in a recorded run.
@@ -65,6 +73,9 @@ def theory(
         draws: replays whose variance is compared with Theorem 2's, ``local:R`` or R, or ``none``; ``local:4`` by
             default, and of a run that another program trained ``none``.
         outputs: which outputs f(x) of a client are averaged and compared.
+        normalization: where models have BatchNorm statistics from: clients their own, and their mean the average of
+            these (``averaged``); or all ``re-estimate`` them on 2,000 training samples, or ``limit``, so that they
+            depend on the weights alone, as in the lemma.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is of Lemma 1 and ``train``;
             ``seed`` draws the subsets and the projection; ``precision`` is ``float32``.
 
@@ -78,6 +89,7 @@ def theory(
             f"--precision {source.precision} cannot see a gap that falls to nothing, which is measured in float64; "
             "leave it out"
         )
+    refuse_unknown_statistics(normalization)
     at_least("kernel-samples", kernel_samples, 1)
     at_least("dimension", dimension, 1)
     refuse_unknown_choice("outputs", outputs, ("probabilities", "logits"))
@@ -105,8 +117,10 @@ def theory(
             **{"kernel_samples": kernel_samples if kernels else None, "dimension": dimension if kernels else None},
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
             **counted_for_fedswa(opened, numbers),
+            **statistics_settings(source, normalization),
         }
-        tasks = Tasks(opened, posed, samples, held, settings, source.compute, source)
+        statistics = measured_statistics(posed.module, posed.dataset, source, normalization)
+        tasks = Tasks(opened, posed, samples, held, settings, source.compute, source, statistics)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Theory:
             if count:
@@ -122,11 +136,15 @@ def theory(
                 replayed = [tasks.replays(t, count, cost) for t in kernels if count]
                 spreads = work.each("replays", replayed, store) if replayed else [None] * len(bounds)
             clients = [one for own, spread in zip(bounds, spreads, strict=True) for one in own.with_replays(spread)]
-            return Theory(opened.name, tuple(gap for own in gaps for gap in own.gaps), tuple(clients), attrs)
+            said = {} if statistics is None else statistics.provenance()
+            return Theory(
+                opened.name, tuple(gap for own in gaps for gap in own.gaps), tuple(clients), {**attrs, **said}
+            )
 
         return settings, compute
 
-    return one(Theory, opened.path / "figures", f"theory-{source.split}-{slug_rounds(words)}", prepare, note=note)
+    name = "-".join(["theory", source.split, *statistics_word(normalization), slug_rounds(words)])
+    return one(Theory, opened.path / "figures", name, prepare, note=note)
 
 
 @dataclass(frozen=True)
@@ -137,6 +155,7 @@ class Tasks:
         samples: of Lemma 1.
         held: the samples of each round's kernel, by their places in the train split, and whose they are.
         source: whose seed is that of the projection.
+        statistics: has the samples on which running statistics are measured; None: the models have theirs.
     """
 
     run: Run
@@ -146,6 +165,7 @@ class Tasks:
     settings: Mapping[str, Any]
     compute: Compute
     source: EvaluationConfig
+    statistics: MeasuredStatistics | None = None
 
     @property
     def how(self) -> dict[str, Any]:
@@ -165,6 +185,8 @@ class Tasks:
 
             cohort = self.run.round(number)
             asked = {"round": number, "shrink": SHRINK[way], **self.how, "progress": report}
+            if self.statistics is not None:
+                asked["calibration"] = self.statistics.normalization.calibration
             return Gaps(locality_gaps(self.posed.module, self.samples, cohort.clients(), cohort.weights, **asked))
 
         return WorkUnit(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))

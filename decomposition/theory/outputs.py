@@ -40,6 +40,7 @@ def locality_gaps(
     outputs: Outputs = "probabilities",
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
+    calibration: Samples | None = None,
 ) -> tuple[Gap, ...]:
     """One gap for every ε of `shrink`, of the clients w_k(ε) = w_FMA + ε (w_k − w_FMA).
 
@@ -53,7 +54,8 @@ def locality_gaps(
 
     Everything is in float64, the weights too: outputs in single precision are known to 1e-7, which is more than the
     gap of clients close together. Statistics of normalization layers (float buffers) are averaged and shrunk as
-    weights are, integer ones are the first client's. NaN and infinite outputs stay: the gap is then nan.
+    weights are, integer ones are the first client's; with ``calibration`` every model's are measured on it instead, so
+    that f depends on the weights alone. NaN and infinite outputs stay: the gap is then nan.
 
     Args:
         module: the architecture; its own parameters are not used and not changed.
@@ -62,6 +64,7 @@ def locality_gaps(
         round: its number, for the result.
         outputs: f, "probabilities" or "logits".
         progress: called with (samples done, samples in all) over all ε.
+        calibration: samples on which running statistics are measured; None: clients have their own.
 
     Raises:
         FedscopeError: weights that are negative or do not sum to 1, clients that do not fit the module, a module that
@@ -84,7 +87,7 @@ def locality_gaps(
     require_float64(compute.device, "the gap of Lemma 1")
     centre, n = _mean(clients, p), len(samples)
     measure = _squares_on_device if compute.is_gpu else _squares
-    squared, scale = measure(module, samples, clients, p, centre, shrink, outputs, compute, progress)
+    squared, scale = measure(module, samples, clients, p, centre, shrink, outputs, compute, progress, calibration)
     with np.errstate(invalid="ignore", over="ignore"):
         distances = np.array([np.linalg.norm(row - centre.parameters) for row in clients.parameters])
     return tuple(
@@ -113,12 +116,15 @@ def _squares(
     outputs: Outputs,
     compute: Compute,
     progress: Progress,
+    calibration: Samples | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Σ_x ‖WENS(x) − f_FMA(x)‖² and Σ_x ‖f_FMA(x)‖² of every ε."""
     make = partial(Replica, copy_module(module).double(), compute)
     first = make()
     x = first.prepare(samples.x)
     try_out(first, [(samples, x, samples.y.to(first.device))])
+    inputs = None if calibration is None else first.prepare(calibration.x)[:]
+    kept: dict[tuple[int, int], dict[str, np.ndarray]] = {}  # statistics, measured once for all chunks
     batch = default_batch(module, samples, compute.device)
     count, n = len(clients), len(samples)
     starts = range(0, n, CHUNK)
@@ -128,7 +134,10 @@ def _squares(
     def task(item: tuple[int, int, int], own: Replica, stop: Event) -> Tensor:
         e, start, k = item
         model = centre if k == count else _towards(centre, clients.row(k), shrink[e])
-        own.load(model.parameters, model.buffers)
+        own.load(model.parameters, kept.get((e, k), model.buffers))
+        if inputs is not None and (e, k) not in kept:
+            own.re_estimate(inputs)
+            kept[e, k] = own.buffers()
         f = torch.cat([own.logits(part) for part in torch.split(x[start : start + CHUNK], batch)])
         return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
 
@@ -156,6 +165,7 @@ def _squares_on_device(
     outputs: Outputs,
     compute: Compute,
     progress: Progress,
+    calibration: Samples | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Do as :func:`_squares`, each client sent to the device once and shrunk there."""
     label = f"samples of {samples.label}"
@@ -163,10 +173,13 @@ def _squares_on_device(
         own = _Shrunk(copy_module(module).double(), compute, centre)
         x = own.prepare(samples.x)
         try_out(own, [(samples, x, samples.y.to(own.device))])
+        inputs = None if calibration is None else own.prepare(calibration.x)[:]
     batch, count, n = min(default_batch(module, samples, compute.device), len(samples)), len(clients), len(samples)
 
     def answers() -> Tensor:
         nonlocal batch
+        if inputs is not None:
+            own.re_estimate(inputs)
         f, batch = halve_without_memory(
             lambda size: torch.cat([own.logits(part) for part in in_batches(x, size)]), batch, compute.device, of=label
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...analysis.settings import EvaluationConfig, refuse_unknown_choice
 from ...training.inputs.samples import limit_samples
+from ...training.inputs.statistics import CALIBRATION
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from ...evaluation.samples import Samples
     from ...training.data.dataset import Dataset
     from ...training.inputs.models import ResolvedModels
-
-#: samples on which activations are matched and repaired, at most
-CALIBRATION = 2000
 
 #: how a question aligns its models
 ALIGN = ("none", "weights", "activations")

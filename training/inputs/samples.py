@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ...checkpoints import Partition, Run
+    from ...evaluation.measured_statistics import MeasuredStatistics
     from ...evaluation.samples import Samples
     from ...evaluation.tasks import Task
     from .. import Dataset
@@ -215,9 +216,11 @@ def halves_read(run: Run) -> str:
     return f"{' and '.join(stored)} tensors are read as float32" if stored else ""
 
 
-def averaged_statistics(runs: Sequence[Run]) -> dict[str, Any]:
+def averaged_statistics(runs: Sequence[Run], *measured: MeasuredStatistics | None) -> dict[str, Any]:
     """Return what a result on averages of clients says of the running statistics of normalization layers, where there
-    are any: ``normalization_policy`` is ``averaged``."""
+    are any: ``normalization_policy`` is ``averaged``, or ``re-estimate`` where they were measured on the averages."""
+    if said := [one.provenance() for one in measured if one is not None and one.x is not None]:
+        return said[0]
     kept = [entry for run in runs for entry in run.layout.buffers if entry.dtype.startswith("float")]
     return {"normalization_policy": "averaged"} if kept else {}
 
