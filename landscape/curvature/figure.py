@@ -16,6 +16,7 @@ from ...plotting.spread import mean_bars
 from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shorten_label
 from ...plotting.ticks import crosses, decades, even
 from .distance_figure import draw_distances
+from .layer_figure import draw_maps, has_maps
 from .panels import (
     DENSITY,
     LABEL,
@@ -48,7 +49,8 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
     one.
 
     Over rounds where a run has several, a colour a run; else a row a model. Densities below, of the last round. Where
-    models were measured on all clients' data and on each client's, local against global instead, a dot a client.
+    models were measured on all clients' data and on each client's, local against global instead, a dot a client. Where
+    layers were measured in several models, heat maps of layers over rounds.
 
     Raises:
         FedscopeError: nothing to draw.
@@ -58,6 +60,8 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
         raise FedscopeError("the result has no measure to draw; compute it again with --force")
     if result.distances:
         return draw_distances(result, width, title)
+    if has_maps(result.models):
+        return draw_maps(result, width, title)
     lines = _by_run(result.models)
     labels = list(lines) if lines else _labels(result.models)
     last = [models[-1] for models in lines.values()] if lines else list(result.models)

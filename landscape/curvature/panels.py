@@ -58,17 +58,18 @@ def set_ticks(axes: Axes, axis: Axis, log: bool) -> None:
     decades(axis, (1.0, 3.0) if few else (1.0,), 8, plain=few)
 
 
-def remark_of(result: Sharpness, over_rounds: bool) -> str:
-    """Describe radii, bars and data for below the figure."""
+def remark_of(result: Sharpness, over_rounds: bool, *, drawn: Sequence[str] = tuple(TITLES)) -> str:
+    """Describe radii, bars and data for below the figure, of the measures that are drawn; without bars where these are
+    not all."""
     parts = []
     measures = [measure for _, measure in result.measures()]
     radii = {measure.name: measure.radius for measure in measures if measure.radius is not None}
-    if "worst_case" in radii:
+    if "worst_case" in radii and "worst_case" in drawn:
         parts.append(f"rise: of the loss within a distance ($L_2$) of {radii['worst_case']:g}")
-    if "filter_worst_case" in radii:
+    if "filter_worst_case" in radii and "filter_worst_case" in drawn:
         parts.append(f"filters: within {radii['filter_worst_case']:g} of each filter's length")
-    drawn = not result.distances and any(measure.name in SPREAD and measure.stderr is not None for measure in measures)
-    if drawn:
+    bars = not result.distances and any(measure.name in SPREAD and measure.stderr is not None for measure in measures)
+    if bars and len(drawn) == len(TITLES):
         parts.append("bars: standard error over draws")
     if over_rounds and kinds_of(result.models) == ["global", "averaged"]:
         parts.append("squares: averaged models")
@@ -77,7 +78,7 @@ def remark_of(result: Sharpness, over_rounds: bool) -> str:
         parts.append(f"{words} {result.attrs['frozen_parameters']:,} frozen parameters")
     broken = sum(measure.value is not None and not math.isfinite(measure.value) for measure in measures)
     if broken:
-        parts.append(f"{broken} numbers not finite (crosses)")
+        parts.append(f"{broken} numbers not finite ({'crosses' if len(drawn) == len(TITLES) else 'hatched'})")
     if "data" in result.attrs:
         fewer = " or fewer of each" if "places" in result.attrs else ""
         parts.append(f"{describe_data(result.attrs)}{fewer}")

@@ -121,6 +121,24 @@ def test_it_is_told_kept_and_drawn(tmp_path: Path) -> None:
     assert rows == [*LAYERS, "all layers"]
 
 
+def test_several_models_are_heat_maps_of_layers(tmp_path: Path) -> None:
+    """Rows are layers, columns models; each cell is the number of the table."""
+    nets = [network(), nn.Sequential(*network()), nn.Sequential(*network())]
+    with torch.no_grad():
+        for k, net in enumerate(nets):
+            net[3].weight.mul_(1 + k)
+    found = fedscope.sharpness(nets, layers="each", labels=["a", "b", "c"], **HOW)
+    maps = [axes for axes in found.figure().axes if axes.images and axes.get_yticklabels()]
+    maps = [axes for axes in maps if [one.get_text() for one in axes.get_yticklabels()][-1:] == ["all layers"]]
+    assert [np.shape(axes.images[0].get_array()) for axes in maps] == [(4, 3)] * 3
+    for axes, name in zip(maps, ("eigenvalue_1", "trace", "worst_case"), strict=True):
+        shown = np.asarray(axes.images[0].get_array())
+        for column, label in enumerate("abc"):
+            own = [model for model in found.models if model.model == label]
+            assert shown[:, column].tolist() == pytest.approx([one.measure(name).value for one in own])  # type: ignore[union-attr]
+    assert [one.get_text() for one in maps[-1].get_xticklabels()] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
