@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,3 +163,33 @@ def test_an_unknown_word_names_the_nearest(there: SimpleNamespace, question: Any
     given = {"servers": "fma", "rounds": 1} if question is fedscope.reaggregate else {}
     with pytest.raises(fedscope.FedscopeError, match=r"weight.*weights"):
         question(there.plain, align="weight", **given, **asked(there))
+
+
+def test_the_share_of_a_rounds_units_that_would_move(tmp_path: Path) -> None:
+    """Of client 1 three units of the first layer change their places, of client 2 two of the second, none else."""
+    torch.manual_seed(4)
+    start: State = net().state_dict()
+    near = [{name: values + 0.01 * torch.randn(values.shape) for name, values in start.items()} for _ in range(3)]
+    first, second = torch.arange(UNITS), torch.arange(UNITS)
+    first[[2, 5, 9]], second[[0, 7]] = torch.tensor([5, 9, 2]), torch.tensor([7, 0])
+    near[1] |= {
+        "0.weight": near[1]["0.weight"][first],
+        "0.bias": near[1]["0.bias"][first],
+        "2.weight": near[1]["2.weight"][:, first],
+    }
+    near[2] |= {
+        "2.weight": near[2]["2.weight"][second],
+        "2.bias": near[2]["2.bias"][second],
+        "4.weight": near[2]["4.weight"][:, second],
+    }
+    x, y = torch.randn(60, 6), torch.arange(60) % 3
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    with fedscope.Recorder(tmp_path / "run", model=net(), data=f"npz:{tmp_path}/data.npz") as recorder:
+        recorder.round(start=start, clients=near)
+    for by in ("weights", "activations"):
+        found = fedscope.align(f"{tmp_path}/run@1", by=by, model=net(), data=f"npz:{tmp_path}/data.npz")
+        moved = {(row.model, row.layer): row.moved for row in found.moved}
+        layers = sorted({layer for _, layer in moved})
+        assert len(layers) == 2
+        assert [[moved[f"1/client-{k}", layer] for layer in layers] for k in range(3)] == [[0, 0], [3, 0], [0, 2]]
+        assert found.averages == ()
