@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 
 # Verdicts are words; their colours, Okabe and Ito's darkened until white can be read on them, only repeat them.
 STYLE = """
-body { font: 14px/1.4 system-ui, "DejaVu Sans", sans-serif; color: #111; }
+:root { color-scheme: light dark; --ink: #111; --soft: #444; --line: #ddd; --page: #fff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #eee; --soft: #b0b0b0; --line: #3a3d42; --page: #16181c; } }
+body { font: 14px/1.4 system-ui, "DejaVu Sans", sans-serif; color: var(--ink); background: var(--page); }
 body { max-width: 62rem; margin: 1.5rem auto; padding: 0 1rem; }
 h1 { font-size: 1.35rem; margin: 0 0 .8rem; }
 h2 { font-size: 1.05rem; margin: 1.1rem 0 .4rem; }
 main { display: grid; grid-template-columns: minmax(0, 1fr) 21rem; gap: 0 1.6rem; align-items: start; }
 figure { margin: 0; }
-img { width: 100%; }
+img { width: 100%; background: #fff; border-radius: .3rem; }
 .statement { margin: 0 0 .75rem; break-inside: avoid; }
 .statement h3 { font-size: 1em; margin: 0; display: inline; }
 .statement p { margin: .1rem 0 0; }
-.paper, .notes { color: #444; font-size: .88em; }
+.paper, .notes { color: var(--soft); font-size: .88em; }
 .decide { font-style: italic; }
 .verdict { font-size: .78em; font-weight: 600; color: #fff; padding: .08em .5em; border-radius: .3em; }
 .supported { background: #00634a; }
@@ -33,10 +35,11 @@ img { width: 100%; }
 .numbers { overflow-x: auto; }
 .notes ul { margin: .2rem 0; padding-left: 1.1rem; }
 table { border-collapse: collapse; font-size: .78em; font-variant-numeric: tabular-nums; }
-th, td { padding: .08rem .7rem .08rem 0; text-align: right; border-bottom: 1px solid #ddd; }
+th, td { padding: .08rem .7rem .08rem 0; text-align: right; border-bottom: 1px solid var(--line); }
 th:nth-child(2), td:nth-child(2) { text-align: left; }
 @media screen and (max-width: 46rem) { main { display: block; } figure { max-width: 24rem; } }
 @media print {
+  :root { --ink: #000; --soft: #333; --line: #ddd; --page: #fff; }
   @page { margin: 12mm; }
   body { font-size: 8pt; line-height: 1.25; margin: 0; padding: 0; max-width: none; }
   main { grid-template-columns: minmax(0, 1fr) 6cm; gap: 0 .5cm; }

@@ -1099,3 +1099,28 @@ def test_what_rounding_an_average_changes_is_no_step_of_a_server(step: float, ju
     page = explained(soup(0.1, step=step), draws="none")
     assert ("server-step" in verdicts(page)) == judged
     assert any("so its global model is the plain average" in note for note in page.notes) != judged
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rgb`` or ``#rrggbb``, 0 to 1 (WCAG 2.1)."""
+    digits = "".join(2 * one for one in colour[1:]) if len(colour) == 4 else colour[1:]
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_the_page_can_be_read_by_day_in_the_dark_and_in_print():
+    """Every text has the contrast 4.5 to what is behind it that WCAG asks for, in each of three sets of colours."""
+    page = explained(made("ima")).as_html()
+    sets = [dict(re.findall(r"--(\w+): (#\w+);", own)) for own in re.findall(r":root \{([^}]*)\}", page)]
+    assert len(sets) == 3
+    assert "color-scheme: light dark" in page
+    pages = [luminance(one["page"]) for one in sets]
+    assert pages[0] > 0.9
+    assert pages[1] < 0.05
+    assert pages[2] == 1
+    for one, behind in zip(sets, pages, strict=True):
+        for ink in ("ink", "soft"):
+            low, high = sorted((luminance(one[ink]), behind))
+            assert (high + 0.05) / (low + 0.05) > 4.5
+    assert not re.search(r"[ {;]color: #(?!fff|000)", page), "a colour of text that is not of the sets"
