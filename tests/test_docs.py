@@ -386,7 +386,12 @@ def test_the_examples_in_the_help_texts_run(tour: Path, tmp_path: Path) -> None:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         save_file({"weight": torch.ones(2)}, folder / f"{path}.safetensors")
         torch.save({"weight": torch.ones(2)}, folder / f"{path}.pt")
+    write_material(folder)
     for name in commands():
+        if name in ("measure", "import"):  # each has one of its own
+            shutil.rmtree(folder / "runs" / "mine", ignore_errors=True)
+        if name == "measure":
+            record_digits(folder / "runs" / "mine", model="mlp", data="digits")
         if name == "export":
             shutil.copy(next(folder.glob("runs/*/figures/plane-*.nc")), folder / "figures" / "plane.nc")
             (folder / "surface.h5").unlink()
@@ -401,6 +406,51 @@ def test_the_examples_in_the_help_texts_run(tour: Path, tmp_path: Path) -> None:
             text = text.replace("--launcher slurm", "--launcher processes")  # which need no cluster, and do the same
             step = Step(f"fedscope {name} --help", "sh", text)
             finish(step, ["sh", "-c", text], tmp_path / "empty" if name in ("train", "demo") else folder)
+
+
+def write_material(folder: Path) -> None:
+    """What the examples name besides the tour: adapters, networks of a module, data, and runs of other programs."""
+    from conftest import record_adapters
+
+    record_adapters(folder / "runs" / "lora")
+    (folder / "nets.py").write_text("from torch import nn\ndef small():\n    return " + SMALL)
+    (folder / "task.py").write_text(TASK)
+    for seed, name in enumerate("abc"):
+        torch.manual_seed(seed)
+        torch.save(eval(SMALL, {"nn": torch.nn}).state_dict(), folder / f"{name}.pt")
+    write_digits_as_mnist(folder / "mnist.npz")
+    record_digits(folder / "runs" / "flower")
+
+
+TASK = """
+from sklearn.datasets import load_digits
+
+from fedscope.training.build import build_module
+from fedscope.training.models.architectures.mlp import MLP
+
+
+def Net():
+    return build_module(MLP(), (1, 8, 8), 10)
+
+
+def test_set():
+    digits = load_digits()
+    return (digits.images[:, None] / 16).astype("float32"), digits.target
+"""
+SMALL = "nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.ReLU(), nn.Linear(8, 10))"
+
+
+def record_digits(path: Path, **named: str) -> None:
+    """A round of networks for digits, as a loop of somebody else recorded it."""
+    from fedscope import Recorder
+    from fedscope.training.build import build_module
+    from fedscope.training.models.architectures.mlp import MLP
+
+    states = []
+    for seed in range(3):
+        states.append(build_module(MLP(), (1, 8, 8), 10, seed=seed).state_dict())
+    with Recorder(path, **named) as recorder:  # type: ignore[arg-type]
+        recorder.round(start=states[0], clients=states[1:], global_=states[0])
 
 
 def test_the_pages_are_seen() -> None:
