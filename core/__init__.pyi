@@ -48,6 +48,7 @@ from .decomposition.updates.analysis import updates as updates
 from .decomposition.updates.layer_result import LayerUpdates as LayerUpdates
 from .decomposition.updates.result import Updates as Updates
 from .decomposition.windows.analysis import wima as wima
+from .decomposition.windows.checkpoint_result import CheckpointWindows as CheckpointWindows
 from .decomposition.windows.result import WindowMeans as WindowMeans
 from .evaluation.evaluator import Evaluator as Evaluator
 from .evaluation.samples import Samples as Samples

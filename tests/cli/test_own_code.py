@@ -223,6 +223,7 @@ COMMANDS = (
     "cka run --rounds last",
     "subsets run --rounds last",
     "wima run --windows 2 --rounds 2",
+    "wima run@2 --checkpoints --weights uniform",
     "decompose run --rounds last --draws none --split test",
     "decompose run --rounds last --draws local:2",
     "explain run --rounds last --draws none --split test",
