@@ -38,6 +38,8 @@ from .decomposition.matrix.result import Matrix as Matrix
 from .decomposition.parameters.analysis import parameters as parameters
 from .decomposition.parameters.result import ParameterMap as ParameterMap
 from .decomposition.parameters.result import Parameters as Parameters
+from .decomposition.predictors.analysis import predictors as predictors
+from .decomposition.predictors.result import Predictors as Predictors
 from .decomposition.reaggregation.analysis import reaggregate as reaggregate
 from .decomposition.subsets.analysis import subsets as subsets
 from .decomposition.subsets.result import Subsets as Subsets

@@ -79,6 +79,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "wima-checkpoints": lambda: fedscope.wima(ROUND, checkpoints=True, weights=["uniform", "ema"]),
     "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
     "matrix": lambda: fedscope.matrix(ROUND, split="test"),
+    "predictors": lambda: fedscope.predictors(RUN, rounds="1,2"),
     "adapters": lambda: fedscope.adapters("runs/lora"),
     "theory": lambda: fedscope.theory(RUN, rounds=2, split="test", kernel_samples=60, dimension=64),
     "disperse": lambda: fedscope.disperse(ROUND),

@@ -230,6 +230,7 @@ COMMANDS = (
     "explain run --rounds last",
     "forgetting run --rounds last --split test",
     "matrix run --split test",
+    "predictors run --rounds 2",
     "adapters run",
     "theory run --draws none --kernel none --split test",
     "theory run --draws local:2 --kernel last --kernel-samples 9",
