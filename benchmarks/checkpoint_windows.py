@@ -96,7 +96,7 @@ def main(million: float, repetitions: int) -> None:
         for cached in (True, False):
             ratios: dict[tuple[int, ...], list[float]] = {every: [], few: []}
             processor: dict[tuple[int, ...], list[float]] = {every: [], few: []}
-            reading = []
+            reading, busy = [], []
             for _ in range(repetitions):
                 for windows, found in ratios.items():
                     own = []
@@ -105,10 +105,12 @@ def main(million: float, repetitions: int) -> None:
                             forget(path)
                         own.append(work())
                     reading.append(own[0][0])
+                    busy.append(own[0][1])
                     found.append(own[1][0] / own[0][0])
                     processor[windows].append(own[1][1])
             where = "in the cache" if cached else "not in the cache"
             lines.append(Line(f"{where}: reading, s", spread(reading)))
+            lines.append(Line("  its processor time, s", spread(busy)))
             for windows, found in ratios.items():
                 holds = statistics.median(found) <= RATIO
                 what = f"{where}: forming {5 * len(windows) + 1} means / reading"

@@ -26,8 +26,8 @@ def predictors(
 ) -> PreparedAnalysis[Predictors]:
     """Measure what predicts that the mean of a round's clients is better than they are.
 
-    Of every round: what the mean gains, the clients' mean loss less the loss of their mean; and numbers that are said
-    to predict it: cosines and sign conflicts of updates, the length that the mean keeps, the barrier between pairs of
+    Of every round: what the mean gains, the clients' mean loss less the loss of their mean; and numbers that may
+    predict it: cosines and sign conflicts of updates, the length that the mean keeps, the barrier between pairs of
     clients, the overlap of the layers' main directions, and the effective rank of the updates. Then the rank
     correlation of each with the gain over the rounds, with a 95 % interval; where it includes 0 the number is no better
     than chance in this run. See :func:`~fedscope.decomposition.predictors.measured.predicted_round` for the formulas.

@@ -38,7 +38,7 @@ def draw(result: Predictors, width: float = 3.5, title: str | None = None) -> Fi
         axes.set_ylim(len(result.correlations) - 0.4, -0.6)
         names = [PREDICTORS.get(one.predictor, one.predictor) for one in result.correlations]
         axes.set_yticks(range(len(names)), names)
-        axes.set_xlabel("rank correlation with what the mean gains", labelpad=1)
+        axes.set_xlabel("rank correlation with the gain", labelpad=1)
         return sheet.finished(said)
 
 

@@ -46,7 +46,7 @@ class CheckpointWindows(TableResult):
         attrs: provenance: run, round, windows, weights, data, split, samples, versions; ``checkpoints``, how many there
             are.
 
-    >>> from fedscope.decomposition.windows.checkpoint_result import CheckpointMean
+    >>> from fedscope.decomposition.windows.checkpoint_result import CheckpointMean, CheckpointWindows
     >>> rows = [CheckpointMean(1, "newest", 0.5, 0.2, 0.0, 0.0, 0.0, 0.0)]
     >>> rows += [CheckpointMean(w, "linear", 0.5 - g, 0.2, g, 0.01, 0.0, 0.0) for w, g in ((2, 0.1), (4, 0.2))]
     >>> CheckpointWindows(tuple(rows)).best.window

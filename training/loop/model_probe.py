@@ -75,7 +75,8 @@ class ModelProbe:
                     for weight, term in terms:
                         parts = torch.autograd.grad(term, list(wanted), retain_graph=True, materialize_grads=True)
                         for where, part in zip(wanted.values(), parts, strict=True):
-                            total[where] += weight * part.double().square().reshape(-1).cpu().numpy()
+                            # on the processor, because a device may lack float64
+                            total[where] += weight * part.cpu().double().square().reshape(-1).numpy()
             finally:
                 module.requires_grad_(False)
         for name, where in places.items():  # tied parameters have the gradient of the one that stands for them
@@ -92,8 +93,8 @@ class ModelProbe:
 
         def collect(name: str) -> Any:
             def hook(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-                x = given[0].detach().reshape(-1, given[0].shape[-1]).double()
-                found[name] = found.get(name, torch.zeros((), dtype=torch.float64, device=x.device)) + x.T @ x
+                x = given[0].detach().reshape(-1, given[0].shape[-1]).cpu().double()
+                found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + x.T @ x
 
             return hook
 
@@ -107,7 +108,7 @@ class ModelProbe:
             finally:
                 for one in hooks:
                     one.remove()
-        return {name: products.cpu().numpy() for name, products in found.items()}
+        return {name: products.numpy() for name, products in found.items()}
 
     @contextmanager
     def _loaded(self, model: Weights) -> Iterator[nn.Module]:
