@@ -14,6 +14,7 @@ WRITTEN: dict[str, tuple[str, float]] = {
     "plane-clients-data": (f"plane r@4/global --random --grid 5 --data-of 0,1 {LIMIT}", 1e-5),
     "decompose-cross-entropy": (f"decompose r --rounds 4 --draws local:2 --loss cross-entropy {LIMIT}", 1e-3),
     "cka-layer": (f"cka r --rounds 4 --layer fc1 --estimator biased {LIMIT}", 1e-4),
+    "align": (f"align r@4/global r@2/global {LIMIT}", 1e-4),
     "wima-checkpoints": (f"wima r@4 --checkpoints {LIMIT}", 1e-4),
     "predictors": (f"predictors r --rounds 2,4 {LIMIT}", 1e-4),
     "reaggregate-probing": (f"reaggregate r@4 --server fisher --server regmean {LIMIT}", 1e-3),
