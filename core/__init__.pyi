@@ -38,6 +38,8 @@ from .decomposition.matrix.result import Matrix as Matrix
 from .decomposition.parameters.analysis import parameters as parameters
 from .decomposition.parameters.result import ParameterMap as ParameterMap
 from .decomposition.parameters.result import Parameters as Parameters
+from .decomposition.predictors.analysis import predictors as predictors
+from .decomposition.predictors.result import Predictors as Predictors
 from .decomposition.reaggregation.analysis import reaggregate as reaggregate
 from .decomposition.subsets.analysis import subsets as subsets
 from .decomposition.subsets.result import Subsets as Subsets
@@ -48,6 +50,7 @@ from .decomposition.updates.analysis import updates as updates
 from .decomposition.updates.layer_result import LayerUpdates as LayerUpdates
 from .decomposition.updates.result import Updates as Updates
 from .decomposition.windows.analysis import wima as wima
+from .decomposition.windows.checkpoint_result import CheckpointWindows as CheckpointWindows
 from .decomposition.windows.result import WindowMeans as WindowMeans
 from .evaluation.evaluator import Evaluator as Evaluator
 from .evaluation.samples import Samples as Samples

@@ -22,6 +22,7 @@ MORE = {
     "planes": ("plane runs/fma --rounds 1,2 --grid 5 --split test", "pdf png"),
     "plane-both": ("plane runs/fma@1 runs/fma@2 runs/fma@2/client-0 --grid 5 --split both", "both.pdf both.png"),
     "plane-same-axes": ("plane runs/fma@1 runs/fma@2 --same-axes --grid 5 --split test", "pdf png html"),
+    "wima-checkpoints": ("wima runs/fma@2 --checkpoints --weights uniform,ema", "checkpoints.csv pdf png"),
     "cka-models": ("cka runs/fma@1 runs/fma@2 --split test", "pdf png"),
     "parameters-tsne": ("parameters runs/fma --round 2 --tsne --sample 40", "parameters-tsne.csv pdf png"),
 }
@@ -75,8 +76,10 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "cka-models": lambda: fedscope.cka(THREE[:2]),
     "subsets": lambda: fedscope.subsets(ROUND),
     "wima": lambda: fedscope.wima(RUN, windows=[2]),
+    "wima-checkpoints": lambda: fedscope.wima(ROUND, checkpoints=True, weights=["uniform", "ema"]),
     "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
     "matrix": lambda: fedscope.matrix(ROUND, split="test"),
+    "predictors": lambda: fedscope.predictors(RUN, rounds="1,2"),
     "adapters": lambda: fedscope.adapters("runs/lora"),
     "theory": lambda: fedscope.theory(RUN, rounds=2, split="test", kernel_samples=60, dimension=64),
     "disperse": lambda: fedscope.disperse(ROUND),

@@ -113,6 +113,7 @@ class TemporaryMatrix(DiskMatrix):
 
     Args:
         folder: on whose disk it is.
+        what: its rows are, for sentences.
 
     Raises:
         DiskFullError: a row that does not fit any more; says how much all of them take.
@@ -125,9 +126,11 @@ class TemporaryMatrix(DiskMatrix):
     ([4.0, 5.0, 6.0], [[2.0, 3.0], [5.0, 6.0]], [])
     """
 
-    def __init__(self, folder: Path | str, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, folder: Path | str, shape: tuple[int, int], dtype: np.dtype[Any], what: str = "clients of a round"
+    ) -> None:
         super().__init__(shape, dtype)
-        self._folder = folder
+        self._folder, self._what = folder, what
         # of a system that cannot do without a name it is one that an interrupted write would have, and swept as such
         self._file = TemporaryFile(dir=folder, prefix=".clients.", suffix=".tmp", buffering=0)  # noqa: SIM115
 
@@ -135,7 +138,19 @@ class TemporaryMatrix(DiskMatrix):
         values = np.ascontiguousarray(row, self.dtype)
         if values.shape != self.shape[1:]:
             raise ValueError(f"row {k} has shape {values.shape}, but there are {self.shape[1]} columns")
-        left, place = values.data.cast("B") if values.size else memoryview(b""), k * values.nbytes
+        self._write(values, k * values.nbytes)
+
+    def put(self, where: slice, values: np.ndarray) -> None:
+        """Write columns of all rows, [C, n], at their place.
+
+        Raises:
+            DiskFullError: as of a row.
+        """
+        for k, row in enumerate(np.ascontiguousarray(values, self.dtype)):
+            self._write(row, (k * self.shape[1] + where.start) * self.dtype.itemsize)
+
+    def _write(self, values: np.ndarray, place: int) -> None:
+        left = values.data.cast("B") if values.size else memoryview(b"")
         while left:
             try:
                 written = os.pwrite(self._file.fileno(), left, place)
@@ -143,7 +158,7 @@ class TemporaryMatrix(DiskMatrix):
                 if not disk_is_full(error):
                     raise
                 raise DiskFullError(
-                    f"{self._folder}: the disk is full: the clients of a round, which are put aside there, take "
+                    f"{self._folder}: the disk is full: the {self._what}, which are put aside there, take "
                     f"{format_size(self.nbytes)}; make room"
                 ) from error
             left, place = left[written:], place + written
@@ -155,7 +170,9 @@ class TemporaryMatrix(DiskMatrix):
         while left:
             got = read_at(self._file.fileno(), left, place)
             if not got:
-                raise FedscopeError(f"row {k} of the clients that were put aside in {self._folder} was never written")
+                raise FedscopeError(
+                    f"row {k} of the {self._what} that were put aside in {self._folder} was never written"
+                )
             left, place = left[got:], place + got
         return values
 

@@ -215,11 +215,14 @@ class Evaluator:
         return loss, error
 
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
-        """Compute outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU."""
+        """Compute outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU.
 
-        def task(model: Weights, place: Place, stop: Event) -> Tensor:
+        A model is asked for where it is measured, so that of models on the disk a worker holds one at a time.
+        """
+
+        def task(i: int, place: Place, stop: Event) -> Tensor:
             (replica,) = place.replicas(1)
-            load_into(replica, model)
+            load_into(replica, models[i])
 
             def outputs(batch: int) -> Tensor:
                 parts = [replica.logits(part).float() for part in torch.split(place.data[0][0][rows], batch)]
@@ -227,7 +230,7 @@ class Evaluator:
 
             return self._halving(outputs, place, len(range(*rows.indices(len(self.samples)))))
 
-        return torch.stack(list(self._run(task, list(models))))
+        return torch.stack(list(self._run(task, range(len(models)))))
 
     def answers(self, model: Weights, count: int) -> np.ndarray:
         """Compute outputs of a model on the first ``count`` samples, [count, ...]; here, in no worker."""

@@ -48,6 +48,8 @@ PRINTED = {
     "dare": "DARE",
     "model-stock": "Model Stock",
     "checkpoints": "Weighted checkpoints",
+    "fisher": "Fisher merging",
+    "regmean": "RegMean",
 }
 
 

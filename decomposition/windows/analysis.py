@@ -1,4 +1,4 @@
-"""Analysis: the number of rounds that an average needs, WIMA's window."""
+"""Analysis: the number of rounds, or of checkpoints, that an average needs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_ru
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from .checkpoint_result import CheckpointWindows
+from .over_checkpoints import windows_of_checkpoints
 from .result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
@@ -25,11 +27,13 @@ WINDOWS = (5, 10, 50, 100, 200)
 def wima(
     runs: RunLike | Sequence[RunLike],
     *,
-    windows: str | Sequence[int] | None = None,
+    windows: str | Sequence[int | str] | None = None,
     rounds: Rounds = None,
     parts: str = "all",
+    checkpoints: bool = False,
+    weights: str | Sequence[str] | None = None,
     **measured: Unpack[EvaluationSettings],
-) -> PreparedAnalysis[WindowMeans]:
+) -> PreparedAnalysis[WindowMeans | CheckpointWindows]:
     """Measure how many rounds an average needs: the error of the mean of the last W global models, for several windows
     W.
 
@@ -49,11 +53,20 @@ def wima(
             round has behind it by default. Of a window longer than the run so far all globals are averaged.
         rounds: which, ``last:100`` the last hundred; the last ten by default.
         parts: which parameters are averaged: ``all``, ``features`` (those before the head) or ``classifier``.
+        checkpoints: average the clients of one round instead, of ``RUN@ROUND``: checkpoints of one training, of which
+            the one with the greatest id is the newest, as ``import`` numbers the files of a folder. Every window with
+            every weighting is made in one pass over their bytes, and each mean's loss is compared with the newest
+            checkpoint's on the same samples. ``windows`` are then 2, 4, 8, ... and all by default, ``"all"`` meaning
+            all there are. The answer is a :class:`~fedscope.CheckpointWindows`.
+        weights: how checkpoints weigh by their age: ``uniform``, ``linear``, ``cosine``, ``minus_sqrt``, ``ema`` or
+            ``ema:0.99``; all five by default. See
+            :func:`~fedscope.training.methods.shared.checkpoint_weights.checkpoint_weights`.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``.
 
     Raises:
         FedscopeError: rounds that there are not; globals that were not recorded (says from which round on they are); a
-            window that is none; parts of a run that another program recorded, or of a model without a head.
+            window that is none; parts of a run that another program recorded, or of a model without a head; weights
+            without ``checkpoints``; one checkpoint; more checkpoints than there are.
 
     Source: Caldarola et al., "Window-based Model Averaging Improves Generalization in Heterogeneous Federated
     Learning", ICCV Workshops 2023, Table 4.
@@ -62,6 +75,18 @@ def wima(
 
     source = EvaluationConfig.of("test", measured)
     refuse_unknown_choice("parts", parts, ("all", "features", "classifier"))
+    if checkpoints:
+        if parts != "all":
+            raise FedscopeError(
+                f"--parts {parts} is of a run's global models, but --checkpoints was given; leave it out"
+            )
+        return windows_of_checkpoints(runs, windows, weights, rounds, source)
+    if weights is not None:
+        said = weights if isinstance(weights, str) else ",".join(weights)
+        raise FedscopeError(
+            f"--weights {said} are of checkpoints, but WIMA weighs all globals alike; give --checkpoints, too, or "
+            "leave it out"
+        )
     opened, asked_rounds = resolve_runs(runs, rounds)
     numbers = [
         parse_rounds(own or "last:10", run.rounds, str(run.path)) for run, own in zip(opened, asked_rounds, strict=True)
@@ -72,7 +97,7 @@ def wima(
             run.require("config.toml")
         refuse_missing(run, own, lengths[-1])
 
-    def prepare() -> SettingsAndCompute[WindowMeans]:
+    def prepare() -> SettingsAndCompute[WindowMeans | CheckpointWindows]:
         dataset = dataset_of(opened, source)
         samples = common_samples(opened, dataset, source)
         modules = [module_for(run, source, dataset) for run in opened]
@@ -109,7 +134,8 @@ def wima(
     words = [source.split, *(run.name for run in opened[1:]), "-".join(map(str, lengths)) if windows else ""]
     words += ["" if parts == "all" else parts, slug_rounds(asked_rounds[0] or "last:10")]
     name = f"wima-{'-'.join(word for word in words if word)}"
-    return one(WindowMeans, opened[0].path / "figures", name, prepare)
+    kind: type[WindowMeans | CheckpointWindows] = WindowMeans
+    return one(kind, opened[0].path / "figures", name, prepare)
 
 
 def task_of(
@@ -130,7 +156,7 @@ def task_of(
     return WorkUnit(f"{run.path}@{number}{' and steps' if last else ''}", RoundMeans, measure, size)
 
 
-def windows_of(windows: str | Sequence[int] | None, last: int) -> tuple[int, ...]:
+def windows_of(windows: str | Sequence[int | str] | None, last: int) -> tuple[int, ...]:
     """``5,10,50`` as lengths of windows, ascending; None for the default ones up to round ``last``.
 
     Raises:

@@ -71,13 +71,13 @@ def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: 
             mean_band(axes, line.windows, mean, std, look["color"])
     axes.set_xscale("log")
     windows = sorted({window for line in lines for window in line.windows})
-    axes.set_xticks(windows, _labels_apart(windows, across))
+    axes.set_xticks(windows, labels_apart(windows, across))
     axes.minorticks_off()
     _upwards(axes)
     axes.set_xlabel("$W$, globals in the mean (log)", labelpad=1)
 
 
-def _labels_apart(windows: list[int], across: float) -> list[str]:
+def labels_apart(windows: list[int], across: float) -> list[str]:
     """Return the windows as numbers at a logarithmic axis, from the first one on as many as do not touch."""
     span = np.log(windows[-1] / windows[0]) or 1.0
     said, end = [], -np.inf

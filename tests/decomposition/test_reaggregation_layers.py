@@ -224,8 +224,10 @@ def test_a_round_is_read_once_and_every_model_measured_once(run: Run, monkeypatc
     whole = Round.clients
     monkeypatch.setattr(Round, "clients", lambda one, *rest: read.append(one.number) or whole(one, *rest))
     counted: list[int] = []
-    models = Evaluator.models
-    monkeypatch.setattr(Evaluator, "models", lambda one, some: counted.append(len(some)) or models(one, some))
+    logits = Evaluator.logits
+    monkeypatch.setattr(
+        Evaluator, "logits", lambda one, some, rows: counted.append(len(some)) or logits(one, some, rows)
+    )
     question(f"{run.path}@3", ["fma", "fedavgm"], layers=["head=personal"])
     # recorded, plain FMA, and two servers with a model a client
     assert (read, counted) == ([3], [2 + 2 * len(run.round(3).client_ids)])

@@ -12,7 +12,6 @@ from torch import nn
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, TensorEntry, Weights, as_disk_matrix
 from ...checkpoints.rounds.disk_matrix import NUMBERS
 from ...evaluation.device import Compute
-from ...evaluation.evaluator import Evaluator
 from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
@@ -20,6 +19,7 @@ from ..methods.base import Cohort, Served, ServerMethod, State, Validator
 from ..methods.returned import refuse_served
 from ..returned import is_own
 from ..settings.registry import method_name
+from .model_probe import ModelProbe
 
 
 def step_server(
@@ -106,7 +106,7 @@ def validator_of(
         samples = replace(samples, x=samples.x[rows], y=samples.y[rows], indices=rows)
     if count is not None:
         samples = samples.limit(count, seed)
-    return Evaluator(module, samples, compute=compute.exact).models
+    return ModelProbe(module, samples, compute)
 
 
 if not TYPE_CHECKING:  # a checker is to see what is really there

@@ -74,14 +74,26 @@ def _cohort(server: ServerMethod, round: int, count: int) -> Cohort:
         lr=0.05,
         reach=0.05 * steps,
         label_counts=(1 + (places[:, None] + np.arange(10)) % 4).astype(np.int64),
-        validator=_judged,
+        validator=_Judged(),
     )
 
 
-def _judged(models: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Losses and errors: the further from 0.1, the worse."""
-    losses = np.array([float(np.linalg.norm(np.asarray(row, np.float64) - 0.1)) for row in models.parameters])
-    return losses, losses / (1 + losses)
+class _Judged:
+    """Made-up answers to what servers ask of models."""
+
+    def __call__(self, models: Weights) -> tuple[np.ndarray, np.ndarray]:
+        """Losses and errors: the further from 0.1, the worse."""
+        losses = np.array([float(np.linalg.norm(np.asarray(row, np.float64) - 0.1)) for row in models.parameters])
+        return losses, losses / (1 + losses)
+
+    def squared_gradients(self, model: Weights, labels: str) -> np.ndarray:
+        """Grow with the square of a parameter."""
+        return 0.01 + np.square(np.asarray(model.parameters, np.float64))
+
+    def input_products(self, model: Weights) -> dict[str, np.ndarray]:
+        """Of every matrix the inputs are its own rows, and one more of ones."""
+        arrays = {name: array for name, array in model.arrays().items() if array.ndim == 2}
+        return {name: np.asarray(array, np.float64).T @ array + 1.0 for name, array in arrays.items()}
 
 
 def _rows(layout: Layout, values: np.ndarray) -> Weights:

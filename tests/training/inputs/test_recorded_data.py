@@ -440,6 +440,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "explain": lambda **how: fedscope.explain("run", rounds="1,2", draws="none", **how),
     "forgetting": lambda **how: fedscope.forgetting("run", rounds="last", **how),
     "matrix": lambda **how: fedscope.matrix("run", **how),
+    "predictors": lambda **how: fedscope.predictors("run", rounds="1,2", **how),
     "theory": lambda **how: fedscope.theory("run", kernel="none", draws="none", **how),
     "wima": lambda **how: fedscope.wima("run", windows=[2], rounds="2", **how),
     "reaggregate": lambda **how: fedscope.reaggregate("run@2", "fedavgm", **how),

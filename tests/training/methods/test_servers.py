@@ -44,10 +44,22 @@ def moved(start: Weights, seed: int, count: int = 3) -> Weights:
     return Weights(start.layout, (start.parameters + steps).astype(start.parameters.dtype), {})
 
 
-def judged(models: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """The further from (1, 1, ...), the worse; errors in steps of 0.25, so that some are equal."""
-    loss = np.array([np.linalg.norm(row - 1.0) for row in models.parameters])
-    return loss, np.floor(loss * 4) / 4
+class Judged:
+    """Made-up answers to what servers ask of models."""
+
+    def __call__(self, models: Weights) -> tuple[np.ndarray, np.ndarray]:
+        """The further from (1, 1, ...), the worse; errors in steps of 0.25, so that some are equal."""
+        loss = np.array([np.linalg.norm(row - 1.0) for row in models.parameters])
+        return loss, np.floor(loss * 4) / 4
+
+    def squared_gradients(self, model: Weights, labels: str) -> np.ndarray:
+        return 0.01 + np.square(np.asarray(model.parameters, np.float64))
+
+    def input_products(self, model: Weights) -> dict[str, np.ndarray]:
+        return {"a.weight": np.cov(model.arrays()["a.weight"].astype(np.float64).T) + np.eye(3)}
+
+
+judged = Judged()
 
 
 def cohort(samples: Any = (10, 30, 60), round: int = 1) -> Cohort:
@@ -239,6 +251,8 @@ def test_a_step_takes_no_second_copy_of_the_cohort(name: str) -> None:
         ("diloco", {"lr": 0.7, "momentum": 0.9}),
         ("greedy", {"split": "train"}),
         ("task-arithmetic", {"scale": 1.0}),
+        ("fisher", {"split": "train", "samples": 200, "labels": "model", "floor": 1e-6}),
+        ("regmean", {"split": "train", "samples": 1000, "alpha": 0.9}),
         ("ties", {"density": 0.2, "scale": 1.0, "over": "model"}),
     ],
 )

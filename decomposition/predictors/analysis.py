@@ -1,0 +1,108 @@
+"""Analysis: what predicts that averaging helps."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...checkpoints import FedscopeError, Run
+from ...training.inputs.samples import (
+    averaged_statistics,
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    module_for,
+)
+from .result import PredictedRound, Predictors, correlations_of
+
+
+@analysis
+def predictors(
+    run: RunLike, *, rounds: Rounds = None, **measured: Unpack[EvaluationSettings]
+) -> PreparedAnalysis[Predictors]:
+    """Measure what predicts that the mean of a round's clients is better than they are.
+
+    Of every round: what the mean gains, the clients' mean loss less the loss of their mean; and numbers that may
+    predict it: cosines and sign conflicts of updates, the length that the mean keeps, the barrier between pairs of
+    clients, the overlap of the layers' main directions, and the effective rank of the updates. Then the rank
+    correlation of each with the gain over the rounds, with a 95 % interval; where it includes 0 the number is no better
+    than chance in this run. See :func:`~fedscope.decomposition.predictors.measured.predicted_round` for the formulas.
+
+    Args:
+        run: ``RUN@1-60`` is a run with ``rounds="1-60"``.
+        rounds: which, or ``all`` with their clients and the model they were sent, the default. A correlation needs
+            five.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``.
+
+    Raises:
+        FedscopeError: rounds without clients or the model they were sent, or with one client.
+    """
+    source = EvaluationConfig.of("test", measured)
+    (opened,), (asked_rounds,) = resolve_runs(run, rounds)
+    numbers = rounds_of(opened, asked_rounds or "all")
+
+    def prepare() -> SettingsAndCompute[Predictors]:
+        dataset = dataset_of([opened], source)
+        samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
+        settings: dict[str, Any] = {
+            "run": identity(opened),
+            "rounds": numbers,
+            **given_settings([opened], source),
+            **describe_samples(samples, source.seed if source.limit else None),
+            "device": source.compute.name,
+            "precision": source.precision,
+        }
+
+        def compute(attrs: dict[str, Any], work: Execution) -> Predictors:
+            from ...evaluation.evaluator import Evaluator
+
+            evaluator = Evaluator(module, samples, compute=source.compute)
+
+            def task(number: int) -> WorkUnit[PredictedRound]:
+                def measure(report: Report) -> PredictedRound:
+                    from .measured import predicted_round
+
+                    return predicted_round(opened.round(number), evaluator, opened.name, report)
+
+                size = 2 * len(opened.round(number).client_ids) + 1
+                return WorkUnit(str(number), PredictedRound, measure, size)
+
+            with work.store(settings, *ROUNDS) as store:
+                found = tuple(work.each("predictors", map(task, numbers), store))
+            return Predictors(found, correlations_of(found), {**attrs, **averaged_statistics([opened])})
+
+        return settings, compute
+
+    name = f"predictors-{source.split}-{slug_rounds(asked_rounds or 'all')}"
+    return one(Predictors, opened.path / "figures", name, prepare)
+
+
+def rounds_of(run: Run, rounds: str) -> list[int]:
+    """Return the rounds asked for; ``all`` are those of several clients and with the model that they were sent.
+
+    Raises:
+        FedscopeError: a round that lacks one of these.
+    """
+    numbers = client_rounds(run, rounds)
+    able = [t for t in numbers if "start" in run.round(t).models and len(run.round(t).client_ids) > 1]
+    if rounds.strip() == "all" and able:
+        return able
+    for number in numbers:
+        if number in able:
+            continue
+        if len(run.round(number).client_ids) < 2:
+            raise FedscopeError(
+                f"{run.path}@{number} has a cohort of one, so there is nothing to average; {run.larger_cohorts}"
+            )
+        anew = (
+            "record the run with its start (import --start)" if run.is_foreign else "train with record.globals = 'all'"
+        )
+        raise FedscopeError(
+            f"{run.path}@{number} recorded its clients, but not the model they were sent (start), so there are no "
+            f"updates; give another round, or {anew}"
+        )
+    return numbers

@@ -1,0 +1,162 @@
+"""Means of the last checkpoints by window and weighting, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from ...plotting.style import describe_statistics
+from ...results import Table, TableResult, columns_of
+
+#: what the newest checkpoint alone is called where weightings stand
+NEWEST = "newest"
+
+
+@dataclass(frozen=True)
+class CheckpointMean:
+    """The mean of the last ``window`` checkpoints; of one it is the newest itself.
+
+    Attributes:
+        window: how many are averaged; weights: how they weigh, ``linear``.
+        loss: mean cross-entropy in nats; error: share misclassified, 0..1, NaN where the task has none.
+        gained, gained_stderr: the mean over samples of the newest checkpoint's loss less that of the mean on the same
+            sample, and its standard error over samples; above 0 the mean is better. error_gained, error_gained_stderr:
+            alike. None where a loss is not finite or there is no error.
+    """
+
+    window: int
+    weights: str
+    loss: float
+    error: float
+    gained: float | None
+    gained_stderr: float | None
+    error_gained: float | None
+    error_gained_stderr: float | None
+
+
+@dataclass(frozen=True)
+class CheckpointWindows(TableResult):
+    """What means of the last checkpoints gain on the newest one, by window and weighting.
+
+    Attributes:
+        means: the newest checkpoint first, then by weighting and window.
+        attrs: provenance: run, round, windows, weights, data, split, samples, versions; ``checkpoints``, how many there
+            are.
+
+    >>> from fedscope.decomposition.windows.checkpoint_result import CheckpointMean, CheckpointWindows
+    >>> rows = [CheckpointMean(1, "newest", 0.5, 0.2, 0.0, 0.0, 0.0, 0.0)]
+    >>> rows += [CheckpointMean(w, "linear", 0.5 - g, 0.2, g, 0.01, 0.0, 0.0) for w, g in ((2, 0.1), (4, 0.2))]
+    >>> CheckpointWindows(tuple(rows)).best.window
+    4
+    """
+
+    command = "wima"
+    suffixes = (".checkpoints.csv", ".checkpoints.json")
+    format = "fedscope-checkpoint-windows"
+    drawn: ClassVar = {"": "checkpoint_figure:draw_checkpoints"}
+    tables = (Table(".checkpoints.csv", {"run": str, "round": int, **columns_of(CheckpointMean)}),)
+
+    means: tuple[CheckpointMean, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a table whose first row is not the newest checkpoint."""
+        if not self.means or self.means[0].weights != NEWEST:
+            raise ValueError("the newest checkpoint comes first")
+
+    @property
+    def newest(self) -> CheckpointMean:
+        """The newest checkpoint alone."""
+        return self.means[0]
+
+    @property
+    def weightings(self) -> tuple[str, ...]:
+        """How checkpoints weigh, in the order of the rows."""
+        return tuple(dict.fromkeys(one.weights for one in self.means[1:]))
+
+    @property
+    def best(self) -> CheckpointMean:
+        """The mean that gains most; the newest checkpoint where none gains anything."""
+        return max(self.means, key=lambda one: -1.0 if one.gained is None else one.gained)
+
+    def of(self, weights: str) -> list[CheckpointMean]:
+        """Return the means of a weighting, by window."""
+        return [one for one in self.means[1:] if one.weights == weights]
+
+    def rows(self) -> list[Any]:
+        """BASE.checkpoints.csv: a row a mean."""
+        run = self.attrs.get("run")
+        about = Path(run["path"]).name if isinstance(run, dict) else "", self.attrs.get("round", 0)
+        return [[(*about, *astuple(one)) for one in self.means]]
+
+    def head(self) -> dict[str, Any]:
+        """Return nothing: the provenance says it all."""
+        return {}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """Build the result from what :meth:`rows` gave."""
+        rows = ({name: row[name] for name in CheckpointMean.__annotations__} for row in tables[0])
+        return cls(tuple(CheckpointMean(**row) for row in rows), head["attrs"])
+
+    def summary(self) -> str:
+        """Say what every mean gains, as a table, and which gains most."""
+        attrs, newest = self.attrs, self.newest
+        run = attrs.get("run")
+        where = f"{Path(run['path']).name}@{attrs['round']}, " if isinstance(run, dict) else ""
+        count = attrs.get("checkpoints", self.means[-1].window)
+        error = "" if isnan(newest.error) else f", error {100 * newest.error:.3g} %"
+        lines = [
+            f"{where}{attrs.get('split', '')} data, {attrs.get('samples', 0):,} samples: the newest of {count} "
+            f"checkpoints has a loss of {newest.loss:.4g}{error}",
+            "loss that the mean of the last W gains on it, on the same samples (± 1.96 standard errors):",
+        ]
+        windows = list(dict.fromkeys(one.window for one in self.means[1:]))
+        table = [["W", *self.weightings]]
+        for window in windows:
+            own = [one for one in self.means[1:] if one.window == window]
+            table.append([str(window), *(gain_words(one.gained, one.gained_stderr) for one in own)])
+        wide = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines += ["  " + "  ".join(f"{text:>{w}}" for text, w in zip(row, wide, strict=True)) for row in table]
+        return "\n".join([*lines, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Say which mean gains most, whether it is more than chance, and how statistics were made."""
+        best, notes = self.best, []
+        if best.window == 1:
+            notes.append("no mean gains on the newest checkpoint")
+        else:
+            error = ""
+            if best.error_gained is not None:
+                gain = gain_words(best.error_gained, best.error_gained_stderr, 100)
+                error = f", and {gain} points of error"
+            sure = (best.gained or 0) > 1.96 * (best.gained_stderr or 0)
+            notes.append(
+                f"most gained: {gain_words(best.gained, best.gained_stderr)} by the last {best.window}, "
+                f"{best.weights}{error}{'' if sure else '; the interval includes 0'}"
+            )
+            notes.append(
+                f"it is the best of {len(self.means) - 1} on these samples, where it looks better than it is: measure "
+                "it on others"
+            )
+        if words := describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", ""))):
+            notes.append(words)
+        return notes
+
+    def findings(self) -> dict[str, Any]:
+        """Return every mean, and the best one."""
+        return {"means": [asdict(one) for one in self.means], "best": asdict(self.best), "notes": self.notes()}
+
+
+def gain_words(gained: float | None, stderr: float | None, scale: float = 1) -> str:
+    """``+0.0123 ± 0.0039``, with the half of a 95 % interval.
+
+    >>> gain_words(0.01234, 0.002), gain_words(None, None)
+    ('+0.0123 ± 0.0039', '-')
+    """
+    if gained is None or not isfinite(gained):
+        return "-"
+    return f"{scale * gained:+.3g}" + ("" if stderr is None else f" ± {1.96 * scale * stderr:.2g}")

@@ -1,0 +1,208 @@
+"""What predicts that a mean works: numbers of a round against loops by hand, and correlations of known ranks."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+import fedscope
+from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, RunWriter, Weights, stack
+from fedscope.checkpoints.models.weights import TensorEntry
+from fedscope.decomposition.predictors.correlation import interval, rank_correlation
+from fedscope.decomposition.predictors.measured import effective_rank, main_directions, subspace_overlap
+from fedscope.decomposition.predictors.result import (
+    PREDICTORS,
+    Correlation,
+    PredictedRound,
+    Predictors,
+    correlations_of,
+)
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+SMALL = ("--method", "fma", "--clients", "6", "--participation", "0.5", "--rounds", "6", "--epochs", "1")
+
+
+@pytest.fixture
+def run(recorded: Callable[..., Path], tmp_path: Path) -> Run:
+    return Run.open(recorded(tmp_path / "run", *SMALL))
+
+
+def loss_of(run: Run, arrays: dict[str, np.ndarray]) -> float:
+    from fedscope.training.build import data_of, module_of
+
+    module, data = module_of(run).eval(), data_of(run)
+    module.load_state_dict({name: torch.as_tensor(np.asarray(value)) for name, value in arrays.items()})
+    with torch.no_grad():
+        logits = module(torch.as_tensor(np.asarray(data.x_test)))
+    return float(torch.nn.functional.cross_entropy(logits.double(), torch.as_tensor(data.y_test)))
+
+
+def test_a_rounds_numbers_are_those_of_a_loop(run: Run) -> None:
+    found = fedscope.predictors(run)
+    assert [one.round for one in found.rounds] == list(run.rounds)
+    one = found.rounds[2]
+    round_ = run.round(one.round)
+    p, start = round_.weights, round_.read("start")
+    models = [round_.client(int(k)) for k in round_.client_ids]
+    count = len(models)
+    assert one.clients == count > 2
+
+    def mixed(weights: Any) -> dict[str, np.ndarray]:
+        vector = sum(w * model.parameters.astype(np.float64) for w, model in zip(weights, models, strict=True))
+        return Weights(start.layout, vector.astype(np.float32), {}).arrays()
+
+    losses = [loss_of(run, model.arrays()) for model in models]
+    alone, mean = float(p @ losses), loss_of(run, mixed(p))
+    assert one.alone == pytest.approx(alone, rel=1e-5)
+    assert one.mean == pytest.approx(mean, rel=1e-5)
+    assert one.gain == pytest.approx(alone - mean, rel=1e-3)
+    rises = []
+    for i in range(count):
+        j = (i + 1) % count
+        rises.append(loss_of(run, mixed((np.eye(count)[i] + np.eye(count)[j]) / 2)) - (losses[i] + losses[j]) / 2)
+    assert one.barrier == pytest.approx(np.mean(rises), rel=1e-3, abs=1e-6)
+    moved = np.array([model.parameters.astype(np.float64) - start.parameters for model in models])
+    lengths = np.linalg.norm(moved, axis=1)
+    cosines = moved @ moved.T / np.outer(lengths, lengths)
+    assert one.cosine == pytest.approx(cosines[np.triu_indices(count, 1)].mean(), rel=1e-6)
+    assert one.kept == pytest.approx(np.linalg.norm(p @ moved) / (p @ lengths), rel=1e-6)
+    torn = (moved > 0).any(0) & (moved < 0).any(0)
+    assert one.conflict == pytest.approx(torn.sum() / (moved != 0).any(0).sum())
+    values = np.linalg.svd(moved, compute_uv=False) ** 2
+    shares = values / values.sum()
+    assert one.rank == pytest.approx(math.exp(-(shares * np.log(shares)).sum()) / count, rel=1e-6)
+    overlaps = []
+    for entry in start.layout.parameters:
+        if len(entry.shape) == 2 and min(entry.shape) >= 8:
+            parts = [row[start.layout.slices[entry.name]].reshape(entry.shape) for row in moved]
+            parts = [part if part.shape[0] <= part.shape[1] else part.T for part in parts]
+            left = [np.linalg.svd(part)[0][:, :4] for part in parts]
+            overlaps += [np.sum((left[i].T @ left[(i + 1) % count]) ** 2) / 4 for i in range(count)]
+    assert overlaps
+    assert one.overlap == pytest.approx(np.mean(overlaps), rel=1e-5)
+
+
+def test_overlap_of_planted_subspaces() -> None:
+    layout = Layout(
+        (TensorEntry("w", (20, 9, 3), "float64", "parameter"), TensorEntry("b", (20,), "float64", "parameter"))
+    )
+    start = Weights(layout, np.zeros(layout.size), {})
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 20)))[0]
+    right = np.linalg.qr(np.random.default_rng(1).normal(size=(27, 4)))[0]
+
+    def client(columns: list[int]) -> Weights:
+        return layout_row(layout, (basis[:, columns] @ np.diag([4.0, 3, 2, 1]) @ right.T).reshape(-1))
+
+    clients = stack([client([0, 1, 2, 3]), client([2, 3, 4, 5]), client([2, 3, 4, 5])])
+    overlap = [subspace_overlap(start, clients, [pair]) for pair in ((0, 1), (1, 2))]
+    assert overlap == pytest.approx([0.5, 1.0])
+    assert main_directions(np.ones((8, 8))) is None, "of one direction there are no four"
+    still = stack([start, start])
+    assert math.isnan(subspace_overlap(start, still, [(0, 1)]))
+
+
+def layout_row(layout: Layout, matrix: np.ndarray) -> Weights:
+    return Weights(layout, np.concatenate([matrix, np.zeros(20)]), {})
+
+
+@pytest.mark.same_elsewhere
+def test_ranks_and_effective_ranks() -> None:
+    draw = np.random.default_rng(3)
+    x, y = draw.normal(size=(2, 30))
+    y[:5] = y[5:10]  # ties
+    assert rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic)
+    assert math.isnan(rank_correlation(np.ones(6), x[:6]))
+    assert effective_rank(np.diag([1.0, 1.0, 0.0])) == pytest.approx(2)
+    assert math.isnan(effective_rank(np.zeros((3, 3))))
+
+
+@pytest.mark.same_elsewhere
+def test_the_interval_holds_what_it_should() -> None:
+    """Of independent numbers about 95 % of intervals include 0; of a strong relation none does."""
+    draw, without = np.random.default_rng(0), 0
+    for k in range(40):
+        x, y = draw.normal(size=(2, 40))
+        low, high = interval(x, y, seed=k)
+        without += low > 0 or high < 0
+        low, high = interval(x, x + 0.3 * y, seed=k)
+        assert 0 < low < high <= 1
+    assert without <= 7
+    assert interval(x, y) == interval(x, y), "seeded"
+
+
+ROUND = PredictedRound("fma", 1, 3, 1.0, 0.5, 0.5, 0.1, 0.6, 0.4, 0.01, None, 0.9)
+
+
+def rounds_of(n: int) -> tuple[PredictedRound, ...]:
+    draw = np.random.default_rng(2)
+    return tuple(
+        PredictedRound("fma", t, 3, 1.0, 1.0 - g, g, g**3, -g, float(noise), 0.2, None, float(noise))
+        for t, (g, noise) in enumerate(draw.normal(size=(n, 2)), 1)
+    )
+
+
+@pytest.mark.same_elsewhere
+def test_chance_and_too_few_rounds_are_said(tmp_path: Path) -> None:
+    rounds = rounds_of(24)
+    found = Predictors(rounds, correlations_of(rounds), {"split": "test"})
+    by_name = {one.predictor: one for one in found.correlations}
+    assert list(by_name) == list(PREDICTORS)
+    assert (by_name["cosine"].correlation, by_name["kept"].correlation) == (1.0, -1.0)
+    assert by_name["cosine"].holds
+    assert by_name["kept"].holds
+    assert by_name["conflict"].correlation == pytest.approx(
+        spearmanr([one.conflict for one in rounds], [one.gain for one in rounds]).statistic
+    )
+    assert not by_name["conflict"].holds
+    assert (by_name["barrier"].correlation, by_name["overlap"].rounds) == (None, 0)
+    lines = found.summary().splitlines()
+    better = sum(one.gain > 0 for one in rounds if one.gain is not None)
+    assert lines[0] == (
+        f"fma: the mean has a lower loss than its clients have on average in {better} of 24 rounds; rank correlation "
+        "of what it gains with"
+    )
+    assert lines[1].endswith("+1.00 (+1.00 to +1.00)")
+    assert lines[3].endswith("no better than chance")
+    assert lines[4].endswith("unknown from 24 rounds")
+    assert all(one.correlation is None for one in correlations_of(rounds[:4]))
+    found.save(tmp_path / "p")
+    assert Predictors.load(tmp_path / "p") == found
+    table = list(csv.DictReader((tmp_path / "p.correlations.csv").open()))
+    assert [row["predictor"] for row in table] == list(PREDICTORS)
+
+
+@pytest.mark.same_elsewhere
+def test_the_figure_has_a_row_a_predictor_and_grey_for_chance() -> None:
+    correlations = (Correlation("cosine", 9, 0.5, 0.2, 0.8), Correlation("rank", 9, 0.1, -0.4, 0.5))
+    (axes,) = Predictors((ROUND,), correlations, {}).figure().axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["cosine of updates", "effective rank / C"]
+    intervals = [line for line in axes.lines if line.get_label() == "_interval"]
+    assert [line.get_xdata().tolist() for line in intervals] == [[0.2, 0.8], [-0.4, 0.5]]
+    assert len({line.get_color() for line in intervals}) == 2
+    for one, other in pairwise(intervals):
+        assert one.get_ydata()[0] < other.get_ydata()[0]
+
+
+def test_rounds_that_lack_something_are_refused(tmp_path: Path) -> None:
+    layout = Layout((TensorEntry("w", (2, 3), "float32", "parameter"),))
+    model = Weights(layout, np.ones(6, np.float32), {})
+    with RunWriter.create(tmp_path / "run", {"layout": layout.to_json(), "source": "mine"}, None, None) as writer:
+        for t, (count, start) in enumerate([(2, None), (1, model)], 1):
+            ids, p = np.arange(count), np.full(count, 1 / count)
+            writer.write(RoundRecord(t, start, stack([model] * count), None, None, ids, ids + 1, ids, p, p))
+    with pytest.raises(
+        FedscopeError, match=r"run@1 recorded its clients, but not the model they were sent \(start\), so"
+    ):
+        fedscope.predictors(tmp_path / "run", rounds=1)
+    with pytest.raises(FedscopeError, match=r"run@2 has a cohort of one, so there is nothing to average"):
+        fedscope.predictors(tmp_path / "run", rounds=2)

@@ -1,0 +1,125 @@
+"""What a server may ask of models on samples: losses and errors, squared gradients, products of layers' inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...checkpoints import FedscopeError, Weights
+from ...evaluation.device import Compute, torch_threads
+from ...evaluation.evaluator import Evaluator
+from ...evaluation.model_replica import FlatModule
+from ...evaluation.samples import Samples
+
+#: samples of a forward pass in which inputs of layers are collected
+BATCH = 100
+
+
+class ModelProbe:
+    """Models measured on samples, in float32: called, losses and errors [M] of models [M, P].
+
+    Nothing is held beside the samples until it is asked for.
+    """
+
+    def __init__(self, module: nn.Module, samples: Samples, compute: Compute) -> None:
+        self._module, self._samples, self._compute = module, samples, compute.exact
+
+    def __call__(self, models: Weights) -> tuple[np.ndarray, np.ndarray]:
+        """Measure losses and errors."""
+        return self._evaluator.models(models)
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self._module, self._samples, compute=self._compute)
+
+    @cached_property
+    def _own(self) -> FlatModule:
+        own = FlatModule(self._module, self._compute)
+        own.module.eval().requires_grad_(False)
+        return own
+
+    def squared_gradients(self, model: Weights, labels: str) -> np.ndarray:
+        """Compute the diagonal of the Fisher information, float64 [P], in evaluation mode, sample by sample.
+
+        With ``labels`` = ``model`` it is (1/n) Σ_j Σ_c p_jc (∂ log p_jc)², p_j = softmax f(x_j); with ``data`` the
+        empirical one, (1/n) Σ_j (∂ loss_j)².
+
+        Raises:
+            FedscopeError: labels of the model, of a task that has none.
+        """
+        task, places = self._samples.task, self._own.layout.slices
+        if labels == "model" and not task.has_classes:
+            raise FedscopeError(
+                f"--server fisher draws labels from the model, and the task {task.name} has no labels; give --set "
+                "server.labels=data"
+            )
+        total = np.zeros(model.layout.size)
+        with self._loaded(model) as module, torch.enable_grad():
+            named: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
+            # by parameter, so that one with two names counts once
+            wanted = {named[name].requires_grad_(): where for name, where in places.items()}
+            try:
+                for x, y in self._batches(1):
+                    outputs = module(x)
+                    if labels == "model":
+                        logs = outputs.log_softmax(1)[0]
+                        terms = [(float(log.detach().exp()), log) for log in logs]
+                    else:
+                        terms = [(1.0, task.loss(outputs, y).sum())]
+                    for weight, term in terms:
+                        parts = torch.autograd.grad(term, list(wanted), retain_graph=True, materialize_grads=True)
+                        for where, part in zip(wanted.values(), parts, strict=True):
+                            # on the processor, because a device may lack float64
+                            total[where] += weight * part.cpu().double().square().reshape(-1).numpy()
+            finally:
+                module.requires_grad_(False)
+        for name, where in places.items():  # tied parameters have the gradient of the one that stands for them
+            total[where] = total[wanted[named[name]]]
+        return total / len(self._samples)
+
+    def input_products(self, model: Weights) -> dict[str, np.ndarray]:
+        """Compute XᵀX of the inputs X [rows, in] of every linear layer, float64, by the name of its weight.
+
+        All that a layer is given counts, positions of sequences too.
+        """
+        found: dict[str, Tensor] = {}
+        hooks = []
+
+        def collect(name: str) -> Any:
+            def hook(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+                x = given[0].detach().reshape(-1, given[0].shape[-1]).cpu().double()
+                found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + x.T @ x
+
+            return hook
+
+        with self._loaded(model) as module, torch.no_grad():
+            for name, layer in module.named_modules():
+                if type(layer) is nn.Linear and f"{name}.weight".lstrip(".") in self._own.layout.slices:
+                    hooks.append(layer.register_forward_pre_hook(collect(f"{name}.weight".lstrip("."))))
+            try:
+                for x, _ in self._batches(BATCH):
+                    module(x)
+            finally:
+                for one in hooks:
+                    one.remove()
+        return {name: products.numpy() for name, products in found.items()}
+
+    @contextmanager
+    def _loaded(self, model: Weights) -> Iterator[nn.Module]:
+        """The module with a model in it; in one thread, so that no bit depends on how many there are."""
+        own = self._own
+        own.load(np.asarray(model.parameters), model.buffers)
+        with torch_threads(1), self._compute.products():
+            yield own.module
+
+    def _batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        own = self._own
+        for start in range(0, len(self._samples), size):
+            rows = slice(start, start + size)
+            yield own.prepare(self._samples.x[rows]), own.targets(self._samples.y[rows])

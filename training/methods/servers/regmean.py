@@ -1,0 +1,83 @@
+"""RegMean: Jin, Ren, Preotiuc-Pietro and Cheng, "Dataless Knowledge Fusion by Merging Weights of Language Models", ICLR
+2023."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ....checkpoints import Weights, weighted_mean
+from ...settings.settings import setting
+from ..base import Cohort, MethodInfo, Served, ServerMethod, State
+from ..shared.probes import probe_of
+
+
+@dataclass(frozen=True)
+class RegMean(ServerMethod):
+    """Linear layers answer, in the sense of least squares, as those of the models do on their own inputs.
+
+    With the inputs X_i [rows, in] of a linear layer of model i on samples of a split, its weight W_i [out, in], and
+    G_i = α X_iᵀX_i + (1 − α) diag(X_iᵀX_i)::
+
+        W⁺ = (Σ p_i W_i G_i) (Σ p_i G_i)⁻¹
+
+    which minimises Σ p_i ‖X_i W⁺ᵀ − X_i W_iᵀ‖² where α is 1. All other parameters, also biases, are their mean with p;
+    buffers too. Chosen: along directions in which no model has inputs W⁺ is the mean, too; p_i, where the paper counts
+    models alike (``weighting`` = ``uniform``); all models see the same samples, where the paper takes each model's own,
+    so a first layer, whose inputs these are, gets the mean. Weights of a unit that is almost never active may become
+    large. Holds one matrix [in, in] a linear layer, and one more for the model that is looked at.
+    """
+
+    about: ClassVar[MethodInfo] = MethodInfo(
+        "RegMean",
+        "Jin et al., Dataless Knowledge Fusion, ICLR 2023",
+        "of linear layers W⁺ = (Σ p_i W_i G_i)(Σ p_i G_i)⁻¹, G_i the products of their inputs on a split",
+    )
+    forgets_start: ClassVar[bool] = True
+    reads: ClassVar[Literal["columns", "layers", "rows"]] = "rows"
+
+    split: Literal["train", "test"] = setting("train", "split of the samples whose inputs are taken")
+    samples: int | None = setting(1000, "number of its samples to use, drawn once", least=1)
+    alpha: float = setting(0.9, "α: how much products of two different inputs count", least=0, most=1)
+
+    @property
+    def validates_on(self) -> tuple[str, int | None]:
+        """The split and how many of its samples."""
+        return self.split, self.samples
+
+    def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        probe, layout = probe_of(cohort), clients.layout
+        mean = weighted_mean(clients, cohort.p).parameters.astype(np.float64)
+        means, total, beside = layout.views(mean), dict[str, np.ndarray](), dict[str, np.ndarray]()
+        for k in np.flatnonzero(cohort.p):
+            model = clients.row(int(k))
+            own = layout.views(np.asarray(model.parameters))
+            for name, products in probe.input_products(model).items():
+                weighed = cohort.p[k] * self.shrunk(products)
+                total[name] = total.get(name, 0.0) + weighed
+                beside[name] = beside.get(name, 0.0) + (own[name] - means[name]) @ weighed
+        for name, products in total.items():
+            # from the mean, which stays where there are no inputs
+            with np.errstate(invalid="ignore"):
+                means[name] += beside[name] @ inverse(products)
+        return Served(mean.astype(layout.dtype))
+
+    def shrunk(self, products: np.ndarray) -> np.ndarray:
+        """Return G of XᵀX."""
+        return self.alpha * products + (1 - self.alpha) * np.diag(np.diagonal(products))
+
+
+def inverse(products: np.ndarray) -> np.ndarray:
+    """Invert a sum of products [in, in], 0 along directions without inputs; NaN where it is not finite.
+
+    >>> inverse(np.diag([4.0, 0.0])).tolist()
+    [[0.25, 0.0], [0.0, 0.0]]
+    """
+    if not np.isfinite(products).all():
+        return np.full_like(products, np.nan)
+    return np.linalg.pinv(products, rcond=1e-12, hermitian=True)
+
+
+PROVIDES = RegMean
