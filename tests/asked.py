@@ -71,6 +71,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "explain": lambda: fedscope.explain(RUN, rounds=2, draws="local:2", split="test"),
     "cka": lambda: fedscope.cka(RUN, rounds=2),
     "cka-models": lambda: fedscope.cka(THREE[:2]),
+    "consensus": lambda: fedscope.consensus(ROUND, split="test"),
     "subsets": lambda: fedscope.subsets(ROUND),
     "wima": lambda: fedscope.wima(RUN, windows=[2]),
     "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),

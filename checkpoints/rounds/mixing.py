@@ -16,8 +16,6 @@ import numpy as np
 CERTAIN = 0.01
 #: of the clients' differences, what is smaller than this share of the largest is not told from 0 in their products
 RANK = 1e-6
-#: one rounding of a start and one of its mean, in float32
-_EPS = 2.0**-23
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +28,7 @@ class Moments:
         starts: [S], ‖s_i − w̄‖².
         size: Σ ‖s_i‖² / S, for the rounding of the starts.
         parameters: P.
+        eps: of the starts' type: what rounding changes in a number of size 1.
     """
 
     clients: np.ndarray
@@ -37,6 +36,7 @@ class Moments:
     starts: np.ndarray
     size: float
     parameters: int
+    eps: float = 2.0**-23
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,7 @@ class Mixing:
 
     @property
     def contraction(self) -> float | None:
-        """σ₂, the largest singular value of W − W 1 1ᵀ/C with the mean of its rows taken off: mixing makes no
-        distance larger than σ₂ times what it was.
+        """‖H W H‖₂ with H = I − 1 1ᵀ/C: mixing makes no consensus distance larger than this share of what it was.
 
         >>> Mixing("given", np.full((4, 4), 0.25), None).contraction
         0.0
@@ -106,7 +105,7 @@ def identify_mixing(moments: Moments) -> Mixing:
             f"value is {share:.0e} of the largest)"
         )
         return Mixing("unknown", None, None, why=why)
-    uncertainty = float(_EPS * np.sqrt(moments.size * (nodes - 1) / moments.parameters) / singular[0])
+    uncertainty = float(moments.eps * np.sqrt(moments.size * (nodes - 1) / moments.parameters) / singular[0])
     if uncertainty > CERTAIN:
         why = (
             f"the nodes' models are so near each other that rounding may change a weight by {uncertainty:.2g} "

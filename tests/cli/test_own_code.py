@@ -220,6 +220,7 @@ COMMANDS = (
     "sharpness run@2 --no-hessian --draws 2 --split test",
     "cka run --rounds last",
     "subsets run --rounds last",
+    "consensus run --rounds last",
     "wima run --windows 2 --rounds 2",
     "decompose run --rounds last --draws none --split test",
     "decompose run --rounds last --draws local:2",
