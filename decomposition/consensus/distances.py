@@ -139,7 +139,7 @@ def _stream(
     sums |= {"across": np.zeros((len(staying), count)), "starts": np.zeros(len(staying))}
 
     def pieces() -> Iterator[tuple[ColumnChunk | None, ...]]:
-        sources = [read_chunks(round_, columns)]
+        sources: list[Iterator[ColumnChunk | None]] = [read_chunks(round_, columns)]
         sources.append(_none() if then is None else read_chunks(then, columns, which="starts"))
         which = "start" if first is not None and "start" in first.models else "starts"
         sources.append(_none() if first is None else read_chunks(first, columns, which=which))

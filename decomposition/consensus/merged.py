@@ -73,16 +73,15 @@ def merged_losses(
     how: dict[str, Any] = {"compute": compute, "progress": progress, "chunk": CHUNK, "number": round_.number}
     for rows, outputs in model_outputs(module, samples, models, {"the client model": models[0]}, **how):
         y, task = samples.y[rows].cpu(), samples.task
-        found = {"loss": [task.loss(own, y) for own in outputs], "error": [task.error(own, y) for own in outputs]}
-        own_weights = {"loss": task.weights(y), "error": task.error_weights(y)}
-        for name, values in found.items():
-            known = [_numbers(value) for value in values if value is not None]
+        measures = (("loss", task.loss, task.weights), ("error", task.error, task.error_weights))
+        for name, of_outputs, of_targets in measures:
+            known = [_numbers(value) for own in outputs if (value := of_outputs(own, y)) is not None]
             if len(known) < len(models):
                 continue
             with np.errstate(invalid="ignore", over="ignore"):  # of models that diverged
                 parts[name].append(np.stack([np.mean(known[:-1], axis=0), known[-1]]))
-            c = own_weights[name]
-            weights[name].append(np.ones(parts[name][-1].shape[1]) if c is None else _numbers(c))
+            counted = of_targets(y)
+            weights[name].append(np.ones(len(known[-1])) if counted is None else _numbers(counted))
     measured: dict[str, float] = {}
     for name, chunks in parts.items():
         nodes, merged, gain, stderr = (np.nan,) * 4
