@@ -31,6 +31,7 @@ FILES = {
     "explain": "factors.csv explain.json md pdf html",
     "disperse": "dispersion.csv layers.pdf pdf png",
     "updates": "updates.csv pdf png",
+    "consensus": "consensus.csv pdf png",
     "reaggregate": "safetensors reaggregate.csv",
 }
 

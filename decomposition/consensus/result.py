@@ -92,7 +92,7 @@ class Consensus(TableResult):
 
     >>> from fedscope.decomposition.consensus.result import Consensus
     >>> Consensus(()).rows()
-    [[], []]
+    [[], None]
     """
 
     command = "consensus"
@@ -100,7 +100,7 @@ class Consensus(TableResult):
     format = "fedscope-consensus"
     tables = (
         Table(".consensus.csv", columns_of(RoundConsensus)),
-        Table(".mixing.csv", {"run": str, "round": int, **columns_of(MixingWeight)}),
+        Table(".mixing.csv", {"run": str, "round": int, **columns_of(MixingWeight)}, optional=True),
     )
 
     rounds: tuple[MeasuredRound, ...]
@@ -128,15 +128,19 @@ class Consensus(TableResult):
         return found
 
     def rows(self) -> list[Any]:
-        """BASE.consensus.csv: a row a round; BASE.mixing.csv: a row a weight."""
+        """BASE.consensus.csv: a row a round; BASE.mixing.csv: a row a weight, where a matrix is known."""
         weights = [
             (one.row.run, one.row.round, own.node, own.of, own.weight) for one in self.rounds for own in one.weights
         ]
-        return [[tuple(asdict(one.row).values()) for one in self.rounds], weights]
+        return [[tuple(asdict(one.row).values()) for one in self.rounds], weights or None]
 
     def head(self) -> dict[str, Any]:
-        """Return what the rows do not say."""
-        return {"rounds": [[one.row.run, one.row.round, list(one.diverged), one.why] for one in self.rounds]}
+        """Return what the rows do not say, and how many weights belong to each round."""
+        return {
+            "rounds": [
+                [one.row.run, one.row.round, len(one.weights), list(one.diverged), one.why] for one in self.rounds
+            ]
+        }
 
     @classmethod
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
@@ -144,8 +148,10 @@ class Consensus(TableResult):
         rows = {(row["run"], row["round"]): row for row in tables[0]}
         weights = group_rows(tables[1], "run", "round")
         rounds = []
-        for run, number, diverged, why in head["rounds"]:
+        for run, number, count, diverged, why in head["rounds"]:
             own = [{name: row[name] for name in ("node", "of", "weight")} for row in weights.get((run, number), [])]
+            if len(own) != count:
+                raise ValueError(f"{count} weights were written for round {number} of {run}, and {len(own)} are there")
             content = {"row": rows[run, number], "weights": own, "diverged": diverged, "why": why}
             rounds.append(MeasuredRound.from_json(content))
         return cls(tuple(rounds), head["attrs"])
@@ -186,7 +192,7 @@ class Consensus(TableResult):
 
 
 def _share(relative: float | None) -> str:
-    return "" if relative is None or not isfinite(relative) else f" ({100 * relative:.2g} % of the mean's way)"
+    return "" if relative is None or not isfinite(relative) else f" ({100 * relative:.3g} % of the mean's way)"
 
 
 def _after(one: MeasuredRound) -> str:

@@ -295,6 +295,11 @@ def test_a_result_comes_back_from_its_files(tmp_path: Path) -> None:
     assert again.rounds == result.rounds
     lines = (tmp_path / "m.mixing.csv").read_text().splitlines()
     assert lines == ["run,round,node,of,weight", "ring,1,0,0,0.5", "ring,1,0,1,0.5"]
+    (tmp_path / "m.mixing.csv").unlink()
+    with pytest.raises(FedscopeError, match=r"m\.consensus\.csv, m\.consensus\.json .* do not fit each other"):
+        fedscope.load(tmp_path / "m.consensus.csv")
+    Consensus(result.rounds[2:], result.attrs).save(tmp_path / "m")
+    assert not (tmp_path / "m.mixing.csv").exists()
 
 
 @pytest.mark.drawn
