@@ -357,6 +357,12 @@ class Recorder:
         if starts is not None:
             own = _numbered(starts, place, "starts")
             refuse_unmatched(place, own, by_id)
+            if all(own[k] is by_id[k] for k in by_id):
+                self._tell(
+                    "same",
+                    f"{place}: starts= are the very models of clients=, so that nobody has moved; copy them before "
+                    "they train: starts = [copy.deepcopy(net) for net in nets]",
+                )
             began = {k: self._read(place, f"the start of client {k}", model, names) for k, model in own.items()}
         sent = None if start is None else self._read(place, "start", start, names)
         end = None if global_ is None else self._read(place, "global_", global_, names)

@@ -228,6 +228,20 @@ def test_a_start_that_is_not_finite_is_recorded_and_said(tmp_path: Path) -> None
     assert np.isinf(Run.open(tmp_path / "run").round(1).starts([7]).parameters[0, 0])
 
 
+def test_models_that_were_trained_in_place_are_told_from_copies(tmp_path: Path) -> None:
+    nets = some(0)
+    with (
+        Recorder(tmp_path / "run") as recorder,
+        pytest.warns(
+            FedscopeWarning, match=r"run@1: starts= are the very models of clients=, so that nobody has moved"
+        ),
+    ):
+        recorder.round(starts=nets, clients=nets)
+    with warnings.catch_warnings(), Recorder(tmp_path / "other") as recorder:
+        warnings.simplefilter("error")
+        recorder.round(starts={**some(0), 2: nets[2]}, clients={**some(100), 2: nets[2]})  # one that did nothing
+
+
 def test_what_needs_one_start_while_recording_says_so(tmp_path: Path) -> None:
     with (
         Recorder(tmp_path / "sketched", sketch=16) as recorder,
