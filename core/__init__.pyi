@@ -24,6 +24,8 @@ from .decomposition.cka.model_result import ModelCKA as ModelCKA
 from .decomposition.cka.result import ClientCKA as ClientCKA
 from .decomposition.client_data.analysis import data as data
 from .decomposition.client_data.result import ClientData as ClientData
+from .decomposition.consensus.analysis import consensus as consensus
+from .decomposition.consensus.result import Consensus as Consensus
 from .decomposition.dispersion.analysis import disperse as disperse
 from .decomposition.dispersion.result import Dispersion as Dispersion
 from .decomposition.embedding.analysis import embed as embed

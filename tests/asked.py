@@ -33,6 +33,7 @@ FILES = {
     "disperse": "dispersion.csv layers.pdf pdf png",
     "updates": "updates.csv pdf png",
     "align": "0.safetensors 1.safetensors repaired.safetensors moved.csv averages.csv pdf png",
+    "consensus": "consensus.csv pdf png",
     "reaggregate": "safetensors reaggregate.csv",
 }
 
@@ -74,6 +75,7 @@ FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "explain": lambda: fedscope.explain(RUN, rounds=2, draws="local:2", split="test"),
     "cka": lambda: fedscope.cka(RUN, rounds=2),
     "cka-models": lambda: fedscope.cka(THREE[:2]),
+    "consensus": lambda: fedscope.consensus(ROUND, split="test"),
     "subsets": lambda: fedscope.subsets(ROUND),
     "wima": lambda: fedscope.wima(RUN, windows=[2]),
     "wima-checkpoints": lambda: fedscope.wima(ROUND, checkpoints=True, weights=["uniform", "ema"]),

@@ -86,6 +86,7 @@ SLOW = {
     "howto/slurm.md",
     "howto/wima.md",
     "howto/record-own-loop.md",
+    "howto/decentralised.md",
     "howto/measure.md",
     "gallery.md",
 }

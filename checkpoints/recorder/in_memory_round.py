@@ -12,8 +12,20 @@ import numpy as np
 from ..io.checksums import ChecksumWriter
 from ..models.weights import BFLOAT16, Layout, TensorEntry
 from ..rounds.metrics import Metrics
-from ..rounds.writer import CLIENTS, SAMPLED, write_metadata, write_rows, write_sampled_ids, write_sketches
+from ..rounds.writer import (
+    CLIENTS,
+    OWN_STARTS,
+    SAMPLED,
+    STARTS,
+    VERSION,
+    write_metadata,
+    write_own_starts,
+    write_rows,
+    write_sampled_ids,
+    write_sketches,
+)
 from .coerce_models import ModelTensors
+from .own_starts import OwnStarts
 
 
 def in_memory_file(
@@ -28,6 +40,7 @@ def in_memory_file(
     kept: np.ndarray | None = None,
     sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
     identity: str = "",
+    own: OwnStarts | None = None,
 ) -> memoryview:
     """Make the bytes of a round's file; the caller may change the models afterwards.
 
@@ -39,12 +52,16 @@ def in_memory_file(
         kept: the places of the clients whose models are kept, ascending; by default all of them.
         sketches: of their updates, [C, k], and of single models by name, [k].
         identity: of the run, where it has one.
+        own: the models that the clients started from, where these are not one; kept with the clients'.
     """
     ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
     sums = ChecksumWriter(ids)
     places = np.arange(len(ids)) if kept is None else kept
     with h5py.File(room, "w") as file:
-        write_metadata(file, number, metrics, {"client_ids": ids, **columns}, sums, identity)
+        version = VERSION if own is None else OWN_STARTS
+        write_metadata(file, number, metrics, {"client_ids": ids, **columns}, sums, identity, version)
+        if own is not None:
+            write_own_starts(file, own.staleness, own.mixing, sums)
         if sketches is not None:
             write_sketches(file, *sketches, sums)
         for name, model in single.items():
@@ -58,11 +75,13 @@ def in_memory_file(
         some = 0 < len(places) < len(ids)
         if some:
             write_sampled_ids(file, ids[places], sums)
-        group = file.create_group(SAMPLED if some else CLIENTS) if len(places) else None
-        for entry in layout.entries if group is not None else ():
-            dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
-            rows = [clients[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
-            _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
+        stacked = {SAMPLED if some else CLIENTS: clients, **({} if own is None else {STARTS: own.models})}
+        for name, models in stacked.items() if len(places) else ():
+            group = file.create_group(name)
+            for entry in layout.entries:
+                dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
+                rows = [models[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
+                _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
         sums.write(file)
     return room.getbuffer()
 

@@ -42,6 +42,7 @@ from .coerce_models import ModelTensors, architecture, coerce_model, difference,
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
+from .own_starts import OwnStarts, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
 from .retention import ClientRetention
 from .stored_data import coerce_data, is_own_code
 
@@ -183,7 +184,10 @@ class Recorder:
         *,
         clients: Mapping[int, Any] | Sequence[Any],
         start: Any = None,
+        starts: Mapping[int, Any] | Sequence[Any] | None = None,
         global_: Any = None,
+        mixing: Any = None,
+        staleness: Mapping[int, int] | Sequence[int] | None = None,
         samples: Mapping[int, int] | Sequence[int] | None = None,
         weights: Mapping[int, float] | Sequence[float] | None = None,
         metrics: Mapping[str, float] | None = None,
@@ -194,9 +198,16 @@ class Recorder:
         wrappers (``DataParallel``, ``torch.compile``, ...) and their names go with plain ones.
 
         Args:
-            clients: the models after local training, by the client's number; or a list of them, numbered from 0.
+            clients: the models after local training, by the client's number; or a list of them, numbered from 0, or of
+                pairs ``(number, model)`` as they have come.
             start: the model that was sent to them.
+            starts: the models that they started from, one each, as ``clients``: of rounds without one start, as those
+                of gossip, of personal models or of a server that does not wait. Kept as the clients' are.
             global_: the server's model afterwards.
+            mixing: with ``starts``, how the nodes' next starts are made of these clients: an array [C, C] in the order
+                of the clients' numbers, row i with the weights of client i's next start, or ``{i: {j: weight}}``.
+                Without it the matrix is found from the next round's starts, where it can be.
+            staleness: with ``starts``, how many rounds old each start was, by client.
             samples: n_k, by client. Without them all clients weigh the same.
             weights: p_k, where they are not n_k / Σ n; they are divided by their sum.
             metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``.
@@ -206,17 +217,19 @@ class Recorder:
             diverged, come as a :class:`~fedscope.checkpoints.FedscopeWarning` too.
 
         Raises:
-            FedscopeError: no clients; models that do not fit together (the client is named); a client without samples,
-                or samples without a client; no ``start``, of whose updates sketches are asked for; the recorder is
-                closed.
+            FedscopeError: no clients, or one twice; models that do not fit together (the client is named); a client
+                without samples, a start or a row of ``mixing``, or one of these without a client; rows of ``mixing``
+                that do not sum to 1; no ``start``, of whose updates sketches are asked for; the recorder is closed.
         """
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
         if self._ended():
             return None
         number, place = self._next, f"{self.path}@{self._next}"
-        models = self._models(number, clients, start, global_)
+        refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
+        models = self._models(number, clients, start, global_, starts)
         ids = sorted(models.clients)
+        own = self._own_starts(models, ids, mixing, staleness, place)
         counts = _samples(samples, ids, place)
         p = _weights(weights, counts, ids, place)
         given_numbers = _numbers(metrics or {}, place)
@@ -224,7 +237,13 @@ class Recorder:
             self._tell("metrics", f"{place}: {clause}")
         cohort = [models.clients[k] for k in ids]
         single = {"start": models.start, "global": models.global_}
-        sketches = self._keeping.sketches(models.layout, single, cohort, place)
+        sketches = self._keeping.sketches(models.layout, single, cohort, place, own_starts=own is not None)
+        for k, model in zip(ids, () if own is None else own.models, strict=own is not None):
+            if diverged := _not_finite(model):
+                self._tell(
+                    f"start {k}",
+                    f"{place}: the start of client {k} has diverged ({diverged} is not finite); it is recorded as is",
+                )
         for k, model in zip(ids, cohort, strict=True):
             if diverged := _not_finite(model):
                 self._tell(
@@ -248,7 +267,7 @@ class Recorder:
         }
         columns = {"client_samples": counts, "weights": p}
         kept = self._keeping.places(number, len(ids))
-        also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity}
+        also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity, "own": own}
         image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
@@ -329,22 +348,22 @@ class Recorder:
 
     # --- what is given ---
 
-    def _models(self, number: int, clients: Any, start: Any, global_: Any) -> _Models:
+    def _models(self, number: int, clients: Any, start: Any, global_: Any, starts: Any) -> _Models:
         """Coerce a round's models to the run's layout; the first round makes the run."""
         place = f"{self.path}@{number}"
-        by_id = dict(enumerate(clients)) if isinstance(clients, list | tuple) else clients
-        if not isinstance(by_id, Mapping) or not by_id:
-            what = "no clients" if not by_id else f"clients as {type(clients).__name__}"
-            raise FedscopeError(f"{place}: {what} were given; give clients={{number: model}}, or a list")
+        by_id, began = _numbered(clients, place, "clients"), {}
         names = None if self._module is None else tuple(self._module.arrays)
-        read: dict[int, ModelTensors] = {}
-        for k, model in by_id.items():
-            if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
-                raise FedscopeError(
-                    f"{place}: client {k!r} is not a whole number from 0 on; number the clients: "
-                    "clients=dict(enumerate(models))"
+        read = {k: self._read(place, f"client {k}", model, names) for k, model in by_id.items()}
+        if starts is not None:
+            own = _numbered(starts, place, "starts")
+            refuse_unmatched(place, own, by_id)
+            if all(own[k] is by_id[k] for k in by_id):
+                self._tell(
+                    "same",
+                    f"{place}: starts= are the very models of clients=, so that nobody has moved; copy them before "
+                    "they train: starts = [copy.deepcopy(net) for net in nets]",
                 )
-            read[int(k)] = self._read(place, f"client {int(k)}", model, names)
+            began = {k: self._read(place, f"the start of client {k}", model, names) for k, model in own.items()}
         sent = None if start is None else self._read(place, "start", start, names)
         end = None if global_ is None else self._read(place, "global_", global_, names)
         self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
@@ -356,6 +375,7 @@ class Recorder:
                     self._tell(note, f"{place}: {note}")
             self._expected = first.expected(self._layout)
         read = {k: self._fitted(place, f"client {k}", model) for k, model in read.items()}
+        began = {k: self._fitted(place, f"the start of client {k}", model) for k, model in began.items()}
         sent = None if sent is None else self._fitted(place, "start", sent)
         end = None if end is None else self._fitted(place, "global_", end)
         layout = self._layout
@@ -364,10 +384,22 @@ class Recorder:
             layout = first.layout(None if self._module is None else self._module.layout())
         if adapters := about_adapters(layout.names):
             self._tell("adapters", f"{place}: {adapters}")
-        for what, given in [("start", sent), ("global_", end), *((f"client {k}", one) for k, one in read.items())]:
+        all_ = {f"client {k}": one for k, one in read.items()}
+        all_ |= {f"the start of client {k}": one for k, one in began.items()}
+        for what, given in (("start", sent), ("global_", end), *all_.items()):
             if given is not None and (clause := difference(given, layout)):
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
-        return _Models(layout, read, sent, end)
+        return _Models(layout, read, sent, end, None if starts is None else began)
+
+    def _own_starts(
+        self, models: _Models, ids: Sequence[int], mixing: Any, staleness: Any, place: str
+    ) -> OwnStarts | None:
+        """Put what is said of clients' own starts in the order of the clients; None where they have one start."""
+        if models.starts is None:
+            return None
+        ages = read_staleness(_column(staleness, ids, place, "staleness"), place)
+        self._keeping.refuse_some(place)
+        return OwnStarts([models.starts[k] for k in ids], read_mixing(mixing, ids, place), ages)
 
     def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> ModelTensors:
         if model is None:
@@ -399,7 +431,8 @@ class Recorder:
     def _drift_of(self, models: _Models, cohort: Sequence[ModelTensors], p: np.ndarray, place: str) -> dict[str, float]:
         """How far the clients' updates agree; nothing where there are none, or of adapters."""
         if models.start is None or not cohort:
-            self._tell("drift", f"{place}: no drift is measured without start= and clients=, which updates are made of")
+            which = "start= and clients=" if models.starts is None else "one start for all clients"
+            self._tell("drift", f"{place}: no drift is measured without {which}, which updates are made of")
             return {}
         if factors_in(models.layout.names):
             self._tell("drift", f"{place}: of adapters no drift is measured; fedscope updates compares their products")
@@ -487,6 +520,40 @@ class Recorder:
         self._layout = self._writer.run.layout
 
 
+def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
+    """Models by the clients' numbers, given by number, as a list, or as pairs.
+
+    Args:
+        what: ``clients`` or ``starts``.
+
+    Raises:
+        FedscopeError: none; in another form; a client twice, or with another number than a whole one from 0.
+    """
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    else:
+        pairs = list(given) if isinstance(given, list | tuple) else []
+        if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], int | np.integer) for one in pairs):
+            pairs = list(enumerate(pairs))
+    if not pairs:
+        how = f"no {what}" if not given else f"{what} as {type(given).__name__}"
+        raise FedscopeError(f"{place}: {how} were given; give {what}={{number: model}}, or a list")
+    found: dict[int, Any] = {}
+    for k, model in pairs:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
+            raise FedscopeError(
+                f"{place}: client {k!r} is not a whole number from 0 on; number the clients: "
+                f"{what}=dict(enumerate(models))"
+            )
+        if int(k) in found:
+            raise FedscopeError(
+                f"{place}: client {k} is there twice in {what}=; give one model of it, and what came later in the next "
+                "round"
+            )
+        found[int(k)] = model
+    return found
+
+
 def _by_number(clients: Mapping[Any, Any]) -> dict[str, Any]:
     return {f"client {k}": model for k, model in clients.items()}
 
@@ -506,6 +573,7 @@ class _Models:
     clients: dict[int, ModelTensors]
     start: ModelTensors | None
     global_: ModelTensors | None
+    starts: dict[int, ModelTensors] | None = None
 
 
 def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:

@@ -56,14 +56,33 @@ class ClientRetention:
             return draw_kept_clients(clients, policy.sampled, seed=0, round=number)
         return np.arange(clients if policy.keeps(number, number) else 0)
 
+    def refuse_some(self, place: str) -> None:
+        """Make sure that no sample of the clients is kept, of a round in which each has a start of its own.
+
+        Raises:
+            FedscopeError: one is.
+        """
+        if self._policy.sampled:
+            raise FedscopeError(
+                f"{place}: keep = {self.keep!r} keeps some of the clients, and with starts= the distances between all "
+                "are what is asked for; give keep='all', 'every:N' or 'none'"
+            )
+
     def sketches(
-        self, layout: Layout, single: Mapping[str, ModelTensors | None], clients: Sequence[ModelTensors], place: str
+        self,
+        layout: Layout,
+        single: Mapping[str, ModelTensors | None],
+        clients: Sequence[ModelTensors],
+        place: str,
+        *,
+        own_starts: bool = False,
     ) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
         """Sketch all clients' updates, [C, k], and the single models by name, [k]; None where none are asked for.
 
         Args:
             single: ``start`` and ``global``.
             place: of the round, for sentences.
+            own_starts: whether each client had a start of its own.
 
         Raises:
             FedscopeError: there is no start, and so no updates.
@@ -71,10 +90,12 @@ class ClientRetention:
         if not self.sketch:
             return None
         if (start := single["start"]) is None:
-            raise FedscopeError(
-                f"{place}: sketch = {self.sketch} is of updates from the model that was sent, which was not given; "
-                "give start=, or leave sketch= out"
+            why = (
+                "one model that all clients started from, and with starts= each has its own; leave sketch= out"
+                if own_starts
+                else "the model that was sent, which was not given; give start=, or leave sketch= out"
             )
+            raise FedscopeError(f"{place}: sketch = {self.sketch} is of updates from {why}")
         updates = sketch_updates(layout, _reader(start), [_reader(client) for client in clients], self.sketch)
         there = {name: model for name, model in single.items() if model is not None}
         whole = sketch_whole(layout, [_reader(model) for model in there.values()], self.sketch)

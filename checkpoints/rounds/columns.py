@@ -25,12 +25,14 @@ from ..io.hdf5_validation import ValidatedDataset
 from .models import open_entry
 from .reader import RoundFile
 from .round import Round, few_of
+from .writer import CLIENTS, STARTS
 
 # Chunks that the system is told of before they are read; bytes that are read and summed in one go.
 AHEAD, _BLOCK = 4, 2**18
 # Numbers of all clients in a block: 16 MiB of float32, so that a block and its float64 temporaries stay near the
 # processor, and reading it costs few calls.
 NUMBERS = 4 * 2**20
+_STACKED = (CLIENTS, STARTS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,7 @@ def read_chunks(
     Args:
         columns: of a chunk, at most.
         layers: only these; all by default.
-        which: the clients, or one of ``start``, ``global`` and ``averaged``.
+        which: the clients, their ``starts``, or one of ``start``, ``global`` and ``averaged``.
 
     Raises:
         FedscopeError: the models were not recorded; a layer that is no parameter of them (says which are); a file that
@@ -129,7 +131,9 @@ def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: 
 
 
 def _chunks(round_: Round, columns: int, layers: Collection[str] | None, which: str) -> Iterator[ColumnChunk]:
-    if which != "clients":
+    if which == STARTS:
+        round_.refuse_missing_starts()
+    elif which != CLIENTS:
         round_.refuse_missing(which)
     elif not round_.has_clients:
         why = few_of(round_) if round_.has_sample else f"the clients of round {round_.number} were not recorded"
@@ -234,7 +238,7 @@ def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str
     """Find where the rows of parameters begin, of those that can be read as they lie in the file; also return the file,
     closed."""
     found = {}
-    stacked = which == "clients"
+    stacked = which in _STACKED
     with round_.open(stacked=stacked) as file:
         for entry in round_.layout.parameters:
             if entry.name not in names:
@@ -258,7 +262,7 @@ def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence
     shape, dtype = next(e.shape for e in file.layout.parameters if e.name == name), file.layout.dtype
     size = prod(shape) * dtype.itemsize
     path, block = f"{which}/{name}", np.empty(min(size, _BLOCK), np.uint8)
-    clients = file.ids if which == "clients" else (checksums.NONE,)
+    clients = file.ids if which in _STACKED else (checksums.NONE,)
     for k, (place, client) in enumerate(zip(places, clients, strict=True)):
         if not file.wants(path, k):
             continue

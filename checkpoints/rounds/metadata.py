@@ -15,7 +15,7 @@ from ..io.hdf5_validation import ValidatedFile
 from .metrics import from_json
 from .reader import RoundFile
 from .run_identity import NAME, read_identity, refuse_other_run
-from .writer import SAMPLED, SAMPLED_IDS
+from .writer import MIXING, OWN_STARTS, SAMPLED, SAMPLED_IDS, STALENESS, STARTS
 
 #: the kinds of numbers of each column, and the type it is read as
 COLUMNS: dict[str, tuple[str, type]] = {
@@ -24,6 +24,7 @@ COLUMNS: dict[str, tuple[str, type]] = {
     "client_steps": ("iu", np.int64),
     "client_loss": ("f", np.float64),
     "weights": ("f", np.float64),
+    STALENESS: ("iu", np.int64),
 }
 # a round has some twenty numbers
 _LONGEST = 2**20
@@ -40,6 +41,8 @@ class RoundMetadata:
         client_states: the names of what clients keep.
         all_client_test_error: [N], where it was measured.
         sampled_ids: [m] int64, whose models there are where there are not those of all; None elsewhere.
+        own_starts: whether the clients started from models of their own.
+        mixing: [C, C] float64, rows sum to 1; None where it was not given.
     """
 
     columns: dict[str, np.ndarray | None]
@@ -48,6 +51,8 @@ class RoundMetadata:
     client_states: tuple[str, ...]
     all_client_test_error: np.ndarray | None
     sampled_ids: np.ndarray | None
+    own_starts: bool = False
+    mixing: np.ndarray | None = None
 
 
 def read_names(file: RoundFile, number: int, identity: str | None = None) -> frozenset[str]:
@@ -87,6 +92,8 @@ def read_metadata(file: RoundFile, number: int, population: int | None, identity
         client_states=tuple(file.names("client_state")) if "client_state" in there else (),
         all_client_test_error=_errors(file, population) if "all_client_test_error" in there else None,
         sampled_ids=_sampled_ids(file, columns["client_ids"]) if {SAMPLED, SAMPLED_IDS} & there else None,
+        own_starts=attribute(file.file, "version") == OWN_STARTS or bool({STARTS, MIXING} & there),
+        mixing=_mixing(file, columns["client_ids"]) if MIXING in there else None,
     )
 
 
@@ -118,6 +125,18 @@ def _sampled_ids(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
             f"{SAMPLED_IDS} are not ascending numbers of clients that took part ({list_few(ids.ravel(), 6)})"
         )
     return ids.astype(np.int64)
+
+
+def _mixing(file: RoundFile, client_ids: np.ndarray | None) -> np.ndarray:
+    """Read the matrix that makes the next starts of the round's clients: a row a node, of finite weights, sum 1."""
+    matrix, count = np.asarray(file.array(MIXING, "f"), np.float64), 0 if client_ids is None else len(client_ids)
+    if matrix.shape != (count, count):
+        raise file.validated.damaged(f"{MIXING} has shape {matrix.shape}, not [{count}, {count}], a row a client")
+    sums = matrix.sum(axis=1)
+    if not (np.isfinite(matrix).all() and (abs(sums - 1) <= 1e-5).all()):
+        worst = sums[np.argmax(np.where(np.isfinite(sums), abs(sums - 1), np.inf))]
+        raise file.validated.damaged(f"the rows of {MIXING} sum to 1, but here one sums to {worst:g}")
+    return matrix
 
 
 def read_sketch(file: RoundFile, clients: int) -> np.ndarray:
@@ -213,8 +232,8 @@ def refuse_columns(file: ValidatedFile, columns: dict[str, np.ndarray | None], p
         if ids[0] < 0 or (population is not None and ids[-1] >= population):
             bound = "" if population is None else f", of clients 0 to {population - 1}"
             raise file.damaged(f"client_ids goes from {ids[0]} to {ids[-1]}{bound}")
-    for name in ("client_samples", "client_steps"):
-        column = columns[name]
+    for name in ("client_samples", "client_steps", STALENESS):
+        column = columns.get(name)
         if column is not None and (column < 0).any():
             raise file.damaged(f"{name} has {column.min()}, which counts nothing")
     # the sum of C numbers between 0 and 1, each rounded, be it in float32

@@ -14,7 +14,7 @@ from ..io.hdf5 import attribute
 from ..io.hdf5_validation import ValidatedDataset
 from ..models.weights import BFLOAT16, TensorEntry, Weights, from_bfloat16
 from .reader import RoundFile
-from .writer import CLIENTS, SAMPLED, decode, is_encoded
+from .writer import CLIENTS, SAMPLED, STARTS, decode, is_encoded
 
 
 def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
@@ -51,9 +51,10 @@ def read_buffers(file: RoundFile, places: Sequence[int]) -> dict[str, np.ndarray
 
 
 def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
-    """Read a parameter of every client, flat and one after the other; or of ``start``, ``global`` or ``averaged``."""
+    """Read a parameter of every client, flat and one after the other, or of their ``starts``; or of ``start``,
+    ``global`` or ``averaged``."""
     entry = file.layout.by_name[layer]
-    stacked = which == "clients"
+    stacked = which in (CLIENTS, STARTS)
     stored, code = open_entry(file, which, entry, stacked=stacked)
     for place in range(len(file.ids)) if stacked else (None,):
         row = np.empty(prod(entry.shape), file.layout.dtype)

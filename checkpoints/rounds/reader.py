@@ -17,7 +17,7 @@ from ..io.errors import FedscopeError
 from ..io.hdf5 import attribute, descriptor_of, open_hdf5
 from ..io.hdf5_validation import ValidatedDataset, ValidatedFile
 from ..models.weights import Layout
-from .writer import FORMAT, VERSION
+from .writer import FORMAT, OWN_STARTS
 
 _WHAT = "a round of a fedscope run"
 
@@ -32,7 +32,7 @@ def open_round(path: Path, layout: Layout, *, anew: bool = False) -> Iterator[Ro
     Raises:
         FedscopeError: missing, truncated, foreign, newer or damaged; each in its own words.
     """
-    with open_hdf5(path, FORMAT, VERSION, _WHAT) as file:
+    with open_hdf5(path, FORMAT, OWN_STARTS, _WHAT) as file:
         yield RoundFile(file, path, layout, anew=anew)
 
 

@@ -15,7 +15,7 @@ from ..models.weights import Layout, Weights
 from .metadata import RoundMetadata, read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import is_packed, read_client_state, read_layer, read_models, read_state
 from .reader import RoundFile, open_round
-from .writer import CLIENTS, MODELS, SAMPLED
+from .writer import CLIENTS, MODELS, SAMPLED, STALENESS, STARTS
 
 
 class Round:
@@ -120,6 +120,11 @@ class Round:
         return self._need("weights")
 
     @property
+    def client_staleness(self) -> np.ndarray | None:
+        """How many rounds old the model was that each client started from, [C] int64; None where that was not said."""
+        return self._metadata.columns[STALENESS]
+
+    @property
     def metrics(self) -> dict[str, float | int | None]:
         """The round's numbers by name; NaN where there is none."""
         return dict(self._metadata.metrics)
@@ -136,6 +141,46 @@ class Round:
     def models(self) -> tuple[str, ...]:
         """The names of the recorded models among ``start``, ``global`` and ``averaged``."""
         return tuple(name for name in MODELS if name in self._names)
+
+    @property
+    def own_starts(self) -> bool:
+        """True if its clients started from models of their own (``Recorder.round(starts=...)``), not from one."""
+        return "start" not in self._names and self._metadata.own_starts
+
+    @property
+    def has_starts(self) -> bool:
+        """True if the models that its clients started from, one each, were recorded."""
+        return STARTS in self._names
+
+    def starts(self, ids: Sequence[int] | np.ndarray | None = None) -> Weights:
+        """Return the models that the clients started from, [C, P]: all in the order of ``client_ids``, or those asked
+        for.
+
+        Raises:
+            FedscopeError: they were not recorded, or all clients started from one (says so); a client that did not
+                take part (says who did).
+        """
+        self.refuse_missing_starts()
+        return self._read_clients(STARTS, self._places(ids))
+
+    def refuse_missing_starts(self) -> None:
+        """Make sure that the models that its clients started from were recorded; raises as :meth:`starts`."""
+        if not self.has_starts:
+            why = (
+                "did not record the models that its clients started from (keep leaves them out)"
+                if self.own_starts
+                else "has one start for all of its clients"
+                if "start" in self._names
+                else "did not record what its clients started from"
+            )
+            raise FedscopeError(f"{self.label}: round {self.number} {why}")
+
+    @property
+    def mixing(self) -> np.ndarray | None:
+        """The matrix [C, C] that makes the nodes' next starts of this round's clients, as it was given: row i has the
+        weights of client i's next start, sum 1. None where none was given; see
+        :func:`fedscope.checkpoints.rounds.mixing.identify_mixing`."""
+        return self._metadata.mixing
 
     @property
     def has_sketch(self) -> bool:
@@ -270,9 +315,9 @@ class Round:
         return self.clients([id]).row(0)
 
     def rows_of(self, which: str, layer: str) -> Iterator[np.ndarray]:
-        """Yield a parameter of every client, flat and one after the other; or of ``start``, ``global`` or
-        ``averaged``."""
-        with self.open(stacked=which == "clients") as file:
+        """Yield a parameter of every client, flat and one after the other, or of their ``starts``; or of ``start``,
+        ``global`` or ``averaged``."""
+        with self.open(stacked=which in (CLIENTS, STARTS)) as file:
             yield from read_layer(file, which, layer)
 
     def state(self) -> dict[str, Any]:

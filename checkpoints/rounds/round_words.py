@@ -23,6 +23,7 @@ def describe_round(round_: Round) -> str:
         ids = round_.client_ids
         kept = "all models" if round_.has_clients else f"{len(round_.sampled_ids)} models kept"
         kept = kept if round_.has_clients or round_.has_sample else "no model of theirs kept"
+        kept += ", each from a start of its own" if round_.own_starts else ""
         told = [
             f"clients: {len(ids)} ({list_few(ids)}), {kept}",
             f"models: {', '.join(round_.models) or 'none'}, each of {round_.layout.size:,} parameters",

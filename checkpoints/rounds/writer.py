@@ -17,9 +17,14 @@ from . import run_identity
 from .metrics import Metrics, to_json
 
 FORMAT, VERSION = "fedscope-round", 1
+#: the version of rounds whose clients start from models of their own; others keep the first, which every fedscope reads
+OWN_STARTS = 2
 MODELS = ("start", "global", "averaged")
 #: groups that have a row a client: all of the round's, or a few of them, whose ids are a dataset of their own
 CLIENTS, SAMPLED, SAMPLED_IDS = "clients", "sampled_clients", "sampled_client_ids"
+#: of a round whose clients start from models of their own: these models, how they are mixed afterwards, and how many
+#: rounds old each start is
+STARTS, MIXING, STALENESS = "starts", "mixing", "client_staleness"
 _COLUMNS = {"client_ids": "i8", "client_samples": "i8", "client_steps": "i8", "client_loss": "f8", "weights": "f8"}
 
 #: arrays, models, or mappings of them
@@ -114,9 +119,10 @@ def write_metadata(
     columns: Mapping[str, np.ndarray | None],
     sums: ChecksumWriter,
     identity: str = "",
+    version: int = VERSION,
 ) -> None:
     """Write what a round's file says of itself, its numbers, and the columns of its clients but those that are None."""
-    file.attrs["format"], file.attrs["version"] = FORMAT, VERSION
+    file.attrs["format"], file.attrs["version"] = FORMAT, version
     file.attrs["round"], file.attrs["metrics"] = number, to_json(metrics)
     sums.add_attribute(file, "round", number)
     sums.add_attribute(file, "metrics", to_json(metrics))
@@ -133,6 +139,14 @@ def write_sketches(file: Any, clients: np.ndarray, whole: Mapping[str, np.ndarra
     """Write the sketches of a round: of the clients' updates, and of its single models by name."""
     for name, values in {"sketch": clients, **{f"{name}_sketch": values for name, values in whole.items()}}.items():
         sums.add(file.create_dataset(name, data=values), values)
+
+
+def write_own_starts(file: Any, staleness: np.ndarray | None, mixing: np.ndarray | None, sums: ChecksumWriter) -> None:
+    """Write the numbers of a round whose clients start from models of their own, but those that are None."""
+    for name, given, dtype in ((STALENESS, staleness, "i8"), (MIXING, mixing, "f8")):
+        if given is not None:
+            values = np.asarray(given, dtype)
+            sums.add(file.create_dataset(name, data=values), values)
 
 
 def write_sampled_ids(file: Any, ids: np.ndarray, sums: ChecksumWriter) -> None:

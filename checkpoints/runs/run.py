@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import isnan
 from pathlib import Path
@@ -32,6 +32,9 @@ KEPT_PARTS = ("states", "globals", "clients")
 
 #: of rounds that keep sketches, where a question needs models
 SKETCHES_TELL = "its sketches tell lengths, angles and distances alone (fedscope updates, fedscope disperse --embed)"
+
+#: commands that take rounds whose clients start from models of their own
+WITHOUT_START = ("consensus", "subsets", "matrix", "cka", "disperse", "line --clients", "plane --clients")
 
 
 class Run:
@@ -379,6 +382,8 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
     round_ = run.round(number)
     if round_.has_clients and ("start" in round_.models or not start):
         return round_
+    if start and round_.has_clients:
+        refuse_own_starts(run, [number], "this")
     have = rounds_with_clients(run)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
     anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
@@ -394,6 +399,30 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
         + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
     )
+
+
+def refuse_own_starts(
+    run: Run,
+    numbers: Iterable[int],
+    question: str,
+    needs: str = "the one model that all clients start from",
+    remedy: str = "",
+) -> None:
+    """Refuse rounds whose clients started from models of their own, where a question needs one start.
+
+    Args:
+        question: its name; needs: what it needs that such a round has not.
+        remedy: what else the question can be given, ``give --kernel none, or ``.
+
+    Raises:
+        FedscopeError: such a round.
+    """
+    for number in numbers:
+        if run.round(number).own_starts:
+            raise FedscopeError(
+                f"{run.path}@{number}: {question} needs {needs}, and in round {number} each starts from a model of its "
+                f"own (starts=); {remedy}ask {', '.join(WITHOUT_START)}, which need none"
+            )
 
 
 def rounds_with_clients(run: Run) -> tuple[int, ...]:

@@ -150,6 +150,8 @@ def server_of(run: Run, rounds: Sequence[Round]) -> str:
     table = run.path / "metrics.csv"
     if server := describe_server(read_table(table, run.identity) if table.exists() else {}):
         return server
+    if any(one.own_starts for one in rounds):
+        return "none that all start from: each client starts from a model of its own"
     for name in ("start", "global"):
         if rounds and not any(name in one.models for one in rounds):
             return f"not checked, because no round has its {name}"

@@ -61,7 +61,7 @@ def explain(
     if early is not None:
         at_least("early", early, 1)
     refuse_unknown_statistics(normalization)
-    found = runs_of(runs, rounds, draws, measured)
+    found = runs_of(runs, rounds, draws, measured, "explain")
     opened, asked_rounds, groups = found.runs, found.rounds, found.groups
     drawn, source = found.draws, found.source
     numbers = [rounds_of(run, own, early, drawn) for run, own in zip(opened, asked_rounds, strict=True)]

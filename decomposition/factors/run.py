@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
-from ...analysis.runs import Rounds, RunLike, identity, refuse_other_data, refuse_replays, resolve_runs
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, refuse_other_data, refuse_replays, resolve_runs
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, Run, recorded_clients
+from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts
 from ...checkpoints.models.layer_selections import Selection, selections_of
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -214,7 +214,11 @@ class OpenedRuns:
 
 
 def runs_of(
-    runs: RunLike | Sequence[RunLike], rounds: Rounds, draws: str | None, measured: Mapping[str, Any]
+    runs: RunLike | Sequence[RunLike],
+    rounds: Rounds,
+    draws: str | None,
+    measured: Mapping[str, Any],
+    question: str = "decompose",
 ) -> OpenedRuns:
     """Open runs, with the rounds asked for of each, and group those that are decomposed together.
 
@@ -222,14 +226,18 @@ def runs_of(
         draws: as they are given; None for those that the runs can have.
         measured: of :class:`~fedscope.analysis.settings.EvaluationSettings`; without ``split`` it is ``train``, and of
             a run of another program that does not say who holds which samples ``test``.
+        question: its name, for sentences.
 
     Raises:
-        FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other.
+        FedscopeError: runs that do not say what is needed, with other data, or that are no draws of each other; rounds
+            whose clients started from models of their own.
     """
     source = EvaluationConfig.of("train", measured)
     if draws is not None:
         parse_draws(draws)  # what is wrong with them is said first
     opened, asked = resolve_runs(runs, rounds)
+    for run, own in zip(opened, asked, strict=True):
+        refuse_own_starts(run, parse_rounds(own or "last", run.rounds, str(run.path)), question)
     refuse_nameless(opened, source)
     usual, note = usual_draws(draws, opened)
     unknown = next((run for run in opened if run.is_foreign and run.partition is None), None)

@@ -9,7 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
-from ...checkpoints import FedscopeError, Run, recorded_clients
+from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts
 from ...training.inputs.samples import (
     common_samples,
     dataset_of,
@@ -85,6 +85,7 @@ def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:
     Raises:
         FedscopeError: a round without its clients, or without the model they were sent.
     """
+    refuse_own_starts(run, rounds, "forgetting")
     for number in rounds:
         if "start" not in recorded_clients(run, number, start=False).models:
             have = [t for t in run.rounds if run.round(t).has_clients and "start" in run.round(t).models]

@@ -27,8 +27,9 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
     """Measure every model of a round on every client's own data and on the test split, and what the average gains each
     client at home.
 
-    Models are the clients', and ``start``, ``global`` and ``averaged`` as far as they were recorded. Of a personal
-    method the clients' models are those that they use themselves. See
+    Models are the clients', and ``start``, ``global`` and ``averaged`` as far as they were recorded; of a round whose
+    clients start from models of their own, and which has none of these, ``merged``, the mean of all of them. Of a
+    personal method the clients' models are those that they use themselves. See
     :func:`~fedscope.decomposition.matrix.losses.losses_at` for the formulas.
 
     Args:
@@ -112,7 +113,8 @@ def refuse_unshared(run: Run, rounds: list[int]) -> None:
         FedscopeError: a round that has none of the models that all clients share.
     """
     for number in rounds:
-        if not set(SERVER) & set(run.round(number).models):
+        round_ = run.round(number)
+        if not set(SERVER) & set(round_.models) and not round_.own_starts:
             have = [t for t in run.rounds if run.round(t).has_clients and set(SERVER) & set(run.round(t).models)]
             told = f"rounds {', '.join(map(str, have[:12]))} have one" if have else "no round has one"
             raise FedscopeError(

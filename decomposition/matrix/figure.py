@@ -25,7 +25,7 @@ LABEL, GAP, BAR, NUMBERS, GAINS, BELOW = 0.16, 0.07, 0.09, 0.42, 0.75, 0.17
 # A cell of the map is at most so high.
 CELL = 0.2
 #: of the shared models, as rows are named
-SHORT = {"start": "start", "global": "global", "averaged": "avg"}
+SHORT = {"start": "start", "global": "global", "averaged": "avg", "merged": "merged"}
 
 
 @drawing

@@ -13,6 +13,8 @@ from ...results import Serializable, Table, TableResult, columns_of, group_rows
 
 #: the models of a round that all clients share, in the order of the rows; those that were recorded are there
 SERVER = ("start", "global", "averaged")
+#: the mean of all nodes of a round without one start, which none of them has
+MERGED = "merged"
 #: the place that is the whole test split
 TEST = "test"
 
@@ -71,7 +73,7 @@ class RoundMatrix(Serializable):
     def models(self) -> tuple[str, ...]:
         """The rows: clients, then the shared models that there are."""
         there = {cell.model for cell in self.cells}
-        return (*(f"client-{k}" for k in self.clients), *(name for name in SERVER if name in there))
+        return (*(f"client-{k}" for k in self.clients), *(name for name in (*SERVER, MERGED) if name in there))
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...checkpoints import Partition, Round, Weights
+from ...checkpoints import Partition, Round, Weights, mean
 from ...evaluation.device import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.validation import with_outputs
 from ...training.data.membership import Members, members_of
 from .losses import Means, losses_at
-from .result import SERVER, TEST, Cell, Gain, RoundMatrix, neighbours
+from .result import MERGED, SERVER, TEST, Cell, Gain, RoundMatrix, neighbours
 
 
 def round_matrix(
@@ -49,6 +49,8 @@ def round_matrix(
     sent = round_.clients()
     clients = [sent.row(int(k)) if own is None else own[int(k)] for k in order]
     shared = {name: round_.read(name) for name in SERVER if name in round_.models}
+    if not shared and round_.own_starts:
+        shared[MERGED] = mean(sent)
     models, count = [*clients, *shared.values()], len(clients)
     pairs = [(k, count + s, k) for s in range(len(shared)) for k in range(count)]
     how: dict[str, Any] = {"number": round_.number, "compute": compute}

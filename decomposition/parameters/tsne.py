@@ -201,6 +201,11 @@ def start_of(round_: Round) -> np.ndarray:
     Raises:
         FedscopeError: it was not recorded.
     """
+    if round_.own_starts:
+        raise FedscopeError(
+            f"{round_.label}: parameters --tsne needs the one model that all clients start from, and in round "
+            f"{round_.number} each starts from a model of its own (starts=); leave --tsne out"
+        )
     if "start" not in round_.models:
         raise FedscopeError(
             f"{round_.label} did not record the model that its clients were sent (start), so there are no updates to "

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix
+from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix, refuse_own_starts
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.products import Adapters
 from ...checkpoints.models.weights import stack
@@ -152,6 +152,11 @@ def reaggregate(
     parts = layers or [()] * len(configs)
     used = [one for config, own in zip(configs, parts, strict=True) for one in _configs(config, own)]
     stepping = [config for config in used if not config.server.forgets_start]
+    if stepping:
+        which = f"reaggregate with {method_name(stepping[0].server)}"
+        others = [name for name in names("servers") if find("servers", name).forgets_start]
+        remedy = f"give a server that needs none ({', '.join(others)}), or "
+        refuse_own_starts(run, [number], which, remedy=remedy)
     if "start" not in round_.models and stepping:
         remedy = "train with record.globals = 'all'"
         if run.is_foreign:

@@ -12,7 +12,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
-from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
+from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
 from ...evaluation.device import Compute
 from ...evaluation.float64 import require_float64
 from ...training.data.membership import kernel_rows, refuse_outside
@@ -269,6 +269,7 @@ def rows_of(run: Run, number: int, samples: int, seed: int) -> tuple[np.ndarray,
     Raises:
         FedscopeError: a round without the model that its clients were sent; a client without a sample.
     """
+    refuse_own_starts(run, [number], "theory's kernel", remedy="give --kernel none for Lemma 1 alone, or ")
     recorded_clients(run, number)
     return kernel_rows(run.partition, run.round(number).client_ids, samples, seed, number)
 

@@ -17,7 +17,7 @@ from ...analysis.analysis import (
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
-from ...checkpoints import FedscopeError, Round, Run, recorded_clients
+from ...checkpoints import FedscopeError, Round, Run, recorded_clients, refuse_own_starts
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import layers_file_word, selections_of
 from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
@@ -147,6 +147,7 @@ def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:
     numbers = parse_rounds(rounds, run.rounds, str(run.path))
     if rounds.strip() == "all":
         numbers = pairs or recorded[-1:] or _recorded_rounds(run)[-1:] or numbers[-1:]
+    refuse_own_starts(run, numbers, "updates")
     for number in numbers:
         round_ = run.round(number)
         if not sketches and round_.has_sketch and not has_models(round_):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoints import FedscopeError, Run, Weights
+from ...checkpoints import FedscopeError, Run, Weights, refuse_own_starts
 from ...checkpoints.runs.run import lacking_words
 from .decayed_steps import decayed_steps
 from .result import Decayed, RoundMeans, WindowMean
@@ -141,6 +141,8 @@ def refuse_missing(run: Run, rounds: Sequence[int], window: int) -> None:
     missing = next((t for t in sorted(needed) if not has_global(run, t)), None)
     if missing is None:
         return
+    if missing in run.rounds:
+        refuse_own_starts(run, [missing], "wima", "a server's model of each round")
     if missing in run.lacking:
         raise FedscopeError(
             f"{run.path} {lacking_words(run)}; the mean of the last {window} in round {needed[missing]} needs the "

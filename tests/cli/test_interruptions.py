@@ -32,6 +32,7 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
         ("matrix runs/fma", ".matrix.rounds", "round_matrix"),
         ("predictors runs/fma", ".predictors.measured", "predicted_round"),
         ("subsets runs/fma", ".subsets.averages", "round_subsets"),
+        ("consensus runs/fma", ".consensus.rounds", "measure_round"),
         ("wima runs/fma --windows 2", "fedscope.decomposition.windows.sliding_mean", "round_means"),
         ("updates runs/fma", ".updates.angles", "geometry"),
         ("updates runs/fma --layers each", ".updates.layers", "round_layers"),

@@ -54,6 +54,7 @@ MEASURES = {
     "cka": "cka run --rounds last",
     "cka-models": "cka run@1/global run@2/global",
     "subsets": "subsets run --rounds last",
+    "consensus": "consensus run --rounds last",
     "wima": "wima run --windows 2 --rounds 2",
     "decompose": "decompose run --rounds last --draws none --split test",
     "explain": "explain run --rounds last --draws none --split test",

@@ -222,6 +222,7 @@ COMMANDS = (
     "sharpness run@2 --no-hessian --draws 2 --split test",
     "cka run --rounds last",
     "subsets run --rounds last",
+    "consensus run --rounds last",
     "wima run --windows 2 --rounds 2",
     "wima run@2 --checkpoints --weights uniform",
     "decompose run --rounds last --draws none --split test",

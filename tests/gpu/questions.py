@@ -24,6 +24,7 @@ QUESTIONS: dict[str, tuple[str, float]] = {
     "decompose-rounds": (f"decompose r --rounds 2,4 --draws local:2 {LIMIT}", 1e-3),
     "cka": (f"cka r --rounds 2,4 {LIMIT}", 1e-4),
     "subsets": (f"subsets r --rounds 4 --sizes 1,2 {LIMIT}", 1e-5),
+    "consensus": (f"consensus r --rounds 3,4 {LIMIT}", 1e-5),
     "forgetting": ("forgetting r --rounds 4", 1e-5),
     "matrix": (f"matrix r --rounds 2,4 {LIMIT}", 1e-5),
     "wima": ("wima r --windows 2,3", 1e-5),

@@ -212,9 +212,9 @@ def test_foreign_and_newer_files_are_refused_with_advice(tmp_path):
         Round(path, LAYOUT, "runs/ima").read("global")
     write_round(path, record())
     with h5py.File(path, "a") as file:
-        file.attrs["version"] = 2
+        file.attrs["version"] = 3
     with pytest.raises(
-        FedscopeError, match=r"has version 2 of its format, but this fedscope reads .* up to 1; upgrade it"
+        FedscopeError, match=r"has version 3 of its format, but this fedscope reads .* up to 2; upgrade it"
     ):
         Round(path, LAYOUT, "runs/ima").read("global")
     with pytest.raises(FedscopeError, match=r"00041.h5 does not exist; it should be a round of a fedscope run"):

@@ -436,6 +436,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "sharpness": lambda **how: fedscope.sharpness("run@2", hessian=False, draws=2, **how),
     "cka": lambda **how: fedscope.cka("run", rounds="last", **how),
     "subsets": lambda **how: fedscope.subsets("run", rounds="last", **how),
+    "consensus": lambda **how: fedscope.consensus("run", rounds="last", **how),
     "decompose": lambda **how: fedscope.decompose("run", rounds="last", draws="none", **how),
     "explain": lambda **how: fedscope.explain("run", rounds="1,2", draws="none", **how),
     "forgetting": lambda **how: fedscope.forgetting("run", rounds="last", **how),

@@ -1,0 +1,83 @@
+"""Analysis: how far nodes' models are apart, and their merged model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...training.inputs.samples import (
+    averaged_statistics,
+    common_samples,
+    dataset_of,
+    describe_samples,
+    given_settings,
+    module_for,
+)
+from .result import Consensus, MeasuredRound
+
+
+@analysis
+def consensus(
+    runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None, **measured: Unpack[EvaluationSettings]
+) -> PreparedAnalysis[Consensus]:
+    """Measure how far nodes' models are apart, before and after they are mixed, and what one merged model would do.
+
+    Made for runs without a server (gossip, rings), whose rounds were recorded with ``starts=``; of other runs the nodes
+    are the clients of a round, and after mixing all have one model. The merged model of a round is the mean of all its
+    nodes with equal weights, which such a run never makes; its loss stands beside the mean of the nodes' own. See
+    :func:`~fedscope.decomposition.consensus.distances.measure_distances` and
+    :func:`~fedscope.decomposition.consensus.merged.merged_losses` for the formulas.
+
+    Args:
+        runs: one, or several for one figure; ``RUN@60`` is a run with ``rounds=60``.
+        rounds: which; by default ``all`` with their clients.
+        measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``, and ``train``
+            takes all clients' training data.
+
+    Raises:
+        FedscopeError: rounds without their clients; runs with other data.
+
+    Source: Kong et al., "Consensus Control for Decentralized Deep Learning", ICML 2021 (consensus distance).
+    """
+    source = EvaluationConfig.of("test", measured)
+    opened, asked_rounds = resolve_runs(runs, rounds)
+    words = [said or "all" for said in asked_rounds]
+    asked = [(run, number) for run, own in zip(opened, words, strict=True) for number in client_rounds(run, own)]
+
+    def prepare() -> SettingsAndCompute[Consensus]:
+        dataset = dataset_of(opened, source)
+        samples = common_samples(opened, dataset, source)
+        modules = {run.name: module_for(run, source, dataset) for run in opened}
+        settings: dict[str, Any] = {
+            "run": [identity(run) for run in opened],
+            "rounds": [[run.name, number] for run, number in asked],
+            **given_settings(opened, source),
+            **describe_samples(samples, source.seed if source.limit else None),
+            "device": source.compute.name,
+            "precision": source.precision,
+        }
+
+        def compute(attrs: dict[str, Any], work: Execution) -> Consensus:
+            def task(i: int) -> WorkUnit[MeasuredRound]:
+                run, number = asked[i]
+
+                def measure(report: Report) -> MeasuredRound:
+                    from .rounds import measure_round
+
+                    how: dict[str, Any] = {"compute": source.compute, "progress": report}
+                    return measure_round(modules[run.name], samples, run, number, **how)
+
+                return WorkUnit(f"{run.path}@{number}", MeasuredRound, measure, len(samples))
+
+            attrs = {**attrs, **averaged_statistics(opened)}
+            with work.store(settings, *ROUNDS) as store:
+                return Consensus(tuple(work.each("consensus", map(task, range(len(asked))), store)), attrs)
+
+        return settings, compute
+
+    names = [source.split, *(run.name for run in opened[1:]), slug_rounds(words[0])]
+    return one(Consensus, opened[0].path / "figures", f"consensus-{'-'.join(names)}", prepare)

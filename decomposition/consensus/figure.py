@@ -1,0 +1,117 @@
+"""Consensus distances over rounds, and the merged model against the nodes' own. Drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
+from ...plotting.style import CHARACTER, describe_data, describe_statistics, paper_style, shorten_label, word_of
+from ...plotting.ticks import even, label_ends
+from ..draws.divergence import diverged_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from .result import Consensus, MeasuredRound
+
+# Inches. Room left of the panels and right of them, the panels' height, room between and below them.
+LEFT, RIGHT, HIGH, BETWEEN, BELOW = 0.52, 0.1, 1.1, 0.1, 0.36
+# Letters of a name at a line's end; names stand 6 % of a panel's width right of it.
+LETTERS, AWAY = 13, 0.06
+# More rounds than this are a line without marks.
+MARKED = 25
+#: of each panel the solid and the dashed line: a name, and what it is of
+DISTANCES = (("before mixing", "before"), ("after mixing", "after"))
+MODELS = (("merged", "merged"), ("nodes' mean", "nodes"))
+
+
+@drawing
+def draw(result: Consensus, width: float = 3.5, title: str | None = None) -> Figure:
+    """Above the consensus distance before mixing and after it (dashed), below the error of the merged model and the
+    nodes' mean error (dashed), or losses where there are no errors; a colour a run. ``width`` in inches.
+
+    Raises:
+        FedscopeError: no round.
+    """
+    runs = result.of_runs()
+    if not runs:
+        raise FedscopeError("the result has no round to draw; compute it again with --force")
+    share = result.measure == "error"
+    with paper_style(width):
+        said = wrap_words(_remark(result), width - 0.2, 0.86)
+        names = list(runs) if len(runs) > 1 else [name for name, _ in (*DISTANCES, *MODELS)]
+        longest = min(LETTERS, max(map(len, names)))
+        across = (width - LEFT - RIGHT - CHARACTER * longest) / (1 + AWAY)
+        top = EDGE + (0.2 if title else 0.06)
+        sheet = FigureLayout(width, top + 2 * HIGH + BETWEEN + BELOW + LINE * len(said) + EDGE, title)
+        upper = sheet.axes(LEFT, top, across, HIGH, ylabel=0.38)
+        lower = sheet.axes(LEFT, top + HIGH + BETWEEN, across, HIGH, ylabel=0.38)
+        _lines(upper, runs, DISTANCES, "", 1)
+        _lines(lower, runs, MODELS, f"_{result.measure}", 100 if share else 1)
+        upper.set_ylabel("consensus distance")
+        upper.tick_params(labelbottom=False)
+        split = word_of(result.attrs, "split")
+        lower.set_ylabel(f"{split} {result.measure}{' (%)' if share else ''}".strip())
+        lower.set_xlabel("round", labelpad=1)
+        for axes in (upper, lower):
+            _finish(axes, runs)
+            label_ends(axes, HIGH)
+        return sheet.finished(said)
+
+
+def _lines(
+    axes: Axes, runs: dict[str, list[MeasuredRound]], pair: tuple[tuple[str, str], ...], end: str, scale: float
+) -> None:
+    """Draw a solid and a dashed line a run; of several runs the solid one is called after its run."""
+    for look, (run, rounds) in zip(looks_of(list(runs)), runs.items(), strict=True):
+        at = [one.row.round for one in rounds]
+        for (name, value), dashes in zip(pair, ("-", (0, (3, 1.5))), strict=True):
+            found = [getattr(one.row, f"{value}{end}") for one in rounds]
+            values = scale * np.array([np.nan if number is None else number for number in found], float)
+            label = name if len(runs) == 1 else shorten_label(run, LETTERS) if dashes == "-" else f"_{name}"
+            marks: dict[str, Any] = {"marker": look["marker"] if dashes == "-" else "_"}
+            if len(at) > MARKED:
+                marks["markevery"] = _alone(values)
+            style: dict[str, Any] = {"color": look["color"], "linestyle": dashes, "linewidth": 0.9, "markersize": 2.6}
+            axes.plot(at, np.ma.masked_invalid(values), label=label, clip_on=False, zorder=3, **style, **marks)
+
+
+def _alone(values: np.ndarray) -> list[int]:
+    """Return the places of values without a finite neighbour, through which no line goes."""
+    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
+    return np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
+
+
+def _finish(axes: Axes, runs: dict[str, list[MeasuredRound]]) -> None:
+    rounds = sorted({one.row.round for own in runs.values() for one in own})
+    even(axes.yaxis, 4, quarters=True)
+    if len(rounds) == 1:
+        axes.set_xlim(rounds[0] - 1, rounds[0] + 1)
+        axes.set_xticks(rounds)
+    else:
+        even(axes.xaxis, 6, integer=True)
+        axes.margins(x=0.03)
+    axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
+    axes.set_ylim(bottom=0)
+
+
+def _remark(result: Consensus) -> str:
+    parts = ["distance: √(1/C\u00a0Σ\u00a0‖w − w̄‖²) over nodes", "merged: the mean of all nodes, which no node has"]
+    if len(result.of_runs()) > 1:
+        parts.append("dashed: after mixing, and the nodes' mean")
+    unknown = [one for one in result.rounds if one.row.after is None]
+    if unknown:
+        parts.append(f"after mixing is not known in {len(unknown)} of {len(result.rounds)} rounds")
+    broken = [one for one in result.rounds if one.diverged]
+    if broken:
+        parts.append(diverged_words(broken[0].diverged, broken[0].row.round))
+    if "data" in result.attrs:
+        parts.append(describe_data(result.attrs))
+    parts.append(describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))))
+    return "; ".join(filter(None, parts))

@@ -1,0 +1,225 @@
+"""Consensus of nodes over rounds and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import isfinite, isnan, nan
+from typing import Any, Self
+
+from ...checkpoints import FedscopeError
+from ...results import Serializable, Table, TableResult, columns_of, group_rows
+from ..draws.divergence import diverged_words
+
+#: a matrix that leaves more than this share of the distance before mixing does not explain the next starts
+EXPLAINED = 0.01
+#: identified weights below this are left out of the file
+LEAST = 1e-3
+
+
+@dataclass(frozen=True)
+class RoundConsensus(Serializable):
+    """One round of a run: C ``nodes``, their distances, and their merged model against their own.
+
+    Attributes:
+        before: the consensus distance √(1/C Σ ‖w_c − w̄‖²) after local training; ``after``: of the next starts, that is
+            after mixing, None where neither they nor the matrix is known.
+        moved: ‖w̄ − w⁰‖, the mean's distance to the initial model, None where that is not known.
+        before_relative, after_relative: ``before`` and ``after`` in shares of ``moved``; None where there is none.
+        mixing: ``given``, ``identified``, ``unknown``, or ``one`` where all nodes are sent one model.
+        residual: what the matrix leaves of the next starts, a share of ``before``; None where nothing says it.
+        contraction: the share of the distance before that mixing leaves at most; None of no matrix.
+        staleness: the mean age of the nodes' starts in rounds; None where it was not recorded.
+        merged_loss, merged_error, nodes_loss, nodes_error, loss_gain, error_gain: see
+            :class:`~fedscope.decomposition.consensus.merged.MergedLosses`.
+    """
+
+    run: str
+    round: int
+    nodes: int
+    before: float
+    after: float | None
+    moved: float | None
+    before_relative: float | None
+    after_relative: float | None
+    mixing: str
+    residual: float | None
+    contraction: float | None
+    staleness: float | None
+    merged_loss: float
+    merged_error: float
+    nodes_loss: float
+    nodes_error: float
+    loss_gain: float
+    loss_gain_stderr: float
+    error_gain: float
+    error_gain_stderr: float
+
+    @property
+    def measure(self) -> str:
+        """The measure that is shown: the error, and the loss where the task has no error."""
+        return "loss" if isnan(self.merged_error) and isnan(self.nodes_error) else "error"
+
+
+@dataclass(frozen=True)
+class MixingWeight(Serializable):
+    """The weight of the model of node ``of`` in the next start of ``node``."""
+
+    node: int
+    of: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class MeasuredRound(Serializable):
+    """A round, the weights of its mixing, and what there is to say of it: nodes that ``diverged``, and ``why`` a matrix
+    is not known."""
+
+    row: RoundConsensus
+    weights: tuple[MixingWeight, ...] = ()
+    diverged: tuple[int, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Consensus(TableResult):
+    """How far nodes' models are apart over rounds, before and after mixing, and their merged model against their own.
+
+    ``attrs`` is the provenance: data, split, samples, device, versions.
+
+    Raises:
+        FedscopeError: two rounds that could not be told apart.
+
+    >>> from fedscope.decomposition.consensus.result import Consensus
+    >>> Consensus(()).rows()
+    [[], None]
+    """
+
+    command = "consensus"
+    suffixes = (".consensus.csv", ".mixing.csv", ".consensus.json")
+    format = "fedscope-consensus"
+    tables = (
+        Table(".consensus.csv", columns_of(RoundConsensus)),
+        Table(".mixing.csv", {"run": str, "round": int, **columns_of(MixingWeight)}, optional=True),
+    )
+
+    rounds: tuple[MeasuredRound, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named = [(one.row.run, one.row.round) for one in self.rounds]
+        for run, round_ in named:
+            if named.count((run, round_)) > 1:
+                raise FedscopeError(
+                    f"round {round_} of {run} is there twice, and its rows could not be told apart; rename one of two "
+                    "runs with the same name"
+                )
+
+    @property
+    def measure(self) -> str:
+        """The measure that is shown: the error, and the loss where no round has an error."""
+        return "error" if any(one.row.measure == "error" for one in self.rounds) else "loss"
+
+    def of_runs(self) -> dict[str, list[MeasuredRound]]:
+        """Return the rounds of each run."""
+        found: dict[str, list[MeasuredRound]] = {}
+        for one in self.rounds:
+            found.setdefault(one.row.run, []).append(one)
+        return found
+
+    def rows(self) -> list[Any]:
+        """BASE.consensus.csv: a row a round; BASE.mixing.csv: a row a weight, where a matrix is known."""
+        weights = [
+            (one.row.run, one.row.round, own.node, own.of, own.weight) for one in self.rounds for own in one.weights
+        ]
+        return [[tuple(asdict(one.row).values()) for one in self.rounds], weights or None]
+
+    def head(self) -> dict[str, Any]:
+        """Return what the rows do not say, and how many weights belong to each round."""
+        return {
+            "rounds": [
+                [one.row.run, one.row.round, len(one.weights), list(one.diverged), one.why] for one in self.rounds
+            ]
+        }
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        rows = {(row["run"], row["round"]): row for row in tables[0]}
+        weights = group_rows(tables[1], "run", "round")
+        rounds = []
+        for run, number, count, diverged, why in head["rounds"]:
+            own = [{name: row[name] for name in ("node", "of", "weight")} for row in weights.get((run, number), [])]
+            if len(own) != count:
+                raise ValueError(f"{count} weights were written for round {number} of {run}, and {len(own)} are there")
+            content = {"row": rows[run, number], "weights": own, "diverged": diverged, "why": why}
+            rounds.append(MeasuredRound.from_json(content))
+        return cls(tuple(rounds), head["attrs"])
+
+    def summary(self) -> str:
+        """Every run's last round: distances before and after mixing, and the merged model against its nodes."""
+        return "\n".join(self._told(run, rounds) for run, rounds in self.of_runs().items())
+
+    def _told(self, run: str, rounds: list[MeasuredRound]) -> str:
+        last = rounds[-1]
+        row = last.row
+        nodes = f"{row.nodes} nodes" if row.nodes > 1 else "one node"
+        parts = [f"{run}, round {row.round}: {nodes}, consensus distance {row.before:.3g}{_share(row.before_relative)}"]
+        parts[0] += f" before mixing, {_after(last)}"
+        parts.append(self._merged(row))
+        better = [one for one in rounds if self._gain(one.row)[0] > 0]
+        if len(rounds) > 1:
+            parts.append(f"it is better in {len(better)} of {len(rounds)} rounds")
+        parts += filter(None, [_mixing_words(rounds), diverged_words(last.diverged, row.round)])
+        return "; ".join(parts)
+
+    def _gain(self, row: RoundConsensus) -> tuple[float, float]:
+        return getattr(row, f"{self.measure}_gain"), getattr(row, f"{self.measure}_gain_stderr")
+
+    def _merged(self, row: RoundConsensus) -> str:
+        what = f"{self.attrs.get('split', '')} {self.measure}".strip()
+        scale, unit = (100, " %") if self.measure == "error" else (1, "")
+        merged, nodes = (scale * getattr(row, f"{of}_{self.measure}") for of in ("merged", "nodes"))
+        gain, error = (scale * value for value in self._gain(row))
+        points = " points" if unit else ""
+        spread = f" ± {error:.2g}" if isfinite(error) else ""
+        than = f"{abs(gain):.3g}{spread}{points} {'less' if gain >= 0 else 'more'}" if isfinite(gain) else "not finite"
+        return f"{what} of their merged model {merged:.3g}{unit}, of the nodes {nodes:.3g}{unit} on average ({than})"
+
+    def findings(self) -> dict[str, Any]:
+        """Every round's numbers."""
+        return {"rounds": [asdict(one.row) for one in self.rounds]}
+
+
+def _share(relative: float | None) -> str:
+    return "" if relative is None or not isfinite(relative) else f" ({100 * relative:.3g} % of the mean's way)"
+
+
+def _after(one: MeasuredRound) -> str:
+    row = one.row
+    if row.mixing == "one":
+        return "after it 0, as all get one model"
+    return "after it not known" if row.after is None else f"{row.after:.3g} after it"
+
+
+def _mixing_words(rounds: list[MeasuredRound]) -> str:
+    """Describe where the mixing is known from, and what it does not explain."""
+    known = [one for one in rounds if one.row.residual is not None]
+    unknown = [one for one in rounds if one.row.mixing == "unknown"]
+    said = []
+    if known:
+        worst = max((one.row for one in known), key=lambda row: nan if row.residual is None else row.residual)
+        share = worst.residual if worst.residual is not None else nan
+        source = "mixing as given" if worst.mixing == "given" else "mixing identified"
+        fits = f"{source} leaves {100 * share:.1g} % of the next starts unexplained at most"
+        if share > EXPLAINED:
+            fits = (
+                f"{source} does not explain the next starts: {100 * share:.2g} % of the distance is left in round "
+                f"{worst.round}"
+            )
+        said.append(fits)
+    if unknown and (len(unknown) > 1 or not known):
+        first = unknown[0]
+        which = f"{len(unknown)} rounds" if len(unknown) > 1 else f"round {first.row.round}"
+        said.append(f"mixing not known in {which}: {first.why}")
+    return "; ".join(said)
