@@ -39,7 +39,7 @@ OWN = {
     "sweep": ("Repeat an experiment", 20, "Train a run for every combination of settings and seeds."),
     "table": ("Repeat an experiment", 30, "Compare runs in a table: mean ± deviation over seeds."),
     "import": ("Exchange with other programs", 10, "Make a run from model files, or draw a surface."),
-    "export": ("Exchange with other programs", 20, "Write a model, or a plane's surface, for other programs."),
+    "export": ("Exchange with other programs", 20, "Write a model or a surface for other programs; feed a tracker."),
 }
 
 

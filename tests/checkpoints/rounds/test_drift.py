@@ -137,7 +137,9 @@ def test_drift_is_drawn_and_asked_for(run: Run, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("kept", "said"), [(0.426, ", kept 43 % of the updates"), (math.nan, ""), (None, "")], ids=["drift", "no mean", "off"]
+    ("kept", "said"),
+    [(0.426, ", kept 43 % of the updates"), (math.nan, ""), (None, "")],
+    ids=["drift", "no mean", "off"],
 )
 def test_a_line_of_progress_tells_the_drift_where_it_was_measured(
     kept: float | None, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
