@@ -29,6 +29,7 @@ OWN = {
     "train": ("Train and look around", 10, "Train a federation and record every round."),
     "ls": ("Train and look around", 30, "List runs, or show one run; --check verifies them."),
     "layers": ("Train and look around", 35, "List the layers of a run's model, with kinds and sizes."),
+    "watch": ("Train and look around", 42, "Show a run in the browser while it goes on."),
     "measure": ("Train and look around", 45, "Test a recorded run's models, for its curves and tables."),
     "new": ("Bring your own", 10, "Start a method, model, data set or partition of your own."),
     "report": ("Train and look around", 50, "One page on runs for a co-author: verdict, figures, checks."),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,10 @@ from typing import Any
 from ...checkpoints import Run
 from ..curves.run_curve import curve_of
 from ..curves.tags import tagged, walls_of
+from .pictures import picture_files
 
 #: in a tracker's record of a run: which run it is of
 IDENTITY = "fedscope.identity"
-#: bytes of a figure at most; a longer file is none of fedscope's
-MOST = 2**25
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -111,16 +108,6 @@ def flattened(tables: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 
 
 def pictures_in(folder: Path) -> tuple[Picture, ...]:
-    """Return the figures of a folder, by name: regular files, links left out, that are PNG."""
-    found = []
-    for path in sorted(folder.glob("*.png")) if folder.is_dir() else ():
-        try:
-            state = path.lstat()
-            if path.name.startswith(".") or not stat.S_ISREG(state.st_mode) or state.st_size > MOST:
-                continue
-            content = path.read_bytes()
-        except OSError:  # it was just replaced or removed: the next look sees what is there then
-            continue
-        if content.startswith(PNG):
-            found.append(Picture(path.stem, content))
-    return tuple(found)
+    """Return the figures of a folder, by name; one that was just removed is seen at the next look, or not."""
+    read = [(one.name, one.read()) for one in picture_files(folder)]
+    return tuple(Picture(name, content) for name, content in read if content is not None)

@@ -23,7 +23,8 @@ from fedscope.checkpoints import FedscopeError, FedscopeWarning, RoundRecord, Ru
 from fedscope.checkpoints.io.locks import hold
 from fedscope.cli.main import run as command
 from fedscope.training.trackers import export as module
-from fedscope.training.trackers.snapshot import PNG, pictures_in, snapshot_of
+from fedscope.training.trackers.pictures import PNG
+from fedscope.training.trackers.snapshot import pictures_in, snapshot_of
 
 pytestmark = pytest.mark.same_elsewhere
 
