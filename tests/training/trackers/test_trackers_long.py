@@ -216,6 +216,29 @@ def test_kills_at_any_moment_leave_no_point_twice_and_none_out(
     assert place.has(to) == (place.wanted(), ["figures/plane"])
 
 
+def test_the_page(packages: Path, tmp_path: Path) -> None:
+    """Every command and program of the how-to, on a run with two figures."""
+    from test_docs import assert_shown, steps_of
+
+    page = ROOT / "docs" / "howto" / "trackers.md"
+    (tmp_path / "runs").mkdir()
+    write(tmp_path / "runs" / "ima", 1, ROUNDS).__exit__(None, None, None)
+    (tmp_path / "ima").symlink_to("runs/ima")
+    for name in ("plane", "curves"):
+        draw(tmp_path, name)
+    place, seen = Here(tmp_path, packages, ""), 0
+    for step in steps_of(page):
+        if step.language == "python":
+            place.finished(step.text)
+        else:
+            output = place.finished(MAIN, *step.text.split()[1:])
+            if step.language == "console":
+                assert_shown(step, output)
+        seen += 1
+    assert seen == 6
+    assert (tmp_path / "ima-numbers.csv").is_file()
+
+
 def test_what_is_missing_is_one_sentence(packages: Path, tmp_path: Path) -> None:
     """In words of the real packages: nobody is logged in, no server answers."""
     write(tmp_path / "ima", 1, 2).__exit__(None, None, None)
