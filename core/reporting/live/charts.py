@@ -75,10 +75,10 @@ def _drawing(lines: Sequence[tuple[str, np.ndarray, np.ndarray]], *, logarithmic
 
     parts = []
     for at in (high, (low + high) / 2, low):
-        y = TOP + (HEIGHT - TOP - BOTTOM) * (high - at) / (high - low)
+        place = TOP + (HEIGHT - TOP - BOTTOM) * (high - at) / (high - low)
         value = 10.0**at if logarithmic else at
-        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+        parts.append(f'<path class="grid" d="M{LEFT} {place:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 5}" y="{place + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     parts.append(f'<text x="{LEFT}" y="{HEIGHT - 3}">round {first}</text>')
     if last > first:
         parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" text-anchor="end">{last}</text>')
