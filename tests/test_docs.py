@@ -358,10 +358,9 @@ def test_what_agents_are_told_to_do_works_and_is_json(tour: Path, tmp_path: Path
 def test_agents_are_told_of_commands_options_and_files_that_there_are() -> None:
     """Which wrong line would pass: a command that was renamed, an option that a command does not have, a page gone."""
     text = AGENTS.read_text(encoding="utf-8")
-    called = [line for line in text.splitlines() if line.startswith("fedscope ")] + re.findall(
-        "`fedscope ([^`]+)`", text
-    )
-    asked = [words for words in (line.removeprefix("fedscope ").split() for line in called) if words[0].islower()]
+    called = [step.text for step in steps_of(AGENTS) if step.language == "sh"]
+    called += re.findall(r"`(fedscope [^`]+)`", text)
+    asked = [words for words in (line.split()[1:] for line in called) if not words[0].isupper()]
     assert len(asked) > 20
     tour = Tour()
     for words in asked:

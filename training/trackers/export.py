@@ -6,7 +6,7 @@ import errno
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from ...analysis.runs import RunLike, open_run
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, nearest
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
+from .pictures import picture_files
 from .snapshot import Snapshot, identity_of, snapshot_of
 from .to_csv import CSVFile
 from .to_mlflow import MLflow
@@ -103,7 +104,7 @@ def export_metrics(
                 progress(opened.rounds[-1] if opened.rounds else 0, opened.planned or 0)
             if not follow or said.is_complete:
                 break
-            opened = _look_again(path)
+            opened = _look_again(opened)
     return _exported(tracker, said, to)
 
 
@@ -130,12 +131,25 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
     return {"trackio": Trackio, "wandb": open_wandb, "mlflow": MLflow}[to](project, name)
 
 
-def _look_again(path: Path) -> Run:
+def _look_again(before: Run) -> Run:
     """Wait until the run has changed; returns it as it is then."""
-    time.sleep(LOOK)
-    while not (path / "run.json").is_file():  # it is just being made anew
+    path, known = before.path, _state_of(before)
+    while True:
         time.sleep(LOOK)
-    return Run.open(path)
+        if not (path / "run.json").is_file():  # it is just being made anew
+            continue
+        now = Run.open(path)
+        if _state_of(now) != known:
+            return now
+
+
+def _state_of(run: Run) -> object:
+    """What tells that there may be something new, without reading it: figures are megabytes."""
+    times = []
+    for name in ("run.json", "metrics.csv", "measured.json"):
+        with suppress(OSError):
+            times.append((name, (run.path / name).stat().st_mtime_ns))
+    return run.identity, run.rounds, times, picture_files(run.path / "figures")
 
 
 @contextmanager

@@ -87,8 +87,8 @@ def snapshot_of(run: Run, name: str) -> Snapshot:
 
 
 def identity_of(run: Run) -> str:
-    """What tells a run from others: its own identity; of one that has none, of what its ``run.json`` says."""
-    told = run.identity or json.dumps(run.info, sort_keys=True, default=str)
+    """What tells a run from others: its own identity; of one that has none, when it was made, and of which models."""
+    told = run.identity or json.dumps([run.info.get(name) for name in ("created", "layout", "clients")], default=str)
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

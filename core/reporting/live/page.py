@@ -94,7 +94,7 @@ def parts_html(path: Path) -> str:
         run = Run.open(path)
         curve = curve_of(run) if run.rounds else None
         told = _head(run, curve)
-    except FedscopeError as error:
+    except (FedscopeError, OSError) as error:
         wrong = f"<p>{escape_html(sentence(str(error)))}</p>"
         return _section("head", f"<h1>{escape_html(path.name)}</h1>{wrong}") + _rest("", "", "")
     curves = "" if curve is None else charts_html(curve, CURVES)

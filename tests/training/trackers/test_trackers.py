@@ -395,6 +395,28 @@ def test_a_growing_run_is_followed_to_its_end(
     assert [made.ended for made in fakes.runs.values()] == ([True] if to == "mlflow" else [])
 
 
+def test_a_run_that_has_nothing_new_is_not_read_again(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures may be many megabytes; a new one, and numbers that were measured meanwhile, are seen."""
+    read: list[int] = []
+
+    def reading(run: Run, name: str) -> Any:
+        read.append(len(run.rounds))
+        return snapshot_of(run, name)
+
+    def nothing() -> None:
+        pass
+
+    def measured() -> None:
+        os.utime("ima/metrics.csv", ns=(1, 1))
+
+    grow(1)()
+    monkeypatch.setattr(module, "snapshot_of", reading)
+    changes = [nothing, nothing, lambda: figure("new"), nothing, measured, nothing, grow(4)]
+    at_each_look(monkeypatch, changes)
+    fedscope.export_metrics("ima", "trackio", follow=True)
+    assert read == [1, 1, 1, 4]
+
+
 @pytest.mark.parametrize("to", REMOTE)
 def test_ctrl_c_ends_following_and_the_same_command_goes_on(
     fakes: Fakes, to: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
