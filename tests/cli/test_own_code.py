@@ -268,9 +268,9 @@ def test_nothing_that_a_run_names_is_imported(
 
 
 def test_the_page_of_a_run_imports_nothing_that_it_names(trap: Path) -> None:
-    from fedscope.reporting.live.page import whole_page
+    from fedscope.reporting.live.page import LivePage
 
-    assert "run</h1>" in whole_page(Path("run"))
+    assert "run</h1>" in LivePage(Path("run")).whole()
     assert not Path("mark").exists()
     assert "mine" not in sys.modules
 

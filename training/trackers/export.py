@@ -6,7 +6,7 @@ import errno
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning, Run, nearest
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
 from .pictures import picture_files
-from .snapshot import Snapshot, identity_of, snapshot_of
+from .snapshot import Snapshot, identity_of, numbers_state, snapshot_of
 from .to_csv import CSVFile
 from .to_mlflow import MLflow
 from .to_trackio import Trackio
@@ -145,11 +145,7 @@ def _look_again(before: Run) -> Run:
 
 def _state_of(run: Run) -> object:
     """What tells that there may be something new, without reading it: figures are megabytes."""
-    times = []
-    for name in ("run.json", "metrics.csv", "measured.json"):
-        with suppress(OSError):
-            times.append((name, (run.path / name).stat().st_mtime_ns))
-    return run.identity, run.rounds, times, picture_files(run.path / "figures")
+    return numbers_state(run), picture_files(run.path / "figures")
 
 
 @contextmanager

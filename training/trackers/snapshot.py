@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,15 @@ def identity_of(run: Run) -> str:
     """What tells a run from others: its own identity; of one that has none, when it was made, and of which models."""
     told = run.identity or json.dumps([run.info.get(name) for name in ("created", "layout", "clients")], default=str)
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def numbers_state(run: Run) -> tuple[object, ...]:
+    """What tells that a run may have other numbers than before, without reading them."""
+    times = []
+    for name in ("run.json", "metrics.csv", "measured.json"):
+        with suppress(OSError):
+            times.append((name, (run.path / name).stat().st_mtime_ns))
+    return run.identity, run.rounds, tuple(times)
 
 
 def flattened(tables: Mapping[str, Any]) -> dict[str, str | int | float | bool]:

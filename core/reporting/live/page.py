@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from ...checkpoints.rounds.drift import DRIFT
 from ...plotting.web_page import escape_html, web_page
 from ...training.curves.run_curve import Curve, curve_of
 from ...training.trackers.pictures import PictureFile, picture_files
+from ...training.trackers.snapshot import numbers_state
 from ..called import about_run
 from ..html import STYLE
 from .charts import CURVES, charts_html
@@ -69,40 +71,67 @@ setTimeout(look, LOOK);
 """.replace("LOOK", str(LOOK))
 
 
-def whole_page(path: Path) -> str:
-    """The page as it is now."""
-    body = f"{parts_html(path)}\n<footer><p>fedscope watch, on this machine alone.</p></footer>"
-    still = f'<noscript><meta http-equiv="refresh" content="{LOOK // 200}"></noscript>\n'
-    connection = '<p id="connection" class="chip" role="status"></p>\n'
-    name = Run.open(path).name
-    return web_page(
-        f"{name}: fedscope watch",
-        connection + body,
-        scripts=[REFRESH],
-        style=STYLE + LIVE_STYLE,
-        marks=still,
-        served=True,
-    )
+@dataclass(frozen=True)
+class _Drawn:
+    """A run's charts, and the state of its numbers that they show."""
+
+    state: tuple[object, ...]
+    curve: Curve
+    curves: str
+    drift: str
 
 
-def parts_html(path: Path) -> str:
-    """All parts of the page as they are now; what cannot be read is said in them.
+class LivePage:
+    """The page of a run's folder, whatever state it is in; charts are drawn again only where numbers are new."""
 
-    Which parts there are never changes, so each finds its place.
-    """
-    try:
-        run = Run.open(path)
-        curve = curve_of(run) if run.rounds else None
-        told = _head(run, curve)
-    except (FedscopeError, OSError) as error:
-        wrong = f"<p>{escape_html(sentence(str(error)))}</p>"
-        return _section("head", f"<h1>{escape_html(path.name)}</h1>{wrong}") + _rest("", "", "")
-    curves = "" if curve is None else charts_html(curve, CURVES)
-    if 'polyline class="global"' in curves:
-        curves += "<p class=soft>Thin: the server's model before it is averaged over rounds.</p>"
-    drift = "" if curve is None else charts_html(curve, DRIFT)
-    pictures = sorted(picture_files(run.path / "figures"), key=lambda one: (-one.changed, one.name))
-    return _section("head", told) + _rest(curves, drift, _newest(pictures))
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._drawn: _Drawn | None = None
+
+    def whole(self) -> str:
+        """The page as it is now.
+
+        Raises:
+            FedscopeError: there is no run any more.
+        """
+        name = Run.open(self.path).name
+        connection = '<p id="connection" class="chip" role="status"></p>\n'
+        foot = "<footer><p>fedscope watch, on this machine alone.</p></footer>"
+        still = f'<noscript><meta http-equiv="refresh" content="{LOOK // 200}"></noscript>\n'
+        return web_page(
+            f"{name}: fedscope watch",
+            f"{connection}{self.parts()}\n{foot}",
+            scripts=[REFRESH],
+            style=STYLE + LIVE_STYLE,
+            marks=still,
+            served=True,
+        )
+
+    def parts(self) -> str:
+        """All parts of the page as they are now; what cannot be read is said in them.
+
+        Which parts there are never changes, so each finds its place.
+        """
+        try:
+            run = Run.open(self.path)
+            drawn = self._draw(run) if run.rounds else None
+            told = _head(run, None if drawn is None else drawn.curve)
+        except (FedscopeError, OSError) as error:
+            wrong = f"<p>{escape_html(sentence(str(error)))}</p>"
+            return _section("head", f"<h1>{escape_html(self.path.name)}</h1>{wrong}") + _rest("", "", "")
+        pictures = sorted(picture_files(run.path / "figures"), key=lambda one: (-one.changed, one.name))
+        charts = ("", "") if drawn is None else (drawn.curves, drawn.drift)
+        return _section("head", told) + _rest(*charts, _newest(pictures))
+
+    def _draw(self, run: Run) -> _Drawn:
+        drawn, state = self._drawn, numbers_state(run)
+        if drawn is None or drawn.state != state:
+            curve = curve_of(run)
+            curves = charts_html(curve, CURVES)
+            if 'polyline class="global"' in curves:
+                curves += "<p class=soft>Thin: the server's model before it is averaged over rounds.</p>"
+            drawn = self._drawn = _Drawn(state, curve, curves, charts_html(curve, DRIFT))
+        return drawn
 
 
 def _rest(curves: str, drift: str, figures: str) -> str:

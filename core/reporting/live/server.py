@@ -16,7 +16,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run
 from ...training.trackers.pictures import picture_files
-from .page import address_of, parts_html, whole_page
+from .page import LivePage, address_of
 
 ADDRESS = "127.0.0.1"
 PORT = 8765
@@ -47,7 +47,7 @@ class WatchServer(ThreadingHTTPServer):
             FedscopeError: no run there; the port is in use, or not for everybody.
         """
         Run.open(run)
-        self.run = run
+        self.run, self.page = run, LivePage(run)
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
@@ -89,14 +89,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.FORBIDDEN, b"Only pages of this machine may ask here.\n")
         elif path == "/":
             try:
-                page = whole_page(self.server.run)
+                page = self.server.page.whole()
             except FedscopeError:  # the run is just gone
                 self._send(HTTPStatus.NOT_FOUND, b"There is no run any more.\n")
                 return
             policy = "frame-ancestors 'none'"
             self._send(HTTPStatus.OK, page.encode("utf-8", "replace"), "text/html; charset=utf-8", policy)
         elif path == "/parts":
-            parts = parts_html(self.server.run)
+            parts = self.server.page.parts()
             self._send(HTTPStatus.OK, parts.encode("utf-8", "replace"), "text/html; charset=utf-8")
         else:
             self._send_figure(path)

@@ -21,8 +21,9 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
 from fedscope.cli.main import run as command
+from fedscope.reporting.live import page as module
 from fedscope.reporting.live.charts import MOST, chart_html, thinned
-from fedscope.reporting.live.page import parts_html, progress_of, whole_page
+from fedscope.reporting.live.page import LivePage, progress_of
 from fedscope.reporting.live.server import WatchServer
 from fedscope.training.curves.measures import measure_of
 from fedscope.training.curves.run_curve import Curve, curve_of
@@ -148,10 +149,31 @@ def test_the_page_is_the_run_as_it_is(path: Path) -> None:
 
 def test_a_run_without_rounds_numbers_or_figures_says_what_would_be_there(tmp_path: Path) -> None:
     recorded(tmp_path / "none")
-    parts = parts_html(tmp_path / "none")
+    parts = LivePage(tmp_path / "none").parts()
     assert "Round 0 of 4." in parts
     for said in ("Nothing was measured yet.", "train with --set record.drift=true", "No figures yet"):
         assert said in parts
+
+
+def test_charts_are_drawn_again_only_where_numbers_are_new(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page looks every two seconds, and a run of a thousand rounds takes a tenth of a second to draw."""
+    drawn: list[int] = []
+
+    def counted(run: Run) -> Curve:
+        drawn.append(len(run.rounds))
+        return curve_of(run)
+
+    monkeypatch.setattr(module, "curve_of", counted)
+    page = LivePage(path)
+    page.parts()
+    page.parts()
+    figure(path, "new")
+    assert 'alt="new"' in page.parts()
+    assert drawn == [3]
+    with RunWriter.open(path) as writer:
+        writer.write(RoundRecord(4, None, None, None, None, *[np.zeros(0)] * 5, metrics=dict(ROWS[3])))
+    assert "in round 4" in page.parts()
+    assert drawn == [3, 4]
 
 
 def test_how_far_it_is(path: Path) -> None:
@@ -296,7 +318,7 @@ def test_a_figure_that_became_a_link_meanwhile_is_not_followed(path: Path) -> No
 def test_names_are_text_and_nothing_but_the_pages_own_script_runs(tmp_path: Path) -> None:
     run = recorded(tmp_path / HOSTILE.replace("/", ""), *ROWS, source=HOSTILE, clients=3)
     figure(run.path, f"x{HOSTILE}".replace("/", ""))
-    page = Tags(html := whole_page(run.path))
+    page = Tags(html := LivePage(run.path).whole())
     assert [attrs for tag, attrs in page.tags if "onerror" in attrs] == []
     assert sum(tag == "img" for tag, _ in page.tags) == 1
     assert sum(tag == "script" for tag, _ in page.tags) == 1
@@ -381,13 +403,14 @@ def test_a_browser_shows_the_rounds_that_come(path: Path, tmp_path: Path, monkey
     """The page is changed by its own script: a round that came after it was sent is in it, and nothing else ran."""
     figure(path, "x<script>document.documentElement.id='ran'<!--".replace("/", ""))
 
-    def sent(run: Path) -> str:
-        page = whole_page(run)
-        with RunWriter.open(run) as writer:
+    def sent(self: LivePage) -> str:
+        page = whole(self)
+        with RunWriter.open(self.path) as writer:
             writer.write(RoundRecord(4, None, None, None, None, *[np.zeros(0)] * 5, metrics=dict(ROWS[3])))
         return page.replace("<body>", "<body><script>document.documentElement.id = 'ran'</script>", 1)
 
-    monkeypatch.setattr("fedscope.reporting.live.server.whole_page", sent)
+    whole = LivePage.whole
+    monkeypatch.setattr(LivePage, "whole", sent)
     with served(path) as server:
         dom = browsed(server.url, tmp_path, "--dump-dom")
     assert "Complete: 4 of 4 rounds." in dom
@@ -410,7 +433,7 @@ def browsed(url: str, folder: Path, *more: str) -> str:
 def test_the_page_fits_a_telephone(path: Path, tmp_path: Path) -> None:
     """390 pixels are less than Chromium's least window, so the page is in a frame."""
     figure(path, "a-name-without-a-blank-" * 8)
-    page = re.sub(r'<meta http-equiv="Content[^>]*>', "", whole_page(path))
+    page = re.sub(r'<meta http-equiv="Content[^>]*>', "", LivePage(path).whole())
     page = page.replace("</body>", "<script>document.title = document.documentElement.scrollWidth</script></body>")
     (tmp_path / "page.html").write_text(page)
     frame = (
