@@ -29,6 +29,7 @@ OWN = {
     "train": ("Train and look around", 10, "Train a federation and record every round."),
     "ls": ("Train and look around", 30, "List runs, or show one run; --check verifies them."),
     "layers": ("Train and look around", 35, "List the layers of a run's model, with kinds and sizes."),
+    "watch": ("Train and look around", 42, "Show a run in the browser while it goes on."),
     "measure": ("Train and look around", 45, "Test a recorded run's models, for its curves and tables."),
     "new": ("Bring your own", 10, "Start a method, model, data set or partition of your own."),
     "report": ("Train and look around", 50, "One page on runs for a co-author: verdict, figures, checks."),
@@ -39,7 +40,7 @@ OWN = {
     "sweep": ("Repeat an experiment", 20, "Train a run for every combination of settings and seeds."),
     "table": ("Repeat an experiment", 30, "Compare runs in a table: mean ± deviation over seeds."),
     "import": ("Exchange with other programs", 10, "Make a run from model files, or draw a surface."),
-    "export": ("Exchange with other programs", 20, "Write a model, or a plane's surface, for other programs."),
+    "export": ("Exchange with other programs", 20, "Write a model or a surface for other programs; feed a tracker."),
 }
 
 

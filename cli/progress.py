@@ -29,8 +29,8 @@ class PlainLine:
         self.began = self.said = time.monotonic()
         self.first: int | None = None
 
-    def __call__(self, done: int, of: int) -> None:
-        """``done`` of ``of`` pieces are ready."""
+    def __call__(self, done: int, of: int, told: str = "") -> None:
+        """``done`` of ``of`` pieces are ready; ``told`` stands behind that."""
         now = time.monotonic()
         if self.first is None:  # what an earlier call had finished says nothing about this one's speed
             self.first, self.began = done, now
@@ -39,7 +39,7 @@ class PlainLine:
         self.said = now
         pace = (done - self.first) / (now - self.began) if done > self.first else 0.0
         left = f", {describe_seconds((of - done) / pace)} left" if pace else ""
-        say(f"{self.label}: {100 * done / of:.0f} % ({done} of {of}){left}", err=True)
+        say(f"{self.label}: {100 * done / of:.0f} % ({done} of {of}){left}{told}", err=True)
 
 
 def bars() -> Progress:
@@ -107,8 +107,10 @@ class TrainingWatcher:
 
     def round(self, record: RoundRecord, of: int) -> None:
         """A round is on disk."""
+        kept = record.metrics.get("drift_kept")
+        drift = "" if kept is None or kept != kept else f"kept {100 * kept:.0f} % of the updates"
         if self._bars is None:
-            self._line(record.round, of)
+            self._line(record.round, of, f", {drift}" if drift else "")
             return
         error = record.metrics.get("averaged_test_error")
         if error is None or error != error:
@@ -117,9 +119,7 @@ class TrainingWatcher:
         if error is not None and error != error:  # a task without one
             averaged, loss = (record.metrics.get(name) for name in ("averaged_test_loss", "test_loss"))
             shown = f"  test loss {averaged if averaged == averaged else loss:.3g}"
-        kept = record.metrics.get("drift_kept")
-        if kept is not None and kept == kept:
-            shown += f"  kept {100 * kept:.0f} % of the updates"
+        shown += f"  {drift}" if drift else ""
         self._bars.update(self._rounds, completed=record.round, total=of, description=self.label + shown)
 
 

@@ -103,5 +103,7 @@ from .training import train as train
 from .training.curves.analysis import curves as curves
 from .training.loop.measure_outcome import MeasuredRun as MeasuredRun
 from .training.loop.measure_run import measure as measure
+from .training.trackers.export import Exported as Exported
+from .training.trackers.export import export_metrics as export_metrics
 
 __version__: str

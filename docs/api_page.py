@@ -31,7 +31,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Open what is recorded": (
         "A run has rounds, a round has models, and an address names one of them.",
-        ("Run", "Round", "load", "load_model", "Model", "Layout"),
+        ("Run", "Round", "load", "load_model", "Model", "Layout", "export_metrics", "Exported"),
     ),
     "Ask": (
         "Each question is a function, and has a command of the same name. Runs and models come first; all else is "
@@ -69,6 +69,7 @@ HOW_TO = {
     "import_models": "soup",
     "measure": "measure",
     "report": "report",
+    "export_metrics": "trackers",
     "Task": "any-loss",
     "style": "figures",
     **{one.name: one.how_to for one in analyses() if one.how_to},

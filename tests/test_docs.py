@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.request import urlopen
 
 import click
 import h5py
@@ -91,8 +92,12 @@ SLOW = {
     "gallery.md",
 }
 #: played by tests of their own: in Flower's environment (tests/checkpoints/recorder/test_flower_long.py), in Ray's
-#: (tests/training/local/test_ray_long.py), on MNIST and with transformers (below)
-OWN_TESTS = {"howto/record-flower.md", "howto/cluster.md", "howto/soup.md", "howto/language-models.md"}
+#: (tests/training/local/test_ray_long.py), with the trackers (tests/training/trackers/test_trackers_long.py), on MNIST
+#: and with transformers (below)
+OWN_TESTS = {
+    *("howto/record-flower.md", "howto/cluster.md", "howto/soup.md", "howto/language-models.md"),
+    "howto/trackers.md",
+}
 #: the papers' commands take hours: `make papers` runs each, which tests/test_papers.py tries in small
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in ("reference", "papers")]
 
@@ -150,6 +155,8 @@ def play_step(step: Step, folder: Path) -> None:
         return
     elif step.shown[:1] == ("^C",):
         output = interrupt(step, folder)
+    elif "^C" in step.shown:
+        output = look_and_interrupt(step, folder)
     else:
         output = here(step, folder) if is_plain(step) else finish(step, ["sh", "-c", step.text], folder)
     if step.language == "console":
@@ -219,6 +226,22 @@ def interrupt(step: Step, folder: Path) -> str:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, f"{step.place}: {step.text}\nended with {process.returncode}:\n{output}"
     return output
+
+
+def look_and_interrupt(step: Step, folder: Path) -> str:
+    """Open the page that a command serves, on a port that is free, and press Ctrl-C."""
+    words, out = [*step.text.split(), "--port", "0"], subprocess.PIPE
+    process = subprocess.Popen(words, cwd=folder, env=environment(), stdout=out, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    try:
+        with urlopen(first.split(" ")[0], timeout=60) as page:
+            assert page.status == 200
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, f"{step.place}: {step.text}\nended with {process.returncode}:\n{first}{rest}"
+    return first + rest
 
 
 def masked(line: str) -> str:
@@ -318,6 +341,46 @@ def test_the_page_on_own_methods_shows_what_new_writes_and_the_examples_as_they_
     assert step == example.partition("def step")[2].strip()
 
 
+AGENTS = ROOT / "AGENTS.md"
+
+
+@pytest.mark.slow
+def test_what_agents_are_told_to_do_works_and_is_json(tour: Path, tmp_path: Path) -> None:
+    shutil.copytree(tour / "runs", tmp_path / "runs")
+    for step in steps_of(AGENTS):
+        play_step(step, tmp_path)
+        if "--json" in step.text:
+            printed = finish(step, ["sh", "-c", f"{step.text} 2>/dev/null"], tmp_path)
+            said = json.loads(printed)
+            assert printed.count("\n") == 1
+            if "--out" in step.text:
+                assert all((tmp_path / file).exists() for file in said["files"])
+
+
+def test_agents_are_told_of_commands_options_and_files_that_there_are() -> None:
+    """Which wrong line would pass: a command that was renamed, an option that a command does not have, a page gone."""
+    text = AGENTS.read_text(encoding="utf-8")
+    called = [step.text for step in steps_of(AGENTS) if step.language == "sh"]
+    called += re.findall(r"`(fedscope [^`]+)`", text)
+    asked = [words for words in (line.split()[1:] for line in called) if not words[0].isupper()]
+    assert len(asked) > 20
+    tour = Tour()
+    for words in asked:
+        if words[0].startswith("-"):
+            continue
+        command = tour.get_command(click.Context(tour), words[0])
+        assert command is not None, words
+        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+        assert {word for word in words if word.startswith("--")} <= known, words
+    for page in re.findall(r"docs/\S+?\.md", text):
+        assert (ROOT / page).is_file(), page
+    said = " ".join(text.split())
+    assert "Exit status 0 is success. 2 is a mistake" in said
+    assert "130 is Ctrl-C, 143 SIGTERM" in said
+    assert run(["ls", "nothing-there"]) == 2
+    assert len(text.splitlines()) <= 100
+
+
 @pytest.mark.slow
 def test_the_page_on_language_models(tmp_path: Path) -> None:
     from fedscope.distributed.torchvision_import import beside_torchvision
@@ -402,7 +465,7 @@ def test_the_examples_in_the_help_texts_run(tour: Path, tmp_path: Path) -> None:
         given = examples_of(name)
         assert given
         for text in given:
-            if "cifar10" in text:  # which no test has
+            if "cifar10" in text or name == "watch":  # which no test has; and what does not end
                 continue
             text = text.replace("--launcher slurm", "--launcher processes")  # which need no cluster, and do the same
             step = Step(f"fedscope {name} --help", "sh", text)

@@ -29,9 +29,11 @@ const broken = (words, letters) =>
 
 # plotly writes styles into its elements, and draws in three dimensions by pictures that it makes
 _POLICY = (
-    "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {scripts}; "
+    "default-src 'none'; img-src data: blob:{served}; style-src 'unsafe-inline'; script-src {scripts}; "
     "base-uri 'none'; form-action 'none'"
 )
+# of a page that a server of its own sends: pictures and news are its server's
+_SERVED = " 'self'; connect-src 'self'"
 
 # nor has it a button that would send what is drawn to another host
 _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
@@ -112,7 +114,9 @@ def heading(title: str, remark: str) -> dict[str, str]:
     return {"text": f"{label_text(title)}<br><sup>{markup(remark)}</sup>"}
 
 
-def web_page(title: str, body: str, *, scripts: Sequence[str] = (), style: str = "", marks: str = "") -> str:
+def web_page(
+    title: str, body: str, *, scripts: Sequence[str] = (), style: str = "", marks: str = "", served: bool = False
+) -> str:
     """A whole page.
 
     Args:
@@ -120,6 +124,7 @@ def web_page(title: str, body: str, *, scripts: Sequence[str] = (), style: str =
         body: as HTML, in which every text is escaped.
         scripts: what runs, in this order, once the body is there.
         marks: further elements of its head.
+        served: whether it may fetch from where it comes, and from nowhere else.
     """
     hashes = " ".join(map(_by_hash, scripts)) or "'none'"
     tags = "".join(f"<script>{one}</script>\n" for one in scripts)
@@ -127,7 +132,7 @@ def web_page(title: str, body: str, *, scripts: Sequence[str] = (), style: str =
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(scripts=hashes)}">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(scripts=hashes, served=_SERVED if served else "")}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {marks}<title>{escape_html(title)}</title>
 <style>{style}</style>

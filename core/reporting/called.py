@@ -9,6 +9,7 @@ from typing import TypeVar
 from ..checkpoints import FedscopeError, Run
 from ..results import Result
 from ..results.labels import labels_of, names_in, run_of
+from ..training.curves.run_names import title_of
 
 R = TypeVar("R", bound=Result)
 
@@ -52,3 +53,17 @@ def relabel(result: R, labels: Labels) -> R:
     there = {name for one in names_in(result) for name in (one, run_of(one))}
     own = {name: given for name, given in labels.items() if name in there}
     return result.renamed(own) if own else result
+
+
+def about_run(run: Run) -> str:
+    """Say what was trained on what, in a line."""
+    info, config = run.info, run.config or {}
+    data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
+    named = title_of(run)
+    recorded = f"recorded by {info['source']}" if run.is_foreign else ""
+    who = recorded if recorded and named == info["source"] else ", ".join(filter(None, (named, recorded)))
+    model = config.get("model", {}).get("name") or info.get("model")
+    clients = f"{info['clients']} clients" if "clients" in info else ""
+    split = str(config.get("data", {}).get("partition", ""))
+    parts = [who, data, clients, split, f"model {model}" if model else "", f"{run.layout.size:,} parameters"]
+    return ", ".join(part for part in [*parts, f"rounds 1 to {run.rounds[-1]}"] if part)

@@ -18,9 +18,8 @@ from ..landscape.planes.result import Plane
 from ..plotting.still import draw_small
 from ..plotting.web_page import escape_html, keep_together
 from ..training.curves.result import Curves
-from ..training.curves.run_names import title_of
 from ..training.loop.verify_run import Soundness
-from .called import EMPTY, Labels, label, name_report, relabel
+from .called import EMPTY, Labels, about_run, label, name_report, relabel
 from .clients import Client, clients_of
 from .discover import SECTIONS, Beside, Found
 from .html import LIVE, paragraphs, picture, table
@@ -90,7 +89,7 @@ def _single(value: Any) -> Any:
 
 def head_html(runs: Sequence[Run], title: str | None, labels: Labels = EMPTY) -> str:
     """Write the page's heading and its table of contents."""
-    about = "; ".join(f"{label(run, labels)}: {_about(run)}" if len(runs) > 1 else _about(run) for run in runs)
+    about = "; ".join(f"{label(run, labels)}: {about_run(run)}" if len(runs) > 1 else about_run(run) for run in runs)
     links = "".join(
         f'<a href="#{name.lower()}">{name}</a>'
         for name in (
@@ -104,20 +103,6 @@ def head_html(runs: Sequence[Run], title: str | None, labels: Labels = EMPTY) ->
     name = title or name_report(runs, labels)
     said = f"<h1>{escape_html(name)}</h1>\n<p class=soft>{escape_html(about)}</p>"
     return f"<header>{said}\n<nav aria-label=Contents>{links}</nav></header>"
-
-
-def _about(run: Run) -> str:
-    """Say what was trained on what, in a line."""
-    info, config = run.info, run.config or {}
-    data = str(info.get("data", {}).get("name", "unknown data")).rpartition("/")[2]
-    named = title_of(run)
-    recorded = f"recorded by {info['source']}" if run.is_foreign else ""
-    who = recorded if recorded and named == info["source"] else ", ".join(filter(None, (named, recorded)))
-    model = config.get("model", {}).get("name") or info.get("model")
-    clients = f"{info['clients']} clients" if "clients" in info else ""
-    split = str(config.get("data", {}).get("partition", ""))
-    parts = [who, data, clients, split, f"model {model}" if model else "", f"{run.layout.size:,} parameters"]
-    return ", ".join(part for part in [*parts, f"rounds 1 to {run.rounds[-1]}"] if part)
 
 
 def verdicts_html(

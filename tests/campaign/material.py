@@ -51,6 +51,7 @@ ON_RUNS = (
     "parameters RUN --top 2",
     "explain RUN --rounds 2,3 --draws local:2 --limit 60",
     "export RUN@3 out.safetensors",
+    "export RUN --to csv out.csv",
     "train --from RUN@3 --rounds 5 --out out",
 )
 #: that read more of a run than its rounds: data, partition, configuration

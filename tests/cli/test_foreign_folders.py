@@ -49,10 +49,12 @@ WRITTEN: dict[str, tuple[str, Sequence[str]]] = {
     "updates --redraw, its table": ("given/u.updates.csv", ("updates", "whole", "--redraw", "--out", "given/u")),
     "curves, its table": ("whole/figures/curves-whole.curves.csv", ("curves", "whole", "--force")),
     "curves --tensorboard": ("tb/whole/events.out.tfevents.fedscope", ("curves", "whole", "--tensorboard", "tb")),
+    "export --to": ("whole/.exporting", ("export", "whole", "--to", "csv", "x.csv")),
+    "export --to csv": ("x.csv", ("export", "whole", "--to", "csv", "x.csv", "--force")),
     "report": ("whole/figures/report.html", ("report", "whole", "--force")),
 }
 #: where a new file takes an old one's place, and whoever has the old one by another name keeps it
-REPLACING = ("train --profile", "export", "curves, its table", "report")
+REPLACING = ("train --profile", "export", "export --to csv", "curves, its table", "report")
 
 
 @pytest.fixture(scope="module")

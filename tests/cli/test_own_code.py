@@ -242,6 +242,7 @@ COMMANDS = (
     "parameters run --round 2",
     "synergy run@2",
     "export run@2 out.pt",
+    "export run --to csv out.csv",
     "data run",
     "train --resume run",
     "train --from run@2 --out branch",
@@ -254,8 +255,8 @@ COMMANDS = (
 
 #: those that train, replay, aggregate or judge, and one that measures: in every run of the tests
 OFTEN = ("ls --check", "report run --out page", "plane run --grid", "local:2", "reaggregate", "data", "train", "sweep")
-#: commands that open no run
-WITHOUT_RUNS = {"bench", "check-method", "demo", "import", "new", "recipes"}
+#: commands that open no run; and one that does not end, see below
+WITHOUT_RUNS = {"bench", "check-method", "demo", "import", "new", "recipes", "watch"}
 
 
 def test_every_command_is_tried() -> None:
@@ -268,6 +269,14 @@ def test_nothing_that_a_run_names_is_imported(
 ) -> None:
     run(words(command))
     assert not Path("mark").exists(), capsys.readouterr()
+    assert "mine" not in sys.modules
+
+
+def test_the_page_of_a_run_imports_nothing_that_it_names(trap: Path) -> None:
+    from fedscope.reporting.live.page import LivePage
+
+    assert "run</h1>" in LivePage(Path("run")).whole()
+    assert not Path("mark").exists()
     assert "mine" not in sys.modules
 
 

@@ -7,18 +7,15 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.atomic import disk_is_full
 from ...checkpoints.io.errors import DiskFullError, list_few
 from ...checkpoints.io.locks import HeldError, hold
-from .measures import USUAL
 from .run_curve import Curve, curve_of
+from .tags import tagged, timestamp, walls_of
 
 #: always the same name, so that writing again finds what is there; TensorBoard reads what has ``tfevents`` in its name
 FILE = "events.out.tfevents.fedscope"
@@ -28,22 +25,6 @@ LOCK = ".fedscope.lock"
 PATIENCE = 20.0
 #: the first event of a file, which tells readers how to take the others
 _VERSION = "brain.Event:2"
-#: TensorBoard shows what stands before the slash as a group
-_GROUPS = (
-    ("clients", ("client_", "all_client_")),
-    ("test", ("test_", "averaged_", "domain_")),
-    ("server", ("server_", "soup_")),
-)
-
-
-def tag_of(column: str) -> str:
-    """Return the tag of a column of ``metrics.csv``: its name behind a group.
-
-    >>> tag_of("test_error"), tag_of("client_error_mean"), tag_of("lr")
-    ('test/test_error', 'clients/client_error_mean', 'training/lr')
-    """
-    group = next((name for name, starts in _GROUPS if column.startswith(starts)), "training")
-    return f"{group}/{column}"
 
 
 def events_of(curve: Curve, created: str | None) -> bytes:
@@ -63,13 +44,11 @@ def events_of(curve: Curve, created: str | None) -> bytes:
         FedscopeError: tensorboard is not installed.
     """
     event, summary, writer = _library()
-    columns = {f"deployed/{name}": curve.deployed(name) for name in USUAL}
-    columns |= {tag_of(name): values for name, values in curve.values.items()}
-    began = _timestamp(created)
-    walls = began + np.cumsum(np.nan_to_num(curve.column("seconds"), posinf=0.0, neginf=0.0))
+    columns = tagged(curve)
+    walls = walls_of(curve, created)
     content = io.BytesIO()
     records = writer(content)
-    records.write(event(wall_time=began, file_version=_VERSION).SerializeToString())
+    records.write(event(wall_time=timestamp(created), file_version=_VERSION).SerializeToString())
     for i, (number, wall) in enumerate(zip(curve.round.tolist(), walls.tolist(), strict=True)):
         measured = {tag: float(values[i]) for tag, values in columns.items() if not math.isnan(values[i])}
         if measured:
@@ -176,14 +155,6 @@ def folders_of(runs: Sequence[Path], folder: Path) -> list[Path]:
         shared = os.path.commonpath([path.parent for path in whole])
         names = [str(path.relative_to(shared)) for path in whole]
     return [folder / name for name in names]
-
-
-def _timestamp(created: str | None) -> float:
-    """Seconds since 1970."""
-    try:
-        return max(0.0, datetime.fromisoformat(created or "").timestamp())
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def _library() -> tuple[Any, Any, Callable[[io.BytesIO], Any]]:

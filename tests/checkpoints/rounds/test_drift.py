@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedscope.checkpoints import FedscopeWarning, Run, TemporaryMatrix
 from fedscope.checkpoints.rounds import drift as module
 from fedscope.checkpoints.rounds.drift import DRIFT, drift_in
 from fedscope.cli.main import run as command
+from fedscope.cli.progress import TrainingWatcher
 from fedscope.training import Config, train
 from fedscope.training.local import cohort_storage
 
@@ -132,3 +134,26 @@ def test_drift_is_drawn_and_asked_for(run: Run, tmp_path: Path, capsys: pytest.C
     capsys.readouterr()
     assert command(["train", "--method", "fma", "--set", "record.drift=maybe", "--out", str(tmp_path / "s")]) == 2
     assert "record.drift = 'maybe'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [(0.426, ", kept 43 % of the updates"), (math.nan, ""), (None, "")],
+    ids=["drift", "no mean", "off"],
+)
+def test_a_line_of_progress_tells_the_drift_where_it_was_measured(
+    kept: float | None, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal and in a log: a job's log is all that some ever see."""
+    monkeypatch.setattr("fedscope.cli.progress._EVERY", 0.0)
+    metrics = {"test_error": 0.25, **({} if kept is None else {"drift_kept": kept})}
+    record = SimpleNamespace(round=2, metrics=metrics)
+    with TrainingWatcher("runs/ima") as watcher:
+        watcher.round(record, 4)  # type: ignore[arg-type]
+    assert capsys.readouterr().err == f"runs/ima: 50 % (2 of 4){said}\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with TrainingWatcher("runs/ima") as watcher:
+        assert watcher._bars is not None
+        watcher.round(record, 4)  # type: ignore[arg-type]
+        (shown, *_) = [task.description for task in watcher._bars.tasks]
+    assert shown == f"runs/ima  test error 25.0 %{said.replace(', ', '  ')}"

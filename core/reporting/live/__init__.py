@@ -1,0 +1,1 @@
+"""A page of a run that goes on, for a browser of the same machine."""

@@ -1,0 +1,1 @@
+"""A run's numbers and figures in the tracker that one uses anyway, each point once."""
