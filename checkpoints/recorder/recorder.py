@@ -143,7 +143,8 @@ class Recorder:
         self._keeping = ClientRetention(keep, sketch)
         self._drift = drift
         self._named = named_method(method, seed, settings)
-        self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
+        #: what a recorder of another kind has run.json say besides
+        self.about: dict[str, Any] = {}
         self._model_name, self._module = architecture(model)
         self._partition = None if partition is None else _partition(partition, _labels(labels, self._data.labels))
         self._lock: WriterLock | None = None
@@ -177,6 +178,11 @@ class Recorder:
     def rounds(self) -> int:
         """The number of durable rounds."""
         return 0 if self._writer is None else self._writer.last
+
+    @property
+    def run_info(self) -> Mapping[str, Any]:
+        """What ``run.json`` says of the run; nothing before its first round."""
+        return {} if self._writer is None else self._writer.run.info
 
     def round(
         self,
@@ -470,7 +476,7 @@ class Recorder:
             "layout": layout.to_json(),
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),
-            **self._about,
+            **self.about,
             **settings_of_adapters(layout.names, self._scale, self._alpha, self._base),
         }
         if self._partition is not None:
