@@ -16,6 +16,7 @@ import numpy as np
 
 from ..io.errors import FedscopeError, FedscopeWarning, list_few
 from .client_names import ClientNames
+from .framework_evaluation import NoShareError
 from .recorder import Recorder
 
 T = TypeVar("T")
@@ -62,8 +63,33 @@ def _copied(name: str, value: Any) -> Any:
         return tensor if str(tensor.dtype) == "torch.bfloat16" else tensor.numpy()
     array = np.array(value)
     if array.dtype.kind not in "fiubV":
-        raise FedscopeError(f"{name} is a {type(value).__name__}, not an array; encrypted models cannot be recorded")
+        raise FedscopeError(
+            f"{name} is a {type(value).__name__}, not an array of numbers; encrypted models cannot be recorded"
+        )
     return array
+
+
+class WatchedCalls:
+    """Calls of one object, put under watch and given back."""
+
+    def __init__(self, watched: Any) -> None:
+        self._watched = watched
+        self._own: dict[str, Any] = {}
+
+    def replace(self, **calls: Callable[..., Any]) -> None:
+        """Put these in the place of the object's own."""
+        for name, call in calls.items():
+            self._own[name] = vars(self._watched).get(name)
+            setattr(self._watched, name, call)
+
+    def restore(self) -> None:
+        """Give the object its own calls back; a second time does nothing."""
+        while self._own:
+            name, own = self._own.popitem()
+            if own is None:
+                delattr(self._watched, name)
+            else:
+                setattr(self._watched, name, own)
 
 
 class FrameworkRounds:
@@ -77,6 +103,9 @@ class FrameworkRounds:
         self.recorder, self.framework = recorder, framework
         self._types: dict[str, np.dtype[Any]] = {}
         self._said: set[str] = set()
+        self._held: tuple[int | None, dict[str, Any]] | None = None  # a round that waits for its evaluation
+        self._evaluated: dict[str, float] = {}
+        recorder.waiting = self.settle
 
     def close(self) -> None:
         """Write what is waiting."""
@@ -109,6 +138,48 @@ class FrameworkRounds:
                 f"the first round in {self._types[other[0]]}, as which it is recorded"
             )
 
+    # --- a round that waits for its evaluation, so that its numbers are in its file ---
+
+    def hold(self, number: int | None, read: Callable[[], dict[str, Any]]) -> None:
+        """Hold a round until its evaluation is there; :meth:`settle` records it.
+
+        Args:
+            read: gives the round as :meth:`~fedscope.Recorder.round` takes it, with ``metrics``.
+        """
+        self.settle()
+        given = self.of_round(number, read)
+        self._held = None if given is None else (number, given)
+
+    def evaluated(self, number: int | None, read: Callable[[], dict[str, float]]) -> None:
+        """Take numbers of the round that waits; those of another one, as of the model before all rounds, are left
+        out."""
+        if self._held is None or self._held[0] != number:
+            return
+        self._evaluated.update(self.read_evaluation(read) or {})
+
+    def read_evaluation(self, read: Callable[[], T]) -> T | None:
+        """Read a part of an evaluation; None where it is something else than is known, which is told."""
+        place = f"{self.recorder.path}: {self.framework}'s evaluation"
+        try:
+            return read()
+        except NoShareError as error:
+            self._evaluated.update(error.numbers)
+            self.tell(f"{place} gives {error}; give a share")
+        except Exception as error:  # whatever a program's own metrics are
+            self.tell(f"{place} is not recorded: {type(error).__name__}: {error}")
+        return None
+
+    def settle(self) -> None:
+        """Record the round that waits, with what its evaluation said."""
+        held, self._held = self._held, None
+        numbers, self._evaluated = self._evaluated, {}
+        if held is not None:
+            number, given = held
+            metrics = {**given.pop("metrics"), **numbers}
+            self.of_round(number, lambda: self.recorder.round(**given, metrics=metrics))
+
+    # --- what goes wrong ---
+
     def of_round(self, number: int | None, work: Callable[[], T]) -> T | None:
         """Do a part of a round; None where it fails, which is told."""
         what = f"round {number} of {self.framework} is not recorded, so later ones have lower numbers in the run"
@@ -139,11 +210,13 @@ class Contribution:
         client: its name.
         model: after local training; nothing changes it any more.
         weight: what it weighs in the mean, as the framework has it; need not sum to 1.
+        samples: how many it has, where that is known.
     """
 
     client: str
     model: Tensors
     weight: float
+    samples: int | None = None
 
 
 class NamedRounds(FrameworkRounds):
@@ -151,14 +224,11 @@ class NamedRounds(FrameworkRounds):
 
     Args:
         clients: their names in the order of their numbers, where somebody says it.
-        counts: whether whole weights are numbers of samples.
     """
 
-    def __init__(
-        self, recorder: Recorder, framework: str, clients: Collection[str] | None = None, *, counts: bool = False
-    ) -> None:
+    def __init__(self, recorder: Recorder, framework: str, clients: Collection[str] | None = None) -> None:
         super().__init__(recorder, framework)
-        self._names, self._counts = ClientNames(clients), counts
+        self._names = ClientNames(clients)
         self._names.learn(recorder.run_info.get("client_names", {}))
         self._written = bool(recorder.run_info)  # the names that the run has
         self._start: Tensors | None = None
@@ -195,7 +265,7 @@ class NamedRounds(FrameworkRounds):
         weights: Mapping[str, float] | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Record the round.
+        """Hold the round, which :meth:`settle` records.
 
         Args:
             number: the framework's, for sentences.
@@ -203,16 +273,17 @@ class NamedRounds(FrameworkRounds):
         """
         start, here, self.ended = self._start, self._here, True
         self.begin(None)
-        self.of_round(number, lambda: self._record(start, here, global_, weights or {}, metrics or {}))
+        self.hold(number, lambda: self._round(start, here, global_, weights or {}, metrics or {}))
 
-    def _record(
+    def _round(
         self,
         start: Tensors | None,
         here: Mapping[str, Contribution],
         global_: Tensors,
         weights: Mapping[str, float],
         metrics: Mapping[str, float],
-    ) -> None:
+    ) -> dict[str, Any]:
+        """A round as the recorder takes it."""
         if not here:
             raise FedscopeError("no client sent a model")
         if start is None:
@@ -231,15 +302,15 @@ class NamedRounds(FrameworkRounds):
             self.tell_other_types(numbers[name], one.model)
             clients[numbers[name]] = self._given(one.model)
             p[numbers[name]] = float(weights.get(name, one.weight))
-        whole = self._counts and all(weight.is_integer() for weight in p.values())
-        self.recorder.round(
-            start=self._given(start),
-            clients=clients,
-            global_=self._given(global_),
-            metrics=metrics,
-            **{"samples" if whole else "weights": p},
-        )
+        counts = {numbers[name]: one.samples for name, one in here.items()}
         self._written = True
+        return {
+            "start": self._given(start),
+            "clients": clients,
+            "global_": self._given(global_),
+            "metrics": metrics,
+            **({"samples": counts} if p == counts else {"weights": p}),
+        }
 
     def _given(self, model: Tensors) -> dict[str, Any]:
         return {name: self.typed(name, array) for name, array in model.items()}

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...io.errors import FedscopeError
-from ..framework_rounds import FrameworkRounds
+from ..framework_rounds import FrameworkRounds, WatchedCalls
 from ..recorder import Recorder
-from .evaluation import NoShareError
 from .replies import Arrays, Reply
 
 T = TypeVar("T")
@@ -30,11 +29,8 @@ class Watch(FrameworkRounds):
         self._start: Arrays | None = None
         self._nodes: dict[Any, int] = {}
         self._by_partition: bool | None = None
-        self._own: dict[str, Any] = {}
-        self._held: tuple[int, dict[str, Any]] | None = None  # a round that waits for its evaluation
-        self._evaluated: dict[str, float] = {}
+        self._calls_of_strategy = WatchedCalls(strategy)
         strategy.recorder, strategy._fedscope = recorder, self
-        recorder.waiting = self.settle
         self.attach()
 
     def attach(self) -> None:
@@ -43,18 +39,11 @@ class Watch(FrameworkRounds):
 
     def replace(self, **calls: Callable[..., Any]) -> None:
         """Put these in the place of the strategy's own."""
-        for name, call in calls.items():
-            self._own[name] = vars(self.strategy).get(name)
-            setattr(self.strategy, name, call)
+        self._calls_of_strategy.replace(**calls)
 
     def end(self) -> None:
         """Give the strategy its own calls back; a second time does nothing."""
-        while self._own:
-            name, own = self._own.popitem()
-            if own is None:
-                delattr(self.strategy, name)
-            else:
-                setattr(self.strategy, name, own)
+        self._calls_of_strategy.restore()
         self.close()
 
     # --- a round ---
@@ -75,8 +64,7 @@ class Watch(FrameworkRounds):
         """Hold a round, given the strategy's arrays and metrics, until its evaluation is there."""
         self.settle()
         if replies is not None:
-            given = self.of_round(server_round, lambda: self._round(replies, made, read))
-            self._held = None if given is None else (server_round, given)
+            self.hold(server_round, lambda: self._round(replies, made, read))
         self._start = None
         if not self.evaluates:
             self.settle()
@@ -85,33 +73,6 @@ class Watch(FrameworkRounds):
     def evaluates(self) -> bool:
         """Whether an evaluation of the round may come."""
         raise NotImplementedError
-
-    def evaluated(self, server_round: int, read: Callable[[], dict[str, float]]) -> None:
-        """Take numbers of the round that waits; those of another one, as of the model before all rounds, are left
-        out."""
-        if self._held is None or self._held[0] != server_round:
-            return
-        self._evaluated.update(self.read_evaluation(read) or {})
-
-    def read_evaluation(self, read: Callable[[], T]) -> T | None:
-        """Read a part of an evaluation; None where it is something else than is known, which is told."""
-        try:
-            return read()
-        except NoShareError as error:
-            self._evaluated.update(error.numbers)
-            self.tell(f"{self.recorder.path}: Flower's evaluation gives {error}; give a share")
-        except Exception as error:  # whatever a program's own metrics are
-            self.tell(f"{self.recorder.path}: Flower's evaluation is not recorded: {type(error).__name__}: {error}")
-        return None
-
-    def settle(self) -> None:
-        """Record the round that waits, with what its evaluation said."""
-        held, self._held = self._held, None
-        numbers, self._evaluated = self._evaluated, {}
-        if held is not None:
-            server_round, given = held
-            metrics = {**given.pop("metrics"), **numbers}
-            self.of_round(server_round, lambda: self.recorder.round(**given, metrics=metrics))
 
     def _round(self, replies: Sequence[Reply], made: Any, read: Callable[[Any], Arrays]) -> dict[str, Any]:
         """A round as the recorder takes it."""

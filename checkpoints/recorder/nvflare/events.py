@@ -142,6 +142,7 @@ class EventRounds:
             return
         learnable = context.get_prop(GLOBAL)
         rounds.end(self._number, copied(learnable["weights"]), self._weights, self._metrics)
+        rounds.settle()  # NVFlare evaluates nothing then
 
     def _end(self, rounds: NamedRounds, context: Any) -> None:
         if self._any and not rounds.ended:

@@ -425,7 +425,7 @@ def test_a_round_that_cannot_be_recorded_is_told_and_the_next_one_is(tmp_path: P
     what = f"{tmp_path}/run: round {{}} of NVFlare is not recorded, so later ones have lower numbers in the run: "
     secret = Shareable({**model(1), "a.scale": object()})
     assert spoilt(0, secret) == [
-        what.format(0) + "a.scale is a object, not an array; encrypted models cannot be recorded"
+        what.format(0) + "a.scale is a object, not an array of numbers; encrypted models cannot be recorded"
     ]
     other = Shareable({"head": np.zeros(3)}, kind="WEIGHT_DIFF")
     assert spoilt(1, other) == [
