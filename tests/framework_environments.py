@@ -1,4 +1,4 @@
-"""Environments of frameworks, made once a machine as ``benchmarks/against_frameworks.py`` makes them, for slow tests."""
+"""Environments of frameworks for slow tests, made once a machine as ``benchmarks/against_frameworks.py`` makes them."""
 
 from __future__ import annotations
 

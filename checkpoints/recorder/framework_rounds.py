@@ -16,6 +16,7 @@ import numpy as np
 
 from ..io.errors import FedscopeError, FedscopeWarning, list_few
 from .client_names import ClientNames
+from .coerce_models import coerce_model
 from .framework_evaluation import NoShareError
 from .recorder import Recorder
 
@@ -64,7 +65,7 @@ def _copied(name: str, value: Any) -> Any:
     array = np.array(value)
     if array.dtype.kind not in "fiubV":
         raise FedscopeError(
-            f"{name} is a {type(value).__name__}, not an array of numbers; encrypted models cannot be recorded"
+            f"{name} is of type {type(value).__name__}, not an array of numbers; encrypted models cannot be recorded"
         )
     return array
 
@@ -185,6 +186,10 @@ class FrameworkRounds:
         what = f"round {number} of {self.framework} is not recorded, so later ones have lower numbers in the run"
         return self.guarded(what, work)
 
+    def succeeds(self, number: int | None, work: Callable[[], object]) -> bool:
+        """Do a part of a round; False where it fails, which is told."""
+        return self.of_round(number, lambda: (work(),)) is not None
+
     def guarded(self, otherwise: str, work: Callable[[], T]) -> T | None:
         """Do something that must not disturb the training; None where it fails, which is told."""
         try:
@@ -230,6 +235,7 @@ class NamedRounds(FrameworkRounds):
         super().__init__(recorder, framework)
         self._names = ClientNames(clients)
         self._names.learn(recorder.run_info.get("client_names", {}))
+        recorder.owns_clients = True  # they are copies, which are held here alone
         self._written = bool(recorder.run_info)  # the names that the run has
         self._start: Tensors | None = None
         self._here: dict[str, Contribution] = {}
@@ -260,7 +266,7 @@ class NamedRounds(FrameworkRounds):
 
     def end(
         self,
-        number: int,
+        number: int | None,
         global_: Tensors,
         weights: Mapping[str, float] | None = None,
         metrics: Mapping[str, float] | None = None,
@@ -300,7 +306,7 @@ class NamedRounds(FrameworkRounds):
         clients, p = {}, {}
         for name, one in here.items():
             self.tell_other_types(numbers[name], one.model)
-            clients[numbers[name]] = self._given(one.model)
+            clients[numbers[name]] = coerce_model(self._given(one.model))
             p[numbers[name]] = float(weights.get(name, one.weight))
         counts = {numbers[name]: one.samples for name, one in here.items()}
         self._written = True

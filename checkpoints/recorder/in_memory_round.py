@@ -28,6 +28,7 @@ def in_memory_file(
     kept: np.ndarray | None = None,
     sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
     identity: str = "",
+    release: bool = False,
 ) -> memoryview:
     """Make the bytes of a round's file; the caller may change the models afterwards.
 
@@ -39,6 +40,7 @@ def in_memory_file(
         kept: the places of the clients whose models are kept, ascending; by default all of them.
         sketches: of their updates, [C, k], and of single models by name, [k].
         identity: of the run, where it has one.
+        release: whether the clients' tensors are dropped as they are written, so that not two rounds are held.
     """
     ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
     sums = ChecksumWriter(ids)
@@ -63,6 +65,10 @@ def in_memory_file(
             dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
             rows = [clients[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
             _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
+            if release:
+                rows.clear()
+                for client in clients:
+                    client.arrays.pop(entry.name)
         sums.write(file)
     return room.getbuffer()
 

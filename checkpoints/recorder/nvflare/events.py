@@ -75,7 +75,7 @@ class EventRounds:
             self._begin(context)
         elif (rounds := self._rounds) is not None and (work := self._does.get(event)) is not None:
             with self._lock:
-                if rounds.of_round(self._number, lambda: work(rounds, context) or True) is None:
+                if not rounds.succeeds(self._number, lambda: work(rounds, context)):
                     self._stage, self._start, self._arrived = "lost", None, None
                     rounds.begin(None)
 

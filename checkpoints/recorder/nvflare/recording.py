@@ -69,7 +69,7 @@ def record_nvflare(
         recipe = fedscope.record_nvflare(FedAvgRecipe(...), "runs/nvflare", model="task:Net")
         recipe.execute(SimEnv(num_clients=8))
     """
-    inner = getattr(job, "_job", job)  # of a recipe
+    inner: Any = getattr(job, "_job", job)  # of a recipe
     if not callable(getattr(inner, "to_server", None)):
         raise FedscopeError(
             f"{type(job).__name__} is not a job of NVFlare: it has no to_server; give a recipe or a FedJob, as in "
@@ -81,7 +81,9 @@ def record_nvflare(
     ClientNames(clients)
     named = named_method(method, seed, settings)
     if not resume:
-        refuse_occupied(Path(path).absolute(), force, "give force=True to replace it, or resume=True", "give another path")
+        refuse_occupied(
+            Path(path).absolute(), force, "give force=True to replace it, or resume=True", "give another path"
+        )
     from .widget import RoundRecorder
 
     args: dict[str, Any] = {**words, **named, "clients": None if clients is None else list(clients)}
@@ -104,8 +106,8 @@ def _name(what: str, given: Any) -> Any:
     """
     if given is not None and not isinstance(given, str):
         raise FedscopeError(
-            f"{what}= is a {type(given).__name__} without a name, and a job of NVFlare is sent as files; give its name, "
-            f'as {what}="module:name"'
+            f"{what}= is a {type(given).__name__} without a name, and a job of NVFlare is sent as files; give its "
+            f'name, as {what}="module:name"'
         )
     return given
 

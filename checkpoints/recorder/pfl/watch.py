@@ -125,7 +125,7 @@ class AlgorithmWatch(NamedRounds):
         """Do a part of a round; what fails loses this round alone."""
         if self._lost and self._open:
             return
-        if self.of_round(number, lambda: work() or True) is None:
+        if not self.succeeds(number, work):
             self._lost, self._user = True, None
             self.begin(None)
 
@@ -159,7 +159,7 @@ class AlgorithmWatch(NamedRounds):
 
 def model_of(model: Any) -> Tensors:
     """Copy what a model of pfl holds: all of its module, or what it calls its parameters."""
-    module = getattr(model, "pytorch_model", None)
+    module: Any = getattr(model, "pytorch_model", None)
     if callable(getattr(module, "state_dict", None)):
         return copied(module.state_dict())
     return copied(dict(model.get_parameters().items()))

@@ -20,7 +20,7 @@ CLIENTS, ROUNDS = 4, 3
 FACTORS = {"site-1": 0.5, "site-3": 2.0}
 CASES = ("fedavg", "differences", "scatter", "scatter-differences", "scaffold", "careless", "sampled")
 
-CLIENT = '''
+CLIENT = """
 import sys
 import numpy as np
 import nvflare.client as flare
@@ -49,7 +49,7 @@ while flare.is_running():
         flare.send(FLModel(params=changed, params_type="DIFF", meta=meta))
     else:
         flare.send(FLModel(params=sent, metrics={"train_loss": float(k)}, meta=meta))
-'''
+"""
 
 
 def initial() -> dict[str, np.ndarray]:

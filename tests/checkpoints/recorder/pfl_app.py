@@ -35,11 +35,11 @@ def module() -> Any:
         def forward(self, x: Any) -> Any:
             return self.last(torch.relu(self.norm(self.first(x))))
 
-        def loss(self, x: Any, y: Any, eval: bool = False) -> Any:  # noqa: A002
+        def loss(self, x: Any, y: Any, eval: bool = False) -> Any:
             return torch.nn.functional.cross_entropy(self(x), y)
 
         @torch.no_grad()
-        def metrics(self, x: Any, y: Any, eval: bool = False) -> Any:  # noqa: A002
+        def metrics(self, x: Any, y: Any, eval: bool = False) -> Any:
             from pfl.metrics import Weighted
 
             self.eval()
@@ -97,7 +97,6 @@ def algorithm_of(case: str, folder: Path) -> tuple[Any, Any]:
 
 def play(folder: Path, case: str) -> None:
     """One case, recorded."""
-    import fedscope
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.callback.base import TrainingProcessCallback
@@ -110,6 +109,8 @@ def play(folder: Path, case: str) -> None:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
     from pfl.privacy.privacy_mechanism import NormClippingOnly
+
+    import fedscope
 
     here = folder / case
     (here / "sent").mkdir(parents=True)
@@ -130,7 +131,7 @@ def play(folder: Path, case: str) -> None:
 
     users = [user(k) for k in range(USERS)]
     kind = "random" if case == "replaced" else "minimize_reuse"
-    np.random.seed(2 if case == "replaced" else 0)
+    np.random.seed(2 if case == "replaced" else 0)  # noqa: NPY002, whose numbers pfl draws
     data = FederatedDataset(lambda k: users[k], get_user_sampler(kind, list(range(USERS if kind != "random" else 2))))
     postprocessors: list[Any] = [] if case == "plain" else [WeightByDatapoints()]
     if case == "private":

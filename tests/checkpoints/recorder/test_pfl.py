@@ -217,7 +217,8 @@ def test_without_weighting_all_weigh_the_same(tmp_path: Path) -> None:
     assert recorded(tmp_path / "run", [training(*THREE)]) == []
     round_ = Run.open(tmp_path / "run").round(1)
     assert round_.weights.tolist() == [1 / 3] * 3
-    assert round_.client_samples is None or round_.client_samples.tolist() != [1, 1, 1]
+    with pytest.raises(FedscopeError, match="client_samples"):
+        round_.client_samples  # noqa: B018
 
 
 def test_users_of_validation_are_no_clients(tmp_path: Path) -> None:
@@ -248,8 +249,8 @@ def test_a_user_that_is_drawn_twice(tmp_path: Path) -> None:
 
 def test_users_without_a_name_are_numbered_by_their_place(tmp_path: Path) -> None:
     assert recorded(tmp_path / "run", [training(User(None, 3), User(None, 4))]) == [
-        f"{tmp_path}/run: data sets have no user_id, so users are numbered by their place in the round, and client 3 is "
-        "another user in each; give Dataset(..., user_id=...)"
+        f"{tmp_path}/run: data sets have no user_id, so users are numbered by their place in the round, and client 3 "
+        "is another user in each; give Dataset(..., user_id=...)"
     ]
     assert Run.open(tmp_path / "run").round(1).client_ids.tolist() == [0, 1]
 
@@ -326,8 +327,8 @@ def test_a_round_that_cannot_be_recorded_is_told_and_the_next_one_is(tmp_path: P
 
     found = recorded(tmp_path / "run", [training(*THREE)] * 3, algorithm=Odd())
     assert found == [
-        f"{tmp_path}/run: round 1 of pfl is not recorded, so later ones have lower numbers in the run: extra is a "
-        "ndarray, not an array of numbers; encrypted models cannot be recorded"
+        f"{tmp_path}/run: round 1 of pfl is not recorded, so later ones have lower numbers in the run: extra is of "
+        "type ndarray, not an array of numbers; encrypted models cannot be recorded"
     ]
     assert Run.open(tmp_path / "run").rounds == (1, 2)
 
