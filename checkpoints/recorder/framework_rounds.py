@@ -239,6 +239,7 @@ class NamedRounds(FrameworkRounds):
         self._written = bool(recorder.run_info)  # the names that the run has
         self._start: Tensors | None = None
         self._here: dict[str, Contribution] = {}
+        self._half = 0  # of the last round's clients
         #: whether any round has ended, recorded or not
         self.ended = False
 
@@ -253,6 +254,8 @@ class NamedRounds(FrameworkRounds):
         else it is left out, which is told.
         """
         self.learn_types(one.model)
+        if self._half and len(self._here) == self._half:
+            self.recorder.flush()  # so that a slow disk does not make it a third round that is held
         before = self._here.get(one.client)
         if before is None:
             self._here[one.client] = one
@@ -278,6 +281,7 @@ class NamedRounds(FrameworkRounds):
             weights: by client, where the server says them.
         """
         start, here, self.ended = self._start, self._here, True
+        self._half = len(here) // 2
         self.begin(None)
         self.hold(number, lambda: self._round(start, here, global_, weights or {}, metrics or {}))
 
