@@ -64,6 +64,8 @@ class Peer:
 
 FLOWER = Peer("Flower 1.41.0", "flwr[simulation]==1.41.0")
 PFL = Peer("pfl 0.6.0", "pfl==0.6.0")
+#: recorded, not raced: see recording_frameworks.py
+NVFLARE = Peer("NVFlare 2.9.0", "nvflare==2.9.0")
 
 
 @dataclass(frozen=True)

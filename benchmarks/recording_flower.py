@@ -27,6 +27,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -164,14 +165,20 @@ def answer(folder: str, epochs: str, recorded: str) -> None:
 
 
 def beside(folder: Path) -> Path:
-    """A folder for ``PYTHONPATH`` with fedscope as it is installed here and what recording needs but for numpy."""
+    """A folder for ``PYTHONPATH`` with fedscope as it is installed here and what recording needs but for numpy.
+
+    fedscope is copied, because NVFlare follows no links from the folders of packages.
+    """
     folder.mkdir()
     for name in ("fedscope", "h5py", "xxhash", "lazy_loader"):
         found = importlib.util.find_spec(name)
         assert found is not None
         assert found.origin is not None
         package = Path(found.origin).parent
-        (folder / name).symlink_to(package)
+        if name == "fedscope":
+            shutil.copytree(package, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            (folder / name).symlink_to(package)
         if (libraries := package.with_name(f"{name}.libs")).exists():
             (folder / libraries.name).symlink_to(libraries)
     return folder

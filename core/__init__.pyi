@@ -9,6 +9,8 @@ from .checkpoints import Run as Run
 from .checkpoints import load_model as load_model
 from .checkpoints.recorder.flower.recording import partition_mod as partition_mod
 from .checkpoints.recorder.flower.recording import record as record
+from .checkpoints.recorder.nvflare.recording import record_nvflare as record_nvflare
+from .checkpoints.recorder.pfl.recording import record_pfl as record_pfl
 from .checkpoints.recorder.recorder import Recorder as Recorder
 from .decomposition import Decomposition as Decomposition
 from .decomposition import LayerDecomposition as LayerDecomposition

@@ -74,6 +74,7 @@ MODULES = {
     "checkpoints.recorder.checkpoint_files": "checkpoints.recorder.match_files",
     "checkpoints.recorder.file_reader": "checkpoints.recorder.read_files",
     "checkpoints.recorder.flower": "checkpoints.recorder.flower.recording",
+    "checkpoints.recorder.flower.evaluation": "checkpoints.recorder.framework_evaluation",
     "checkpoints.recorder.flower_mod": "checkpoints.recorder.flower.replies",
     "checkpoints.recorder.flower_replies": "checkpoints.recorder.flower.replies",
     "checkpoints.recorder.flower_strategies": "checkpoints.recorder.flower.strategies",

@@ -27,7 +27,16 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Bring models of your own": (
         "Runs of other programs are recorded or imported; every question that needs models alone can be asked of them.",
-        ("Recorder", "record", "partition_mod", "import_models", "measure", "MeasuredRun"),
+        (
+            "Recorder",
+            "record",
+            "partition_mod",
+            "record_nvflare",
+            "record_pfl",
+            "import_models",
+            "measure",
+            "MeasuredRun",
+        ),
     ),
     "Open what is recorded": (
         "A run has rounds, a round has models, and an address names one of them.",
@@ -66,6 +75,8 @@ HOW_TO = {
     "recipe": "experiments",
     "Recorder": "record-own-loop",
     "record": "record-flower",
+    "record_nvflare": "record-nvflare",
+    "record_pfl": "record-pfl",
     "import_models": "soup",
     "measure": "measure",
     "report": "report",

@@ -91,12 +91,12 @@ SLOW = {
     "howto/measure.md",
     "gallery.md",
 }
-#: played by tests of their own: in Flower's environment (tests/checkpoints/recorder/test_flower_long.py), in Ray's
+#: played by tests of their own: in the frameworks' environments (tests/checkpoints/recorder/test_*_long.py), in Ray's
 #: (tests/training/local/test_ray_long.py), with the trackers (tests/training/trackers/test_trackers_long.py), on MNIST
 #: and with transformers (below)
 OWN_TESTS = {
-    *("howto/record-flower.md", "howto/cluster.md", "howto/soup.md", "howto/language-models.md"),
-    "howto/trackers.md",
+    *("howto/record-flower.md", "howto/record-nvflare.md", "howto/record-pfl.md"),
+    *("howto/cluster.md", "howto/soup.md", "howto/language-models.md", "howto/trackers.md"),
 }
 #: the papers' commands take hours: `make papers` runs each, which tests/test_papers.py tries in small
 ELSEWHERE = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in ("reference", "papers")]

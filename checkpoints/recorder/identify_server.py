@@ -166,11 +166,14 @@ class ServerIdentifier:
             fit = min(COORDINATES, ALL_COORDINATES // max(1, len(clients)))
             self._stride = max(1, -(-self.layout.size // max(1, fit)))
         end = self._vector(global_)
-        moves = np.stack([self._vector(client) for client in clients])
+        moves = np.empty((len(clients), len(end)))  # filled row by row: it is as large as a round may be
+        for row, client in zip(moves, clients, strict=True):
+            row[:] = self._vector(client)
         # without start, from the first client that counts: what is told then is the same from everywhere
         origin = moves[int(np.argmax(p > 0))].copy() if start is None else self._vector(start)
         moves -= origin
-        d, m = end - origin, p[p > 0] @ moves[p > 0]
+        counted = p > 0
+        d, m = end - origin, (p @ moves if counted.all() else p[counted] @ moves[counted])
         norm = float(np.linalg.norm(end))
         if start is None:
             step, self._before = self._told_without_start(d, m, moves, p, norm), None

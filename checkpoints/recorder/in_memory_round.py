@@ -41,6 +41,7 @@ def in_memory_file(
     sketches: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None,
     identity: str = "",
     own: OwnStarts | None = None,
+    release: bool = False,
 ) -> memoryview:
     """Make the bytes of a round's file; the caller may change the models afterwards.
 
@@ -53,6 +54,7 @@ def in_memory_file(
         sketches: of their updates, [C, k], and of single models by name, [k].
         identity: of the run, where it has one.
         own: the models that the clients started from, where these are not one; kept with the clients'.
+        release: whether the clients' tensors are dropped as they are written, so that not two rounds are held.
     """
     ids, room = np.asarray(client_ids, np.int64), io.BytesIO()
     sums = ChecksumWriter(ids)
@@ -82,6 +84,10 @@ def in_memory_file(
                 dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
                 rows = [models[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
                 _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
+                if release and models is clients:
+                    rows.clear()
+                    for client in clients:
+                        client.arrays.pop(entry.name)
         sums.write(file)
     return room.getbuffer()
 

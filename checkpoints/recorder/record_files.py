@@ -302,7 +302,7 @@ class _FileRecorder(Recorder):
     ) -> None:
         super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
-        self._about |= about
+        self.about |= about
         self._said.add("adapters")  # the reader of the files has it among its notes
 
     def _line(self) -> str:

@@ -144,7 +144,8 @@ class Recorder:
         self._keeping = ClientRetention(keep, sketch)
         self._drift = drift
         self._named = named_method(method, seed, settings)
-        self._about: dict[str, Any] = {}  # what a recorder of another kind has run.json say besides
+        #: what a recorder of another kind has run.json say besides
+        self.about: dict[str, Any] = {}
         self._model_name, self._module = architecture(model)
         self._partition = None if partition is None else _partition(partition, _labels(labels, self._data.labels))
         self._lock: WriterLock | None = None
@@ -159,6 +160,8 @@ class Recorder:
         self._said: set[str] = set()
         self._lost, self._closed = "", False
         self._background = Background()
+        #: whether clients are given as tensors that nobody else needs, which are dropped as they are written
+        self.owns_clients = False
         #: gives a round that is held back until its evaluation is there, before all is written
         self.waiting: Callable[[], None] | None = None
         if resume and (self.path / "run.json").exists():
@@ -178,6 +181,11 @@ class Recorder:
     def rounds(self) -> int:
         """The number of durable rounds."""
         return 0 if self._writer is None else self._writer.last
+
+    @property
+    def run_info(self) -> Mapping[str, Any]:
+        """What ``run.json`` says of the run; nothing before its first round."""
+        return {} if self._writer is None else self._writer.run.info
 
     def round(
         self,
@@ -268,6 +276,7 @@ class Recorder:
         columns = {"client_samples": counts, "weights": p}
         kept = self._keeping.places(number, len(ids))
         also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity, "own": own}
+        also["release"] = self.owns_clients
         image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
@@ -503,7 +512,7 @@ class Recorder:
             "layout": layout.to_json(),
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),
-            **self._about,
+            **self.about,
             **settings_of_adapters(layout.names, self._scale, self._alpha, self._base),
         }
         if self._partition is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
-from ...checkpoints.io.errors import spans
+from ...checkpoints.io.errors import list_few, spans
 from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table
@@ -115,13 +115,14 @@ def last_error(run: Run) -> str:
 def describe(run: Run) -> dict[str, Any]:
     """Describe what one run holds; every round is opened."""
     rounds = [run.round(t) for t in run.rounds]
-    row, branch = row_of(run), run.info.get("branch")
+    row, branch, names = row_of(run), run.info.get("branch"), run.info.get("client_names")
     created = row.pop("created")
     size, error = row.pop("size"), row.pop("test error")
     return {
         **row,
         **({"missing rounds": spans(run.lacking)} if run.lacking else {}),
         "with clients": spans(one.number for one in rounds if one.has_clients) or "none",
+        **({"names": brief(list_few(f"{k} {one}" for k, one in names.items()), LONG)} if names else {}),
         **({"sampled": sampled} if (sampled := sampled_words(rounds)) else {}),
         **(
             {"with sketches": spans(sketched)} if (sketched := [one.number for one in rounds if one.has_sketch]) else {}

@@ -6,7 +6,7 @@ import inspect
 from contextlib import suppress
 from typing import Any
 
-from .evaluation import metrics_of_message, read_client_evaluations, read_evaluation
+from ..framework_evaluation import metrics_of_message, read_client_evaluations, read_evaluation
 from .replies import Reply, arrays_of, of_messages, of_results, tensors_of
 from .watch import Watch
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ...io.errors import FedscopeError, FedscopeWarning
+from ...io.errors import FedscopeError
+from ..framework_rounds import FrameworkRounds, WatchedCalls
 from ..recorder import Recorder
-from .evaluation import NoShareError
 from .replies import Arrays, Reply
 
 T = TypeVar("T")
 
 
-class Watch:
+class Watch(FrameworkRounds):
     """A strategy whose rounds are recorded; whatever recording stumbles over is a warning, and the training goes on.
 
     A round waits for its evaluation, so that its numbers are in its file: until the next round begins, the strategy
@@ -28,17 +24,13 @@ class Watch:
     """
 
     def __init__(self, strategy: Any, recorder: Recorder, named: bool) -> None:
-        self.strategy, self.recorder, self._named = strategy, recorder, named
+        super().__init__(recorder, "Flower")
+        self.strategy, self._named = strategy, named
         self._start: Arrays | None = None
-        self._types: dict[str, np.dtype[Any]] = {}
         self._nodes: dict[Any, int] = {}
         self._by_partition: bool | None = None
-        self._said: set[str] = set()
-        self._own: dict[str, Any] = {}
-        self._held: tuple[int, dict[str, Any]] | None = None  # a round that waits for its evaluation
-        self._evaluated: dict[str, float] = {}
+        self._calls_of_strategy = WatchedCalls(strategy)
         strategy.recorder, strategy._fedscope = recorder, self
-        recorder.waiting = self.settle
         self.attach()
 
     def attach(self) -> None:
@@ -47,35 +39,24 @@ class Watch:
 
     def replace(self, **calls: Callable[..., Any]) -> None:
         """Put these in the place of the strategy's own."""
-        for name, call in calls.items():
-            self._own[name] = vars(self.strategy).get(name)
-            setattr(self.strategy, name, call)
+        self._calls_of_strategy.replace(**calls)
 
     def end(self) -> None:
         """Give the strategy its own calls back; a second time does nothing."""
-        while self._own:
-            name, own = self._own.popitem()
-            if own is None:
-                delattr(self.strategy, name)
-            else:
-                setattr(self.strategy, name, own)
+        self._calls_of_strategy.restore()
         self.close()
-
-    def close(self) -> None:
-        """Write what is waiting."""
-        self._guarded("its last rounds may be missing", self.recorder.close)
 
     # --- a round ---
 
     def sent(self, server_round: int, read: Callable[[], Arrays]) -> None:
         """Keep the model that a round starts from."""
         self.settle()
-        self._start = self._of_round(server_round, read)
+        self._start = self.of_round(server_round, read)
 
     def replied(self, server_round: int, read: Callable[[], list[Reply]]) -> list[Reply] | None:
         """Read the clients' replies; to be called before they are aggregated, since some strategies empty the
         replies."""
-        return self._of_round(server_round, read)
+        return self.of_round(server_round, read)
 
     def aggregated(
         self, server_round: int, replies: list[Reply] | None, made: Any, read: Callable[[Any], Arrays]
@@ -83,8 +64,7 @@ class Watch:
         """Hold a round, given the strategy's arrays and metrics, until its evaluation is there."""
         self.settle()
         if replies is not None:
-            given = self._of_round(server_round, lambda: self._round(replies, made, read))
-            self._held = None if given is None else (server_round, given)
+            self.hold(server_round, lambda: self._round(replies, made, read))
         self._start = None
         if not self.evaluates:
             self.settle()
@@ -94,33 +74,6 @@ class Watch:
         """Whether an evaluation of the round may come."""
         raise NotImplementedError
 
-    def evaluated(self, server_round: int, read: Callable[[], dict[str, float]]) -> None:
-        """Take numbers of the round that waits; those of another one, as of the model before all rounds, are left
-        out."""
-        if self._held is None or self._held[0] != server_round:
-            return
-        self._evaluated.update(self.read_evaluation(read) or {})
-
-    def read_evaluation(self, read: Callable[[], T]) -> T | None:
-        """Read a part of an evaluation; None where it is something else than is known, which is told."""
-        try:
-            return read()
-        except NoShareError as error:
-            self._evaluated.update(error.numbers)
-            self.tell(f"{self.recorder.path}: Flower's evaluation gives {error}; give a share")
-        except Exception as error:  # whatever a program's own metrics are
-            self.tell(f"{self.recorder.path}: Flower's evaluation is not recorded: {type(error).__name__}: {error}")
-        return None
-
-    def settle(self) -> None:
-        """Record the round that waits, with what its evaluation said."""
-        held, self._held = self._held, None
-        numbers, self._evaluated = self._evaluated, {}
-        if held is not None:
-            server_round, given = held
-            metrics = {**given.pop("metrics"), **numbers}
-            self._of_round(server_round, lambda: self.recorder.round(**given, metrics=metrics))
-
     def _round(self, replies: Sequence[Reply], made: Any, read: Callable[[Any], Arrays]) -> dict[str, Any]:
         """A round as the recorder takes it."""
         arrays, metrics = made
@@ -129,13 +82,9 @@ class Watch:
         if not replies:
             raise FedscopeError("no client sent a model")
         ids = self._numbers(replies)
-        self._types = self._types or {name: array.dtype for name, array in replies[0].model.items()}
+        self.learn_types(replies[0].model)
         for k, reply in zip(ids, replies, strict=True):
-            if other := [name for name, array in reply.model.items() if self._typed(name, array) is not array]:
-                self.tell(
-                    f"{self.recorder.path}: client {k} sends {other[0]} in {reply.model[other[0]].dtype}, clients of "
-                    f"the first round in {self._types[other[0]]}, as which it is recorded"
-                )
+            self.tell_other_types(k, reply.model)
         loss = (metrics or {}).get("train_loss")
         return {
             "start": self._given(self._start),
@@ -148,20 +97,9 @@ class Watch:
 
     def _given(self, model: Arrays) -> Any:
         """Return a model as the recorder takes it: in order, if it has no names but those that Flower makes up."""
-        typed = {name: self._typed(name, array) for name, array in model.items()}
+        typed = {name: self.typed(name, array) for name, array in model.items()}
         unnamed = self._named and list(typed) == [str(i) for i in range(len(typed))]
         return list(typed.values()) if unnamed else typed
-
-    def _typed(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Numbers in the type that the first clients have, as clients load them.
-
-        The server's means of whole numbers are floats, and some strategies give float64.
-        """
-        wanted = self._types.get(name, array.dtype)
-        if array.dtype == wanted or not {array.dtype.kind, wanted.kind} <= set("fiub"):
-            return array
-        with np.errstate(invalid="ignore"):
-            return array.astype(wanted)
 
     def _numbers(self, replies: Sequence[Reply]) -> list[int]:
         """Return the clients' numbers in the run: all are partitions, or none is, as in the first round."""
@@ -196,24 +134,3 @@ class Watch:
             return {}
         whole = all(count.is_integer() for count in counts)
         return {"samples" if whole else "weights": dict(zip(ids, counts, strict=True))}
-
-    # --- what goes wrong ---
-
-    def _of_round(self, server_round: int, work: Callable[[], T]) -> T | None:
-        what = f"round {server_round} of Flower is not recorded, so later ones have lower numbers in the run"
-        return self._guarded(what, work)
-
-    def _guarded(self, otherwise: str, work: Callable[[], T]) -> T | None:
-        try:
-            return work()
-        except Exception as error:
-            reason = str(error) if isinstance(error, FedscopeError) else f"{type(error).__name__}: {error}"
-            self.tell(f"{self.recorder.path}: {otherwise}: {reason}")
-            return None
-
-    def tell(self, sentence: str) -> None:
-        """Warn of each kind of thing once, whatever the round and the client."""
-        kind = re.sub(r"\d+", "", sentence)
-        if kind not in self._said:
-            self._said.add(kind)
-            warnings.warn(sentence, FedscopeWarning, stacklevel=2)

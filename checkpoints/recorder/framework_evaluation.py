@@ -1,4 +1,4 @@
-"""What Flower's own evaluations say, as the numbers of a run: of the server's model on test data, of clients on
+"""What a framework's own evaluations say, as the numbers of a run: of the server's model on test data, of clients on
 theirs."""
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Recording of pfl-research's simulations."""
