@@ -112,7 +112,9 @@ def test_each_point_and_figure_comes_once(fakes: Fakes, to: str, capsys: pytest.
     assert points(fakes, to) == wanted()
     assert ("test/test_error", 2, 0.25) in points(fakes, to)
     assert ("drift/drift_kept", 3, 0.5) in points(fakes, to)
+    folders = {path.stat().st_ino for path in Path("wandb").glob("offline*")}
     assert command(["export", "ima", "--to", to, "--json"]) == 0
+    assert {path.stat().st_ino for path in Path("wandb").glob("offline*")} == folders  # the same ones
     assert json.loads(capsys.readouterr().out) | {"where": ""} == {
         **{"to": to, "where": "", "rounds": 4, "figures": 1, "files": []}
     }
