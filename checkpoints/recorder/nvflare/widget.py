@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,9 @@ from ...io.errors import FedscopeError
 from ..recorder import Recorder
 from .events import EventRounds
 
-try:
-    from nvflare.widgets.widget import Widget  # type: ignore[import-not-found, unused-ignore]
-except ImportError:
-    raise FedscopeError("nvflare is not installed; pip install nvflare==2.9.0") from None
+Widget: Any = object  # so that the module can be read without NVFlare
+with suppress(ImportError):
+    from nvflare.widgets.widget import Widget  # type: ignore[import-not-found, no-redef, unused-ignore]
 
 
 class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
@@ -29,6 +29,9 @@ class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
         model, data: names.
         clients: the clients' names in the order of their numbers; by default ``site-3`` is client 3.
         standardise, seed, settings, keep, sketch, drift, resume, force: as of :class:`~fedscope.Recorder`.
+
+    Raises:
+        FedscopeError: NVFlare is not installed.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
         resume: bool = False,
         force: bool = False,
     ) -> None:
+        if Widget is object:
+            raise FedscopeError("nvflare is not installed; pip install nvflare==2.9.0")
         super().__init__()
         # by their names, by which NVFlare writes them into the job's files
         self.path = str(Path(path).absolute())

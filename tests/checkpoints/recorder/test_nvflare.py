@@ -627,8 +627,10 @@ def test_reading_events_needs_neither_nvflare_nor_torch() -> None:
         sys.modules["nvflare"] = sys.modules["torch"] = None
         import fedscope.checkpoints.recorder.nvflare.events
         fedscope.record_nvflare
+        from fedscope.checkpoints.recorder.nvflare.widget import RoundRecorder
         try:
-            import fedscope.checkpoints.recorder.nvflare.widget
+            RoundRecorder("run")
+            raise SystemExit("it was made")
         except fedscope.FedscopeError as error:
             assert str(error) == "nvflare is not installed; pip install nvflare==2.9.0", error
     """
