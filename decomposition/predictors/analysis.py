@@ -8,7 +8,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
-from ...checkpoints import FedscopeError, Run
+from ...checkpoints import FedscopeError, Run, refuse_own_starts
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -91,6 +91,7 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
     able = [t for t in numbers if "start" in run.round(t).models and len(run.round(t).client_ids) > 1]
     if rounds.strip() == "all" and able:
         return able
+    refuse_own_starts(run, numbers, "predictors")
     for number in numbers:
         if number in able:
             continue

@@ -9,7 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, client_rounds, identity, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
-from ...checkpoints import FedscopeError, Run, parse_address
+from ...checkpoints import FedscopeError, Run, parse_address, refuse_own_starts
 from ...training.inputs.models import ModelLike, as_list, names_of, resolve_models
 from ..run_alone import is_run
 from .result import Alignment, model_suffixes
@@ -143,6 +143,7 @@ def _cohorts(names: Sequence[str], rounds: str | None) -> list[tuple[str, list[s
     found = []
     for number in client_rounds(run, asked):
         round_ = run.round(number)
+        refuse_own_starts(run, [number], f"align {alone}", remedy="give two of its clients' models, or ")
         if "start" not in round_.models:
             raise FedscopeError(
                 f"{path}@{number} has not recorded the model that its clients were sent; give another round"

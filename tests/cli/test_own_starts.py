@@ -62,6 +62,8 @@ WORDS = {
     "decompose-none": "decompose runs/fma --draws none --split test",
     "theory-lemma": "theory runs/fma --rounds 2 --kernel none --split test",
     "reaggregate-mean": "reaggregate runs/fma@2 --server fma --split test",
+    "align": "align runs/fma@2/client-0 runs/fma@2/client-1 --split test",
+    "align-round": "align runs/fma@2 --split test",
     "ls": "ls runs/fma",
     "ls-check": "ls --check runs/fma",
 }
@@ -74,6 +76,8 @@ REFUSED = {
     "decompose-none": r"@3: decompose " + NEEDS,
     "updates": r"@[23]: updates " + NEEDS,
     "forgetting": r"@2: forgetting " + NEEDS,
+    "predictors": r"@\d: predictors " + NEEDS,
+    "align-round": r"@2: align runs/fma@2 " + NEEDS + r" \(starts=\); give two of its clients' models, or ask",
     "theory": r"@2: theory's kernel " + NEEDS + r" \(starts=\); give --kernel none for Lemma 1 alone, or ask",
     "reaggregate": r"@2: reaggregate with fedavgm " + NEEDS + r" \(starts=\); give a server that needs none \(.*fma",
     "wima": r"@1: wima needs a server's model of each round, and in round {} each starts from a model of its own",

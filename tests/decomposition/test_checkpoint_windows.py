@@ -176,8 +176,8 @@ def test_samples_of_training_are_those_of_the_split(path: Any) -> None:
 
 
 def test_the_command_prints_a_table_and_draws(path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("nets.py").write_text("import torch\n\ndef net():\n    return torch.nn.Linear(5, 3)\n")
-    words = "wima run@1 --checkpoints --model nets:net --windows 2,3,all --weights uniform,minus_sqrt --out w"
+    Path("of_windows.py").write_text("import torch\n\ndef net():\n    return torch.nn.Linear(5, 3)\n")
+    words = "wima run@1 --checkpoints --model of_windows:net --windows 2,3,all --weights uniform,minus_sqrt --out w"
     assert command(words.split()) == 0
     said = capsys.readouterr().out
     assert "the newest of 6 checkpoints has a loss of" in said

@@ -37,7 +37,14 @@ _CALLED: dict[str, str] = {
 #: what the field calls a method whose file has another name; FedSA was published as FedPake in 2025
 _ALSO: dict[RegistryGroup, dict[str, str]] = {
     "clients": {"fedavg": "sgd"},
-    "servers": {"fedavg": "fma", "fedpake": "fedsa"},
+    "servers": {
+        "fedavg": "fma",
+        "fedpake": "fedsa",
+        "fisher merging": "fisher",
+        "model stock": "model-stock",
+        "task arithmetic": "task-arithmetic",
+        "weighted checkpoints": "checkpoints",
+    },
 }
 #: the package of each below ``fedscope.training``
 _PACKAGES: dict[RegistryGroup, str] = {

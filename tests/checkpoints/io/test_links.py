@@ -383,6 +383,10 @@ ALLOWED = {
     "training/data/formats/cache.py": "a new folder of mkdtemp",
     "training/data/formats/download.py": "temporaries of write_durably, and a new folder",
     "training/jobs/launchers.py": "/dev/null",
+    "training/trackers/pictures.py": "reading, without following links",
+    "training/trackers/to_mlflow.py": "a temporary folder",
+    "training/trackers/to_trackio.py": "a temporary folder",
+    "training/trackers/to_wandb.py": "a new hidden folder, and a temporary one",
     "cli/commands/new.py": "a descriptor of open_own",
     "cli/streams.py": "/dev/null",
 }

@@ -80,7 +80,7 @@ def test_values_that_there_are_not_are_refused(settings: dict[str, object], mess
 
 def test_a_question_keeps_the_signature_and_the_page_of_its_function() -> None:
     assert list(inspect.signature(subsets).parameters) == [  # type: ignore[arg-type]
-        *("runs", "rounds", "sizes", "subsets", "weights", "data_of", "align", "measured")
+        *("runs", "rounds", "sizes", "subsets", "weights", "data_of", "align", "normalization", "measured")
     ]
     assert inspect.getdoc(subsets).startswith("Measure how many models an average needs")  # type: ignore[union-attr]
 
