@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
 import pytest
 
 pytestmark = pytest.mark.same_elsewhere
@@ -132,7 +133,10 @@ def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tm
         place = tmp_path / folder / commit / name
         place.mkdir(parents=True)
         (place / "fig1.csv").write_text(number)
-        about = {"unit": name, "commit": commit, "data": "d", "machine": "m"}
+        with h5py.File(place / "fig1.nc", "w") as file:
+            file.attrs["data"], file.attrs["seed"] = f"npz:{tmp_path}/cifar10.npz", 3
+        data = f"train --data npz:{tmp_path}/cifar10.npz"
+        about = {"unit": name, "commit": commit, "data": "d", "machine": "m", "commands": [data]}
         text = json.dumps(about)
         (place / "unit.json").write_text(text if whole else text[:20])
 
@@ -147,6 +151,11 @@ def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tm
         "print(keep(home / 'finished', home / 'kept'))\n"
     )
     assert said(code, tmp_path).splitlines() == ["['c1a', 'c1b', 'c2a']", "[('c1', ['a', 'b']), ('c2', ['a'])]", "[]"]
+    # no place of this machine is kept
+    (kept,) = (tmp_path / "kept" / "c2").iterdir()
+    assert json.loads((kept / "unit.json").read_text())["commands"] == ["train --data npz:cifar10.npz"]
+    with h5py.File(kept / "fig1.nc") as file:
+        assert dict(file.attrs) == {"data": "npz:cifar10.npz", "seed": 3}
     (tmp_path / "finished" / "c1" / "a" / "fig1.csv").write_text("other")
     done = subprocess.run(
         [sys.executable, "-c", LOAD + code, str(LONG), str(tmp_path)], check=False, capture_output=True, text=True

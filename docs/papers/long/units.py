@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import shutil
@@ -105,7 +106,8 @@ class Place:
             **asdict(self.identity),
             "processor": processor(),
             "cores": len(spared()),
-            "seconds": round(spent["active"]),
+            # what a killed command took is in its rounds alone
+            "seconds": round(max(spent["active"], sum(_trained_seconds(folder / run.name) for run in unit.runs))),
             "cpu_seconds": round(spent["cpu"]),
             "finished": date.today().isoformat(),
             "commands": [one.command for one in (*unit.runs, *unit.asked)],
@@ -113,6 +115,12 @@ class Place:
         (made / UNIT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         shutil.rmtree(target, ignore_errors=True)
         made.rename(target)
+
+
+def _trained_seconds(run: Path) -> float:
+    """Add up the seconds that a run's rounds took."""
+    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return sum(float(row["seconds"] or 0) for row in csv.DictReader(file))
 
 
 def known(folder: Path) -> dict[str, Any] | None:
@@ -133,7 +141,8 @@ def groups(kept: Path) -> Iterator[tuple[Identity, dict[str, Path]]]:
 
 
 def keep(finished: Path, kept: Path) -> list[Path]:
-    """Copy finished units to the numbers that are committed; returns what is new.
+    """Copy finished units to the numbers that are committed, without the folder of this machine in which the data lay;
+    returns what is new.
 
     Raises:
         SystemExit: other numbers of the same unit, commit, data and machine are kept already.
@@ -143,20 +152,37 @@ def keep(finished: Path, kept: Path) -> list[Path]:
         source, target = path.parent, kept / path.parent.parent.name / path.parent.name
         if known(source) is None:
             continue
+        made = target.with_name(f"{target.name}.partial")
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(source, made)
+        _forget(made, f"{finished.parent}/")
         if known(target) is not None:
-            if _numbers(source) != _numbers(target):
+            same = _numbers(made) == _numbers(target)
+            shutil.rmtree(made)
+            if not same:
                 raise SystemExit(
                     f"make papers-long: {target} keeps other numbers of the same commit, data and machine than "
                     f"{source}; find out why before you delete one of them"
                 )
             continue
-        made = target.with_name(f"{target.name}.partial")
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.copytree(source, made)
         shutil.rmtree(target, ignore_errors=True)
         made.rename(target)
         new.append(target)
     return new
+
+
+def _forget(folder: Path, place: str) -> None:
+    """Leave out a folder of this machine wherever a file names one in it."""
+    import h5py
+
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".nc":
+            with h5py.File(path, "r+") as file:
+                for name, value in list(file.attrs.items()):
+                    if isinstance(value, str) and place in value:
+                        file.attrs[name] = value.replace(place, "")
+        elif place in (text := path.read_text(encoding="utf-8")):
+            path.write_text(text.replace(place, ""), encoding="utf-8")
 
 
 def _numbers(folder: Path) -> dict[str, bytes]:
