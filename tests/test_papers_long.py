@@ -10,8 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import h5py
+import numpy as np
 import pytest
+
+from fedscope.results.arrays import read_netcdf, write_netcdf
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -133,8 +135,8 @@ def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tm
         place = tmp_path / folder / commit / name
         place.mkdir(parents=True)
         (place / "fig1.csv").write_text(number)
-        with h5py.File(place / "fig1.nc", "w") as file:
-            file.attrs["data"], file.attrs["seed"] = f"npz:{tmp_path}/cifar10.npz", 3
+        line = {"beta": (("beta",), np.array([0.0, 1.0]), {})}, {"loss": (("beta",), np.array([2.0, 0.1]), {})}
+        write_netcdf(place / "fig1.nc", *line, {"data": f"npz:{tmp_path}/cifar10.npz", "run": {"seed": 3}})
         data = f"train --data npz:{tmp_path}/cifar10.npz"
         about = {"unit": name, "commit": commit, "data": "d", "machine": "m", "commands": [data]}
         text = json.dumps(about)
@@ -154,8 +156,10 @@ def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tm
     # no place of this machine is kept
     (kept,) = (tmp_path / "kept" / "c2").iterdir()
     assert json.loads((kept / "unit.json").read_text())["commands"] == ["train --data npz:cifar10.npz"]
-    with h5py.File(kept / "fig1.nc") as file:
-        assert dict(file.attrs) == {"data": "npz:cifar10.npz", "seed": 3}
+    values, attrs = read_netcdf(kept / "fig1.nc")
+    assert (attrs["data"], attrs["run"]) == ("npz:cifar10.npz", {"seed": 3})
+    assert {name: one[1].tolist() for name, one in values.items()} == {"beta": [0.0, 1.0], "loss": [2.0, 0.1]}
+    assert str(tmp_path).encode() not in (kept / "fig1.nc").read_bytes()
     (tmp_path / "finished" / "c1" / "a" / "fig1.csv").write_text("other")
     done = subprocess.run(
         [sys.executable, "-c", LOAD + code, str(LONG), str(tmp_path)], check=False, capture_output=True, text=True

