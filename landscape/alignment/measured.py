@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.device import Compute
+from ...evaluation.float64 import where_float64
 from ...evaluation.model_replica import Replica
 from ...evaluation.samples import Samples
 from .groups import Specification
@@ -31,7 +32,7 @@ class Aligner:
     """
 
     def __init__(self, module: nn.Module, samples: Samples, compute: Compute) -> None:
-        self.replica = Replica(module, compute)
+        self.replica = Replica(module, where_float64(compute))  # activations are summed in float64
         self.module, self.samples = self.replica.module, samples
         self.x: Tensor = self.replica.prepare(samples.x)[:]
         self.specification: Specification = specification_of(self.module, self.x[: min(2, len(self.x))])
@@ -79,7 +80,7 @@ def measure_means(
     means: Sequence[Weights],
 ) -> list[AverageRow]:
     """Measure models and their means on the same samples, with the standard error of what a mean has more."""
-    replica = Replica(module, compute)
+    replica = Replica(module, where_float64(compute))
     x, y, task = replica.prepare(samples.x), replica.targets(samples.y), samples.task
 
     def losses(weights: Weights) -> tuple[np.ndarray, float]:
