@@ -54,7 +54,7 @@ def draw(result: Consensus, width: float = 3.5, title: str | None = None) -> Fig
         lower = sheet.axes(LEFT, top + HIGH + BETWEEN, across, HIGH, ylabel=0.38)
         _lines(upper, runs, DISTANCES, "", 1)
         _lines(lower, runs, MODELS, f"_{result.measure}", 100 if share else 1)
-        upper.set_ylabel("consensus distance")
+        upper.set_ylabel("distance ($L_2$)")
         upper.tick_params(labelbottom=False)
         split = word_of(result.attrs, "split")
         lower.set_ylabel(f"{split} {result.measure}{' (%)' if share else ''}".strip())

@@ -46,7 +46,8 @@ def draw_checkpoints(result: CheckpointWindows, width: float = 3.5, title: str |
         axes.minorticks_off()
         even(axes.yaxis, 5, quarters=True)
         axes.autoscale_view()
-        axes.set_ylabel("loss gained")
+        unit = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
+        axes.set_ylabel(f"loss gained{unit}")
         axes.set_xlabel("$W$, newest checkpoints in the mean (log)", labelpad=1)
         label_ends(axes, HIGH)
         return sheet.finished(said)
