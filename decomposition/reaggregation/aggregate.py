@@ -18,6 +18,7 @@ from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured, MeasuredStatistics
 from ...evaluation.samples import Samples
+from ...landscape.alignment.step import Aligning
 from ...training.build import config_of, data_of, module_of, partition_of
 from ...training.config.config import Config, merge
 from ...training.data.dataset import Dataset
@@ -32,7 +33,6 @@ from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
 from ..matrix.losses import losses_at
-from ..subsets.averages import Aligning
 from .conflicts import sign_conflict
 from .layers import LayerPart, own_versions, step_parts
 from .result import ClientRow, ModelRow, Reaggregation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from math import isnan
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.models.files import read_file
+from ...checkpoints.models.stored_models import StoredModels
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of, number, optional_bool
 from ...results.tables import add_suffix, optional_int
@@ -66,22 +66,6 @@ class ClientRow:
     client: int
     loss: float
     error: float
-
-
-class StoredModels(Mapping[str, Weights]):
-    """Models in files, by their server's name; each is read when it is asked for."""
-
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        self._files = dict(files)
-
-    def __getitem__(self, server: str) -> Weights:
-        return read_file(self._files[server])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 @dataclass(frozen=True, eq=False)

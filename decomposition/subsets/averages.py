@@ -14,6 +14,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Round, Weights
 from ...checkpoints.models.weights import stack
 from ...evaluation.device import CPU, Compute
+from ...landscape.alignment.step import Aligning
 from ..draws.divergence import diverged_rows
 from .result import OWN, RoundSubsets, SizeRow, SubsetsAtPlaces
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from ...evaluation.measured_statistics import MeasuredStatistics
     from ...evaluation.model_replica import Replica
     from ...evaluation.samples import Samples
-
-#: brings the units of models into one order
-Aligning = Callable[[list[Weights]], list[Weights]]
 
 #: cohorts of up to so many clients have averages of every size, larger ones of so many sizes
 ALL, SPREAD = 20, 12

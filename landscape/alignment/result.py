@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from ...checkpoints import FedscopeError, Weights, write_file
-from ...checkpoints.models.files import read_file
+from ...checkpoints.models.stored_models import StoredModels
 from ...results import Serializable, Table, TableResult, columns_of
 from ...results.tables import add_suffix
 
@@ -45,22 +45,6 @@ class AverageRow(Serializable):
     error: float
     barrier: float | None
     stderr: float | None
-
-
-class StoredModels(Mapping[str, Weights]):
-    """Models in files, by their labels; each is read when it is asked for."""
-
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        self._files = dict(files)
-
-    def __getitem__(self, label: str) -> Weights:
-        return read_file(self._files[label])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 @dataclass(frozen=True, eq=False)

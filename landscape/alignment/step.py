@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ...training.data.dataset import Dataset
     from ...training.inputs.models import ResolvedModels
 
+#: brings the units of models into one order
+Aligning = Callable[[list["Weights"]], list["Weights"]]
 #: how a question aligns its models
 ALIGN = ("none", "weights", "activations")
 

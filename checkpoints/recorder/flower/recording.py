@@ -39,6 +39,9 @@ def record(
     labels: Any = None,
     keep: str = "all",
     sketch: int = 0,
+    drift: bool = False,
+    lora_alpha: float | None = None,
+    base: Path | str | None = None,
     resume: bool = False,
     force: bool = False,
 ) -> Strategy:
@@ -58,8 +61,8 @@ def record(
             has.
         method, seed, settings: as of :class:`~fedscope.Recorder`; without a method ``table`` and ``ls`` call the run by
             its strategy, ``Flower (FedAvg)``.
-        data, standardise, keep_data, partition, labels, keep, sketch, resume, force: as of
-            :class:`~fedscope.Recorder`.
+        data, standardise, keep_data, partition, labels, keep, sketch, drift, lora_alpha, base, resume, force: as
+            of :class:`~fedscope.Recorder`.
 
     Raises:
         FedscopeError: no strategy; an older one without ``model``; something is in the way at ``path``.
@@ -81,7 +84,8 @@ def record(
         former.end()
     source = f"Flower ({type(strategy).__name__})"
     about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
-    about |= {"standardise": standardise, "keep_data": keep_data}
+    about |= {"standardise": standardise, "keep_data": keep_data, "drift": drift}
+    about |= {"lora_alpha": lora_alpha, "base": base}
     about |= {"method": method, "seed": seed, "settings": settings}
     recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)
     if any(word in parent.__name__ for word in _PRIVATE for parent in type(strategy).__mro__):

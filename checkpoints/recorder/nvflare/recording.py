@@ -37,6 +37,8 @@ def record_nvflare(
     keep: str = "all",
     sketch: int = 0,
     drift: bool = False,
+    lora_alpha: float | None = None,
+    base: Path | str | None = None,
     resume: bool = False,
     force: bool = False,
 ) -> Job:
@@ -58,7 +60,7 @@ def record_nvflare(
             that number (``site-3`` is client 3), others the next one that is free.
         method, seed, settings: as of :class:`~fedscope.Recorder`; without a method ``table`` and ``ls`` call the run
             ``NVFlare``.
-        standardise, keep, sketch, drift, resume, force: as of :class:`~fedscope.Recorder`.
+        standardise, keep, sketch, drift, lora_alpha, base, resume, force: as of :class:`~fedscope.Recorder`.
 
     Raises:
         FedscopeError: no job; NVFlare is not installed; a model or data without a name; something is in the way at
@@ -88,6 +90,7 @@ def record_nvflare(
 
     args: dict[str, Any] = {**words, **named, "clients": None if clients is None else list(clients)}
     args |= {"standardise": standardise, "keep": keep, "sketch": sketch, "drift": drift}
+    args |= {"lora_alpha": lora_alpha, "base": None if base is None else str(Path(base).absolute())}
     inner.to_server(RoundRecorder(str(path), resume=resume, force=force, **args), id="fedscope")
     _leave_out(inner)
     return job

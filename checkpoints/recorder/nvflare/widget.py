@@ -28,7 +28,8 @@ class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
         method: by default the name of the framework.
         model, data: names.
         clients: the clients' names in the order of their numbers; by default ``site-3`` is client 3.
-        standardise, seed, settings, keep, sketch, drift, resume, force: as of :class:`~fedscope.Recorder`.
+        standardise, seed, settings, keep, sketch, drift, lora_alpha, base, resume, force: as of
+            :class:`~fedscope.Recorder`.
 
     Raises:
         FedscopeError: NVFlare is not installed.
@@ -47,6 +48,8 @@ class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
         keep: str = "all",
         sketch: int = 0,
         drift: bool = False,
+        lora_alpha: float | None = None,
+        base: str | None = None,
         resume: bool = False,
         force: bool = False,
     ) -> None:
@@ -58,6 +61,7 @@ class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
         self.model, self.data, self.standardise = model, data, standardise
         self.method, self.seed, self.settings = method, seed, settings
         self.clients, self.keep, self.sketch, self.drift = clients, keep, sketch, drift
+        self.lora_alpha, self.base = lora_alpha, base
         self.resume, self.force = resume, force
         self._rounds = EventRounds(self._open, clients)
 
@@ -65,6 +69,7 @@ class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
         about: dict[str, Any] = {"model": self.model, "data": self.data, "standardise": self.standardise}
         about |= {"method": self.method, "seed": self.seed, "settings": self.settings}
         about |= {"keep": self.keep, "sketch": self.sketch, "drift": self.drift}
+        about |= {"lora_alpha": self.lora_alpha, "base": self.base}
         return Recorder(self.path, source="NVFlare", resume=self.resume, force=self.force, **about)
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:

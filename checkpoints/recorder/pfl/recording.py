@@ -38,6 +38,8 @@ def record_pfl(
     keep: str = "all",
     sketch: int = 0,
     drift: bool = False,
+    lora_alpha: float | None = None,
+    base: Path | str | None = None,
     resume: bool = False,
     force: bool = False,
 ) -> Algorithm:
@@ -56,8 +58,8 @@ def record_pfl(
             number, others the next one that is free.
         method, seed, settings: as of :class:`~fedscope.Recorder`; without a method ``table`` and ``ls`` call the run by
             its algorithm, ``pfl (FederatedAveraging)``.
-        data, standardise, keep_data, partition, labels, keep, sketch, drift, resume, force: as of
-            :class:`~fedscope.Recorder`.
+        data, standardise, keep_data, partition, labels, keep, sketch, drift, lora_alpha, base, resume,
+            force: as of :class:`~fedscope.Recorder`.
 
     Raises:
         FedscopeError: no such algorithm; pfl is not installed; it simulates in several processes; something is in the
@@ -85,6 +87,7 @@ def record_pfl(
         former.give_back()
     about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
     about |= {"standardise": standardise, "keep_data": keep_data, "drift": drift}
+    about |= {"lora_alpha": lora_alpha, "base": base}
     about |= {"method": method, "seed": seed, "settings": settings}
     source = f"pfl ({type(algorithm).__name__})"
     recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import subprocess
 import sys
@@ -846,3 +847,28 @@ def test_recording_needs_neither_flower_nor_torch(tmp_path: Path) -> None:
         fedscope.partition_mod
     """
     subprocess.run([sys.executable, "-P", "-c", textwrap.dedent(code), str(tmp_path / "run")], check=True)
+
+
+def test_drift_is_measured_as_the_run_goes_on(tmp_path: Path) -> None:
+    play(fedscope.record(Emptying(), tmp_path / "run", drift=True), cohort)
+    for number in (1, 2, 3):
+        assert 0 < Run.open(tmp_path / "run").round(number).metrics["drift_kept"] <= 1
+
+
+def test_the_scale_of_adapters_is_taken_as_by_the_recorder_of_loops(tmp_path: Path) -> None:
+    said = told(lambda: play(fedscope.record(Emptying(), tmp_path / "run", lora_alpha=8), cohort, rounds=1))
+    assert "lora_alpha = 8 was given, but the models hold no factors of adapters; leave it out" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("record", "without"),
+    [
+        (fedscope.record, set()),
+        (fedscope.record_pfl, set()),
+        # a job is sent as files, and its data stay where they are
+        (fedscope.record_nvflare, {"keep_data", "partition", "labels"}),
+    ],
+)
+def test_a_framework_s_recorder_takes_what_the_recorder_takes(record: Callable[..., Any], without: set[str]) -> None:
+    options = set(inspect.signature(fedscope.Recorder).parameters) - {"source"}
+    assert options - set(inspect.signature(record).parameters) == without
