@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...results import Table, TableResult, columns_of
+from ...results.layer_cells import LayerCells
 from .means import MEANS, LayerMeans
 
 #: the kinds of mean in words
@@ -18,7 +18,7 @@ WORDS = {"factors": "the mean of factors", "products": "the mean of products", "
 
 
 @dataclass(frozen=True)
-class AdapterMeans(TableResult):
+class AdapterMeans(LayerCells, TableResult):
     """Errors of the means of a run's adapters, by layer and round.
 
     Attributes:
@@ -42,27 +42,6 @@ class AdapterMeans(TableResult):
         places = [(cell.round, cell.layer) for cell in self.cells]
         if not places or places != [(number, layer) for number in self.rounds for layer in self.layers]:
             raise FedscopeError("means of adapters need a row for every round and layer; give at least one round")
-
-    @property
-    def run(self) -> str:
-        """The run's name, "" where it is not known."""
-        known = self.attrs.get("run")
-        return Path(known["path"]).name if isinstance(known, dict) else ""
-
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        """The rounds, in the order of the rows."""
-        return tuple(dict.fromkeys(cell.round for cell in self.cells))
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """What the rows of a round are of; the last one is all layers."""
-        return tuple(dict.fromkeys(cell.layer for cell in self.cells))
-
-    def values(self, name: str) -> np.ndarray:
-        """Return a column as numbers [layer, round], NaN where one does not exist."""
-        flat = [np.nan if (value := getattr(cell, name)) is None else value for cell in self.cells]
-        return np.array(flat, np.float64).reshape(len(self.rounds), len(self.layers)).T
 
     def rows(self) -> list[Any]:
         """BASE.adapters.csv: a row a round and layer, empty where a value does not exist."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,13 +12,14 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import spans
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of
+from ...results.layer_cells import LayerCells
 from ..planes.summary import precision_words
 from .layer_result import plus_minus
 from .layer_rounds import LayerBarrier
 
 
 @dataclass(frozen=True)
-class LayerRounds(TableResult):
+class LayerRounds(LayerCells, TableResult):
     """Which layer carries the loss barrier in each of a run's rounds, between two models of the round.
 
     Attributes:
@@ -47,26 +47,9 @@ class LayerRounds(TableResult):
         if not places or places != [(t, layer) for t in self.rounds for layer in self.layers for _ in self.ends]:
             raise FedscopeError("barriers over rounds need two rows for every round and layer; give at least one round")
 
-    @property
-    def run(self) -> str:
-        """The run's name, "" where it is not known."""
-        known = self.attrs.get("run")
-        return Path(known["path"]).name if isinstance(known, dict) else ""
-
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        """The rounds, in the order of the rows."""
-        return tuple(dict.fromkeys(cell.round for cell in self.cells))
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """What moves; the last one is all layers."""
-        return tuple(dict.fromkeys(cell.layer for cell in self.cells))
-
     def values(self, name: str = "barrier") -> np.ndarray:
         """Return a column as numbers [others, layer, round], NaN where one does not exist."""
-        flat = [np.nan if (value := getattr(cell, name)) is None else value for cell in self.cells]
-        return np.array(flat, np.float64).reshape(len(self.rounds), len(self.layers), 2).transpose(2, 1, 0)
+        return self.column(name).reshape(len(self.rounds), len(self.layers), 2).transpose(2, 1, 0)
 
     def rows(self) -> list[Any]:
         """BASE.line-layers.csv: two rows a round and layer, empty where a value does not exist."""
