@@ -15,6 +15,7 @@ from math import prod
 from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import Any, NamedTuple
+from weakref import finalize
 
 import h5py
 import numpy as np
@@ -185,6 +186,8 @@ class _File:
 
     def __init__(self, raw: Any, name: object) -> None:
         self.raw, self.name, self.lock = raw, name, Lock()
+        # before the file's own finaliser, also where an error's traceback holds both; that one would warn
+        finalize(self, raw.close)
 
     def read(self, row: np.ndarray, place: int) -> None:
         """Fill a row with what begins at a byte."""
@@ -201,9 +204,6 @@ class _File:
         with self.lock:  # not on this system
             self.raw.seek(place)
             return int(self.raw.readinto(left))
-
-    def __del__(self) -> None:
-        self.raw.close()
 
 
 def _unpack(round_: Round, which: str, name: str) -> tuple[_File, tuple[int, ...]]:

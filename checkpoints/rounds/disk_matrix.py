@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, cast
+from weakref import finalize
 
 import numpy as np
 
@@ -133,6 +134,7 @@ class TemporaryMatrix(DiskMatrix):
         self._folder, self._what = folder, what
         # of a system that cannot do without a name it is one that an interrupted write would have, and swept as such
         self._file = TemporaryFile(dir=folder, prefix=".clients.", suffix=".tmp", buffering=0)  # noqa: SIM115
+        finalize(self, self._file.close)
 
     def __setitem__(self, k: int, row: np.ndarray) -> None:
         values = np.ascontiguousarray(row, self.dtype)

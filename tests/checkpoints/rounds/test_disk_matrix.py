@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ from fedscope.checkpoints import (
     as_array,
     as_disk_matrix,
     mean,
+    read_chunks,
     recorded_matrix,
     weighted_mean,
     write_round,
@@ -173,6 +177,21 @@ def test_scratch_reads_nothing_else_and_any_thread_may(tmp_path: Path, monkeypat
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda k: rows[k % 4].tobytes(), range(400)))
     assert found == [values[k % 4].tobytes() for k in range(400)]
+
+
+@pytest.mark.parametrize("held_by", ["nobody", "a cycle"])
+def test_files_are_closed_without_a_warning(held_by: str, tmp_path: Path) -> None:
+    """Also of rows and pieces that an error's traceback holds, which are collected together with their files."""
+    write_round(tmp_path / "1.h5", record(models()))
+    round_ = Round(tmp_path / "1.h5", LAYOUT, "run")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        held: list[Any] = [next(read_chunks(round_, 2)), TemporaryMatrix(tmp_path, (2, 3), np.dtype("float32"))]
+        if held_by == "a cycle":
+            held.append(held)
+        del held
+        gc.collect()
+    assert [str(one.message) for one in told] == []
 
 
 def test_what_is_no_row_or_was_not_written_is_refused(tmp_path: Path) -> None:
