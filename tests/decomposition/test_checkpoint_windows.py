@@ -160,7 +160,7 @@ def test_losses_gained_are_paired_differences_to_the_newest(path: Any, tmp_path:
     found.save(tmp_path / "w")
     assert CheckpointWindows.load(tmp_path / "w") == found
     assert fedscope.load(tmp_path / "w.checkpoints.json") == found
-    table = list(csv.DictReader((tmp_path / "w.checkpoints.csv").open()))
+    table = list(csv.DictReader((tmp_path / "w.checkpoints.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["window"] for row in table] == ["1", "2", "6", "2", "6"]
     assert {(row["run"], row["round"]) for row in table} == {("run", "1")}
     # the same as the server's on the same samples

@@ -81,7 +81,7 @@ def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path):
     assert [path.name for path in paths] == [
         f"decompose.v1.{end}" for end in ("factors.csv", "clients.csv", "factors.json")
     ]
-    rows = list(csv.DictReader(paths[0].open()))
+    rows = list(csv.DictReader(paths[0].read_text(encoding="utf-8").splitlines()))
     named = "run round model split loss draws factor estimate value stderr_draws stderr_samples"
     assert list(rows[0]) == named.split()
     assert {row["estimate"] for row in rows} == {"plugin", "unbiased", "measured"}
@@ -92,7 +92,7 @@ def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path):
     assert [row["value"] for row in rows if (row["factor"], row["estimate"]) == ("locality", "unbiased")] == [
         repr(value) for value in MEASUREMENTS["locality"]
     ]
-    clients = list(csv.DictReader(paths[1].open()))
+    clients = list(csv.DictReader(paths[1].read_text(encoding="utf-8").splitlines()))
     named = "run round client samples train_bias heter_bias variance distance model trained"
     assert list(clients[0]) == named.split()
     assert len(clients) == 50
@@ -100,12 +100,12 @@ def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path):
 
 def test_what_does_not_exist_is_an_empty_field_and_never_0(tmp_path):
     paths = result(plausible(split=False, independent=False), draws="rounds:4").save(tmp_path / "d")
-    rows = list(csv.DictReader(paths[0].open()))
+    rows = list(csv.DictReader(paths[0].read_text(encoding="utf-8").splitlines()))
     assert all(row["stderr_draws"] == row["stderr_samples"] == "" for row in rows)
     for row in rows:
         missing = row["factor"] in ("train_bias", "heter_bias", "bias_cross", "averaged_loss")
         assert (row["value"] == "") == (missing or row["estimate"] == "unbiased")
-    assert all(row["train_bias"] == row["heter_bias"] == "" for row in csv.DictReader(paths[1].open()))
+    assert all(row["train_bias"] == row["heter_bias"] == "" for row in csv.DictReader(paths[1].read_text(encoding="utf-8").splitlines()))
 
 
 def test_a_result_comes_back_exactly(tmp_path):

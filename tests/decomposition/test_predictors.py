@@ -177,7 +177,7 @@ def test_chance_and_too_few_rounds_are_said(tmp_path: Path) -> None:
     assert all(one.correlation is None for one in correlations_of(rounds[:4]))
     found.save(tmp_path / "p")
     assert Predictors.load(tmp_path / "p") == found
-    table = list(csv.DictReader((tmp_path / "p.correlations.csv").open()))
+    table = list(csv.DictReader((tmp_path / "p.correlations.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["predictor"] for row in table] == list(PREDICTORS)
 
 

@@ -218,7 +218,7 @@ def result(*rounds: RoundSubsets) -> Subsets:
 def test_tables_have_the_columns_that_other_programs_rely_on(tmp_path) -> None:
     table, main = result().save(tmp_path / "figures" / "s.v1")
     assert (table.name, main.name) == ("s.v1.subsets.csv", "s.v1.subsets.json")
-    rows = list(csv.DictReader(table.open()))
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     names = "run round weights m subsets exhaustive error_mean error_std error_stderr loss_mean loss_std loss_stderr"
     assert list(rows[0]) == [*names.split(), "error_min", "error_max", "place"]
     assert [row["m"] for row in rows] == list(map(str, range(1, 11)))

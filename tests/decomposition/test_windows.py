@@ -333,7 +333,7 @@ def test_the_table_and_the_sentence_say_what_was_measured(tmp_path: Path) -> Non
     found = WindowMeans(made(), "features", ATTRS)
     table, main = found.save(tmp_path / "w.1")
     assert (table.name, main.name) == ("w.1.wima.csv", "w.1.wima.json")
-    rows = list(csv.DictReader(table.open()))
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert list(rows[0]) == ["run", "round", "parts", "window", "globals", "loss", "error"]
     assert [row["window"] for row in rows] == ["1", "5", "10", "50"] * 3
     assert [row["globals"] for row in rows[:4]] == ["1", "5", "8", "8"]

@@ -559,15 +559,13 @@ KILLED = """
 def test_a_kill_loses_the_last_two_rounds_at_most(tmp_path: Path) -> None:
     for attempt in range(3):
         path = tmp_path / f"run{attempt}"
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", textwrap.dedent(KILLED), str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        for _ in range(5 + 7 * attempt):
-            process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
-        given_ = max(map(int, process.stdout.read().split()), default=5 + 7 * attempt)
-        process.wait()
+        words = [sys.executable, "-P", "-c", textwrap.dedent(KILLED), str(path)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(5 + 7 * attempt):
+                process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+            given_ = max(map(int, process.stdout.read().split()), default=5 + 7 * attempt)
         run = Run.open(path)
         assert run.rounds == tuple(range(1, len(run.rounds) + 1))
         assert len(run.rounds) >= given_ - 2
