@@ -105,7 +105,10 @@ def test_what_does_not_exist_is_an_empty_field_and_never_0(tmp_path):
     for row in rows:
         missing = row["factor"] in ("train_bias", "heter_bias", "bias_cross", "averaged_loss")
         assert (row["value"] == "") == (missing or row["estimate"] == "unbiased")
-    assert all(row["train_bias"] == row["heter_bias"] == "" for row in csv.DictReader(paths[1].read_text(encoding="utf-8").splitlines()))
+    assert all(
+        row["train_bias"] == row["heter_bias"] == ""
+        for row in csv.DictReader(paths[1].read_text(encoding="utf-8").splitlines())
+    )
 
 
 def test_a_result_comes_back_exactly(tmp_path):
