@@ -31,19 +31,23 @@ PAUSED := $(RUN) docs/papers/long/pause.py
 # Another order for each commit, the same again for the same commit.
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 # What the processor's arithmetic and threads cannot change is not repeated there; property tests are, with more examples.
-ELSEWHERE := -m 'not slow and not gpu and not device and not (same_elsewhere and not hypothesis)'
+ELSEWHERE := -m 'not slow and not programs and not gpu and not device and not (same_elsewhere and not hypothesis)'
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
+.PHONY: demo test test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train federations on real data and draw every figure, into demo/
 demo: $(VENV)/.installed
 	$(VENV)/bin/fedscope demo
 
-## test: all tests and the examples in the docstrings, but for the slow ones
+## test: all tests and the examples in the docstrings, but for the slow ones and those of programs
 test: $(VENV)/.installed
 	$(PAUSED) $(SUITE)
+
+## test-programs: those that start programs or kill them, play pages and papers whole, or measure memory
+test-programs: $(VENV)/.installed
+	$(PAUSED) $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile -m 'not slow and programs' tests
 
 # Threads that wait for each other sleep: several processes' threads that spin take twice the time. Those of numpy's BLAS
 # spin whatever they are told, and took four times the time of one; `make test-everywhere` has a thread a core of them.

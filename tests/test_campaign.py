@@ -27,7 +27,7 @@ from campaign.warm import Warm
 
 from fedscope.cli.main import run
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 SECONDS = float(os.environ.get("SECONDS_EACH", "60"))
 #: addresses that a command may map beyond what is mapped when it begins, and memory that it may fill beyond what it

@@ -18,7 +18,7 @@ from distributions import ROOT, build, different_wheels, in_sdist, tracked, wron
 
 import fedscope
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 pytest.importorskip("build", reason="it is in the extra dev")
 

@@ -43,6 +43,8 @@ from fedscope.results import Result
 from fedscope.training import Config
 from fedscope.training.settings.registry import names
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"

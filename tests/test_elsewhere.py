@@ -78,7 +78,7 @@ def test_one_with_random_inputs_stays(request: pytest.FixtureRequest) -> None:
 
 
 def test_only_the_second_pass_leaves_them_out() -> None:
-    expression = "not slow and not gpu and not device and not (same_elsewhere and not hypothesis)"
+    expression = "not slow and not programs and not gpu and not device and not (same_elsewhere and not hypothesis)"
     assert re.findall(r"^ELSEWHERE := -m '(.*)'$", MAKEFILE, re.MULTILINE) == [expression]
     users = re.findall(r"^(\S+):.*\n\t.*\$\(ELSEWHERE\)", MAKEFILE, re.MULTILINE)
     assert users == ["test-elsewhere"]

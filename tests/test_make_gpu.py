@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 ROOT = Path(__file__).parents[1]
 MAKE = ROOT / "tests" / "gpu" / "make.py"

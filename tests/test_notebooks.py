@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "notebooks"

@@ -18,7 +18,7 @@ from paper_script import MAKE, imported
 
 from fedscope.cli.main import run
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 EXAMPLES = ("verdicts", "outcomes", "kept", "ima_silo_rules", "page", "wima_rules", "fedsa_rules")
 

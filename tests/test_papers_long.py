@@ -15,7 +15,7 @@ import pytest
 
 from fedscope.results.arrays import read_netcdf, write_netcdf
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 LONG = Path(__file__).parents[1] / "docs" / "papers" / "long"
 LOAD = "import sys; sys.path[:0] = [sys.argv[1], sys.argv[1] + '/../make']; from pathlib import Path\n"

@@ -15,7 +15,7 @@ import pytest
 import fedscope
 from fedscope.analysis.register import analyses
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 FOLDER = {
     "__init__.py": '''"""How far the clients of a round are from their mean."""

@@ -850,6 +850,7 @@ def test_it_is_told_how_many_files_are_read(here: Path) -> None:
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
+@pytest.mark.programs
 def test_memory_is_two_rounds_of_files(tmp_path: Path) -> None:
     size = 2_000_000
     for name, rounds, n in (("small", 1, 1000), ("large", 3, size)):

@@ -11,7 +11,7 @@ import pytest
 
 from fedscope.cli.main import run
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("few_digits")]
 
 
 def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: str) -> dict[str, Any]:

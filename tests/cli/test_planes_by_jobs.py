@@ -16,7 +16,7 @@ from fedscope.landscape import Plane
 from fedscope.results.resume import ResumeStore, stored_fingerprint, sum_of
 from fedscope.training.jobs.blocks import PartBlock
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("here")]
 
 THREE = ("runs/fma@1/client-0", "runs/fma@1/client-1", "runs/fma@2/client-2")
 WORDS = ("plane", *THREE, "--grid", "7", "--data-of", "0,1")

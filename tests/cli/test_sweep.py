@@ -14,7 +14,7 @@ from fedscope.checkpoints import Run
 from fedscope.cli.main import run
 from fedscope.training import Sweep
 
-pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 SMALL = ["--set", "data.clients=4", "--set", "model.hidden=[4]", "--set", "run.rounds=2", "--set", "client.epochs=1"]
 

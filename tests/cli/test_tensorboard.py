@@ -24,7 +24,7 @@ from fedscope.training import Config, train
 from fedscope.training.curves import follow as curve_following
 from fedscope.training.curves.analysis import whole_runs
 
-pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
 SMALL = "--clients 8 --participation 0.5 --rounds 5 --set model.hidden=[6] --set run.evaluate_clients=40"
 RUNS = {"ima": f"--method ima {SMALL} --set average.start=3", "fma": f"--method fma {SMALL}"}

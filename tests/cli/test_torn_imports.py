@@ -23,7 +23,7 @@ from fedscope.checkpoints.recorder.read_files import FileReader
 from fedscope.checkpoints.runs.run import warn_of_gaps
 from fedscope.cli.main import run
 
-pytestmark = pytest.mark.same_elsewhere
+pytestmark = [pytest.mark.programs, pytest.mark.same_elsewhere]
 
 ROUNDS = "ck/round-{round}/client-{client}.npz"
 LAST, CLIENTS = 7, (0, 3)

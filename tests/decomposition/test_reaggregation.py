@@ -44,6 +44,7 @@ SMALL = {
 }
 # At their defaults some methods would do what FMA does on rounds this small, or another's state.
 OWN: dict[str, Any] = {"fedgma": {"server": {"tau": 0.9}}, "fedsa": {"server": {"quantile": 0.9}}}
+OWN |= {"fisher": {"server": {"samples": 20}}}  # they cost a gradient each
 
 
 def config(method: str, **sections: Any) -> Config:

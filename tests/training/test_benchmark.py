@@ -80,6 +80,7 @@ def test_what_follows_is_said(measured: BenchmarkResult) -> None:
     assert slow.summary().endswith("disk: written 300 MB/s, read 2,000 MB/s")
 
 
+@pytest.mark.programs
 def test_the_command_prints_it_and_refuses_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,6 +20,8 @@ from ...evaluation.samples import Samples
 
 #: samples of a forward pass in which inputs of layers are collected
 BATCH = 100
+#: numbers of gradients that are held at once: 64 MiB of float32
+AT_ONCE = 2**24
 
 
 class ModelProbe:
@@ -68,12 +71,11 @@ class ModelProbe:
                 for x, y in self._batches(1):
                     outputs = module(x)
                     if labels == "model":
-                        logs = outputs.log_softmax(1)[0]
-                        terms = [(float(log.detach().exp()), log) for log in logs]
+                        terms = outputs.log_softmax(1)[0]
+                        weights = terms.detach().exp().tolist()
                     else:
-                        terms = [(1.0, task.loss(outputs, y).sum())]
-                    for weight, term in terms:
-                        parts = torch.autograd.grad(term, list(wanted), retain_graph=True, materialize_grads=True)
+                        terms, weights = task.loss(outputs, y).sum()[None], [1.0]
+                    for weight, parts in zip(weights, _gradients(terms, list(wanted)), strict=True):
                         for where, part in zip(wanted.values(), parts, strict=True):
                             # on the processor, because a device may lack float64
                             total[where] += weight * part.cpu().double().square().reshape(-1).numpy()
@@ -123,3 +125,28 @@ class ModelProbe:
         for start in range(0, len(self._samples), size):
             rows = slice(start, start + size)
             yield own.prepare(self._samples.x[rows]), own.targets(self._samples.y[rows])
+
+
+def _gradients(terms: Tensor, wanted: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the gradients of each of the terms [n], of as many at once as :data:`AT_ONCE` holds.
+
+    Those of ten classes at once take a quarter to a half of the time of one after the other. An operation of the user's
+    own may not know how: it is asked for one after the other.
+    """
+    width = max(1, AT_ONCE // max(1, sum(one.numel() for one in wanted)))
+    chosen = torch.eye(len(terms), dtype=terms.dtype, device=terms.device)
+    for rows in chosen.split(width):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that an operation goes one after the other
+                found = torch.autograd.grad(
+                    terms, wanted, rows, retain_graph=True, is_grads_batched=True, allow_unused=True
+                )
+        except RuntimeError:
+            for row in rows:
+                yield torch.autograd.grad(terms, wanted, row, retain_graph=True, materialize_grads=True)
+        else:
+            for k in range(len(rows)):
+                yield tuple(
+                    torch.zeros_like(one) if part is None else part[k] for one, part in zip(wanted, found, strict=True)
+                )

@@ -61,6 +61,7 @@ def test_objects_without_a_size_are_refused_before_hdf5_meets_them(
         pass
 
 
+@pytest.mark.programs
 def test_hdf5_does_loop_there(file: Path) -> None:
     """Else this would be code for nothing; when a release of HDF5 ends here by itself, it can go."""
     zero(file, heaps(file)[0] + 16, 512)

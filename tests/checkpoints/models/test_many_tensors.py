@@ -108,6 +108,7 @@ QUESTIONS: dict[str, Callable[[int], object]] = {
 }
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("question", few(QUESTIONS, lambda name: name in ("import", "open", "ls", "file")))
 def test_three_times_as_many_tensors_take_three_times_as_much(
     question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -556,6 +556,7 @@ KILLED = """
 """
 
 
+@pytest.mark.programs
 def test_a_kill_loses_the_last_two_rounds_at_most(tmp_path: Path) -> None:
     for attempt in range(3):
         path = tmp_path / f"run{attempt}"
@@ -617,6 +618,7 @@ def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
             Recorder(tmp_path / "other", **given_)
 
 
+@pytest.mark.programs
 def test_memory_is_two_rounds_of_clients(tmp_path: Path) -> None:
     code = """
         import re, sys, numpy as np

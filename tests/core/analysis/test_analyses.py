@@ -148,6 +148,7 @@ for folder, words in {commands!r}:
 """
 
 
+@pytest.mark.programs
 @pytest.mark.same_elsewhere
 def test_results_are_drawn_again_the_same_and_without_torch(
     asked_once: Callable[[str], tuple[Path, Any]],

@@ -198,6 +198,7 @@ def unmade() -> None:
     raise FedscopeError("no bench here")
 
 
+@pytest.mark.programs
 def test_networks_of_torchvision_arrive_where_its_compiled_part_does_not_load() -> None:
     """A worker begins without torchvision, whose import fails beside a torch of another build."""
     module = torchvision_part("models.resnet").resnet18(num_classes=3)

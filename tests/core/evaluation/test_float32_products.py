@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 #: what a caller may have said before, each in a process of its own, because some cannot be taken back
 BEFORE = {
     "nothing": "pass",

@@ -50,7 +50,7 @@ from fedscope.training.methods.servers.fma import FMA
 from fedscope.training.settings.registry import find, names
 
 #: at their defaults some servers would do what FMA does on rounds this small
-OWN: dict[str, Any] = {"fedgma": {"tau": 0.9}, "fedsa": {"quantile": 0.9}}
+OWN: dict[str, Any] = {"fedgma": {"tau": 0.9}, "fedsa": {"quantile": 0.9}, "fisher": {"samples": 20}}
 
 
 def config(client: str = "sgd", server: str = "fma", average: str = "none", /, **sections: Any) -> Config:
@@ -392,6 +392,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert_same(tmp_path / "whole", tmp_path / "memory")
 
 
+@pytest.mark.programs
 def test_a_killed_run_leaves_nothing_but_whole_rounds(tmp_path: Path) -> None:
     """SIGKILL while the third round's clients are put aside."""
     code = f"""
@@ -467,6 +468,7 @@ def test_room_on_the_disk_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
     assert asked[1] - asked[0] == 2 * 3 * run.layout.size * 4
 
 
+@pytest.mark.programs
 def test_memory_does_not_grow_with_the_cohort(tmp_path: Path) -> None:
     """numpy's own account of a step over 40 and over 10 clients of 2 M parameters: less than two rows more."""
     size = 2_000_000

@@ -31,7 +31,7 @@ def config(client: str = "sgd", server: str = "fma", average: str = "none", /, *
             "data": {"clients": 5},
             "model": {"hidden": [4]},
             "client": {"method": client, "epochs": 1, "batch": 40},
-            "server": {"method": server},
+            "server": {"method": server, **({"samples": 20} if server == "fisher" else {})},
             "average": {"method": average, **averages.get(average, {})},
             "run": {"rounds": 4, "participation": 0.6, "evaluate_clients": 0, **run},
         }

@@ -35,6 +35,7 @@ OWN: dict[str, Any] = {
     "swa": {"average": {"start": 2, "cycle": 2}},
     "fedgen": {"client": {"generator_steps": 3, "hidden": 8, "noise": 4}},
     "fedbabu": {"client": {"fine_tune_epochs": 1}},
+    "fisher": {"server": {"samples": 20}},
 }
 STATEFUL = tuple(name for name in names("clients") if find("clients", name).vectors_kept)
 #: one method of each kind of state: none, clients' vectors and what is sent, both kept and sums at the server, the

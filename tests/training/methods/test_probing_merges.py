@@ -18,6 +18,7 @@ from fedscope.evaluation.samples import Samples
 from fedscope.evaluation.tasks import Task
 from fedscope.training import Config
 from fedscope.training.data.dataset import Dataset
+from fedscope.training.loop import model_probe
 from fedscope.training.loop.model_probe import ModelProbe
 from fedscope.training.loop.server import validator_of
 from fedscope.training.methods.base import Cohort
@@ -92,6 +93,55 @@ def test_fisher_is_the_mean_weighted_with_squared_gradients(labels: Any) -> None
     served = Fisher(labels=labels).step({}, clients.row(0), clients, cohort(p, probe))
     np.testing.assert_allclose(served.parameters, expected, rtol=1e-6)
     assert np.abs(expected - p @ clients.parameters).max() > 0.01, "it is not the plain mean"
+
+
+class Odd(torch.autograd.Function):
+    """Of a user's own, which cannot be asked for several gradients at once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx: Any, ahead: torch.Tensor) -> torch.Tensor:
+        assert np.asarray(ahead.tolist()).ndim == 2  # one sample, as every layer sees it
+        return 2 * ahead
+
+
+class Own(nn.Module):
+    """Classes of which one hangs on no weight, and a weight that nothing hangs on."""
+
+    def __init__(self, odd: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.idle, self.odd = nn.Linear(4, 3), nn.Parameter(torch.ones(5)), odd
+        self.double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = self.first(x)
+        return Odd.apply(seen) if self.odd else seen * 2
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 2**24])
+@pytest.mark.parametrize("odd", [False, True])
+def test_fisher_is_the_same_however_many_gradients_are_asked_for_at_once(
+    at_once: int, odd: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 numbers a gradient: one, two or all three classes at once. A layer that cannot be asked for several is asked
+    for one after the other; both have twice the weight's gradient."""
+    monkeypatch.setattr(model_probe, "AT_ONCE", at_once)
+    module, known = Own(odd), samples()
+    found = ModelProbe(module, known, CPU).squared_gradients(model(module), "model")
+    with torch.no_grad():
+        p = module(known.x).softmax(1)
+    # d log p_c / d f_i = [i = c] - p_i, and f = 2 (W x + b), or its like
+    one = torch.eye(3, dtype=torch.float64)[None] - p[:, None]
+    squares = 4 * torch.einsum("nc,nci,nj->nij", p, one.square(), known.x.square()).mean(0)
+    bias = 4 * torch.einsum("nc,nci->ni", p, one.square()).mean(0)
+    expected = model(module).layout.flatten(
+        {"first.weight": squares.numpy(), "first.bias": bias.numpy(), "idle": np.zeros(5)}
+    )
+    np.testing.assert_allclose(found, expected.parameters, rtol=1e-6, atol=1e-12)
 
 
 def test_where_nothing_depends_on_a_parameter_it_is_the_mean() -> None:

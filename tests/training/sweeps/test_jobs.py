@@ -26,6 +26,8 @@ from fedscope.training.sweeps.axes import read_axes
 from fedscope.training.sweeps.by_jobs import RunOfSweep
 from fedscope.training.sweeps.plan import plan_sweep
 
+pytestmark = pytest.mark.programs
+
 SMALL = ("--set", "data.clients=4", "--set", "model.hidden=[4]", "--set", "client.epochs=1")
 #: two processes at a time, each told that its time is over long after the tests
 JOB = ("--launcher", "processes", "--job", "array_parallelism=2")

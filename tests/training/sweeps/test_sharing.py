@@ -17,6 +17,8 @@ from fedscope.training import Config, Setup, merge, preset
 from fedscope.training.sweeps.plan import Plan, plan_sweep
 from fedscope.training.sweeps.schedule import SharedHistory, arguments_of, commands_of, shared_histories, steps_of
 
+pytestmark = pytest.mark.programs
+
 SMALL = {
     "data": {"clients": 5},
     "model": {"hidden": [8]},
