@@ -110,7 +110,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 #: fields that every ordinary run of the tests tries
-OFTEN = ("both", "called", "file", "kept", "trained", "settings")
+OFTEN = ("both", "file", "kept", "settings")
 
 
 @pytest.fixture

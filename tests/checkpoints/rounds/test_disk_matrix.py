@@ -189,8 +189,10 @@ def test_files_are_closed_without_a_warning(held_by: str, tmp_path: Path) -> Non
         held: list[Any] = [next(read_chunks(round_, 2)), TemporaryMatrix(tmp_path, (2, 3), np.dtype("float32"))]
         if held_by == "a cycle":
             held.append(held)
-        del held
-        gc.collect()
+            del held
+            gc.collect()
+        else:
+            del held
     assert [str(one.message) for one in told] == []
 
 
