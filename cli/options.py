@@ -463,11 +463,6 @@ def surface_options(*, panels: bool) -> Decorator:
     return decorate
 
 
-def undrawn_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same of results without a figure."""
-    return _pack(function, "output", Output, [_OUT, _FORCE, _JSON])
-
-
 _OUT = click.option(
     "--out", type=ResultPath(), metavar="BASE", help="Where to write, without an extension (default: RUN/figures/...)."
 )

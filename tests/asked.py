@@ -34,7 +34,7 @@ FILES = {
     "updates": "updates.csv pdf png",
     "align": "0.safetensors 1.safetensors repaired.safetensors moved.csv averages.csv pdf png",
     "consensus": "consensus.csv pdf png",
-    "reaggregate": "safetensors reaggregate.csv",
+    "reaggregate": "safetensors reaggregate.csv pdf png",
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Output, align_option, source_options, statistics_option, undrawn_options
+from ..options import Output, align_option, output_options, source_options, statistics_option
 
 
 @click.command(
@@ -47,7 +47,7 @@ from ..options import Output, align_option, source_options, statistics_option, u
 @align_option
 @statistics_option
 @source_options("test", files=True, code=True)
-@undrawn_options
+@output_options
 def command(run: str, assignments: tuple[str, ...], source: EvaluationConfig, output: Output, **settings: Any) -> None:
     """What another server method would have made of a recorded round's clients; nothing is trained.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from math import isnan
+from math import isfinite, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.io.errors import list_few
@@ -17,7 +17,6 @@ from ...results.tables import add_suffix, optional_int
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
 
 #: the columns of differences to plain FMA, which came later
 PAIRED = ("loss_difference", "loss_difference_stderr", "error_difference", "error_difference_stderr")
@@ -85,7 +84,6 @@ class Reaggregation(TableResult):
     command = "reaggregate"
     suffixes = (".reaggregate.csv", ".clients.csv", ".reaggregate.json")
     alongside = (".safetensors",)
-    drawn: ClassVar = {}
     format = "fedscope-reaggregate"
     # version 1 had no servers by layer
     version = 2
@@ -155,17 +153,17 @@ class Reaggregation(TableResult):
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
         return replace(result, models=StoredModels(dict(zip(servers, files, strict=True))))
 
-    def figure(self, width: float | None = None, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
-        """There is none.
-
-        Raises:
-            FedscopeError: always.
-        """
-        raise FedscopeError("re-aggregations are a table without a figure; take to_pandas(), or summary()")
-
     def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
-        """None."""
-        return {}
+        """All figures by what stands behind the base in their names; none where no model has a difference to draw."""
+        return super().figures(width, title, **drawing) if self.compared() else {}
+
+    def compared(self) -> list[ModelRow]:
+        """Return the models that have a finite difference to plain FMA, without plain FMA itself."""
+        return [
+            row
+            for row in self.measured
+            if row.model != "fma" and row.loss_difference is not None and isfinite(row.loss_difference)
+        ]
 
     def summary(self) -> str:
         """Describe the models as a table, and what is to be known of it."""

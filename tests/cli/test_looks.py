@@ -14,7 +14,7 @@ from fedscope.plotting.user_style import current
 
 pytestmark = pytest.mark.same_elsewhere
 
-DRAWING = [one.name for one in analyses() if one.name not in ("reaggregate", "embed")]
+DRAWING = [one.name for one in analyses() if one.name not in ("embed",)]
 
 
 @pytest.fixture

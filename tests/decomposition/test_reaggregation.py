@@ -401,6 +401,47 @@ def test_the_share_of_conflicting_signs_is_counted_parameter_by_parameter(runs: 
     assert said in found.summary()
 
 
+# --- the figure ---
+
+
+def compared(*rows: ModelRow) -> Reaggregation:
+    attrs = {"run": {"path": "runs/fma"}, "round": 4, "servers": ["ties"], "data": "digits", "split": "test"}
+    first = ModelRow("recorded", "", "", 0.25, 0.5, 0.0, True, loss_difference=0.0, loss_difference_stderr=0.0)
+    plain = replace(first, model="fma", server="fma", state="none")
+    return Reaggregation((first, plain, *rows), {**attrs, "samples": 360})
+
+
+def test_the_figure_has_the_differences_to_plain_fma_with_their_intervals() -> None:
+    rows = (
+        ModelRow("fedsa (quantile=0.9)", "fedsa", "none", 0.2, 0.4, 1, False, None, None, None, -0.05, 0.01),
+        ModelRow("ties", "ties", "none", math.nan, math.nan, 1, False),
+        ModelRow("fedadam", "fedadam", "fresh", 0.6, 0.4, 1, False, None, None, None, 0.35, 0.1),
+    )
+    figure = compared(*rows).figure()
+    (axes,) = figure.axes
+    values = [tuple(line.get_xydata()[0]) for line in axes.lines if line.get_label() == "_value"]
+    assert values == [(0.0, 0), (-0.05, 1), (0.35, 2)]
+    ends = [line.get_xdata() for line in axes.lines if line.get_label() == "_interval"]
+    np.testing.assert_allclose(ends, [(0, 0), (-0.0696, -0.0304), (0.154, 0.546)], atol=1e-12)
+    assert [one.get_text() for one in axes.get_yticklabels()] == [
+        "recorded",
+        "FedPake (FedSA) (quantile=0.9)",
+        "FedAdam",
+    ]
+    assert axes.get_xlabel() == "test loss less plain FMA's (nats)"
+    words = " ".join(one.get_text() for one in figure.texts)
+    assert "left out, not finite: TIES" in words
+
+
+def test_where_nothing_differs_from_plain_fma_there_is_no_figure(tmp_path: Path) -> None:
+    """Of a table of an earlier version, say: the command says its numbers all the same."""
+    found = compared(ModelRow("ties", "ties", "none", 0.5, 0.5, 1, False))
+    none = replace(found, measured=tuple(replace(row, loss_difference=None) for row in found.measured))
+    assert none.figures() == {}
+    with pytest.raises(FedscopeError, match=r"no model of the result has a finite difference to plain FMA to draw; "):
+        none.figure()
+
+
 # --- the result at rest ---
 
 

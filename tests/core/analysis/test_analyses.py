@@ -155,7 +155,7 @@ def test_results_are_drawn_again_the_same_and_without_torch(
 ) -> None:
     commands = []
     for name, (command, _) in ASKED.items():
-        if name not in ("parameters-tsne", "cka-models", "reaggregate"):  # they share a module, or draw nothing
+        if name not in ("parameters-tsne", "cka-models"):  # they share a module
             commands.append((str(asked_once(name)[0]), command.split()))
     figures = {
         path: path.read_bytes()

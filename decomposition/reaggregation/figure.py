@@ -1,0 +1,80 @@
+"""What each server's model has of the loss, less plain FMA's. Drawing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...checkpoints import FedscopeError
+from ...plotting.drawing import drawing
+from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.looks import looks_of
+from ...plotting.printed import printed_method
+from ...plotting.style import CHARACTER, GREY, describe_data, describe_statistics, paper_style, shorten_label
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .result import ModelRow, Reaggregation
+
+# Inches. Room right of the panel and below it; of a row; the panel's least width.
+RIGHT, BELOW, ROW, LEAST = 0.12, 0.36, 0.17, 1.4
+# Letters of a name.
+LETTERS = 30
+
+
+@drawing
+def draw(result: Reaggregation, width: float = 3.5, title: str | None = None) -> Figure:
+    """Draw the loss of each model less that of plain FMA on the same samples, with its 95 % interval; plain FMA is the
+    line at 0. ``width`` in inches.
+
+    Raises:
+        FedscopeError: no model has a difference, as in a table of an earlier version.
+    """
+    rows = result.compared()
+    if not rows:
+        raise FedscopeError(
+            "no model of the result has a finite difference to plain FMA to draw; compute it again with --force, and "
+            "with a server other than fma"
+        )
+    with paper_style(width):
+        said = wrap_words(_remark(result, rows), width - 0.2, 0.86)
+        most = int((width - RIGHT - LEAST - EDGE - 0.1) / CHARACTER)
+        names = [shorten_label(_name(row), min(LETTERS, most)) for row in rows]
+        left = EDGE + 0.1 + CHARACTER * max(map(len, names))
+        top, high = EDGE + (0.2 if title else 0.06), ROW * (len(rows) + 0.6)
+        sheet = FigureLayout(width, top + high + BELOW + LINE * len(said) + EDGE, title)
+        axes = sheet.axes(left, top, width - left - RIGHT, high)
+        looks = looks_of([row.server or "recorded" for row in rows])
+        for place, (row, look) in enumerate(zip(rows, looks, strict=True)):
+            mean, spread = row.loss_difference, 1.96 * (row.loss_difference_stderr or 0.0)
+            assert mean is not None
+            colour = look["color"] if row.server else GREY
+            axes.plot([mean - spread, mean + spread], [place, place], color=colour, linewidth=1.2, label="_interval")
+            axes.plot([mean], [place], "o", color=colour, markersize=3.5, label="_value")
+        axes.axvline(0, color="0.6", linewidth=0.6, zorder=0)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xlabel(f"{result.attrs['split']} loss less plain FMA's (nats)", labelpad=1)
+        return sheet.finished(said)
+
+
+def _name(row: ModelRow) -> str:
+    """``FedSA (quantile=0.9)``.
+
+    >>> from types import SimpleNamespace
+    >>> _name(SimpleNamespace(model="fedsa (quantile=0.9)", server="fedsa"))
+    'FedSA (quantile=0.9)'
+    """
+    return printed_method(row.server) + row.model.removeprefix(row.server) if row.server else row.model
+
+
+def _remark(result: Reaggregation, rows: list[ModelRow]) -> str:
+    over = "clients" if any(row.clients is not None for row in rows) else "samples"
+    parts = [f"round {result.attrs['round']}; 0: plain FMA; lines: 95 % intervals over {over}"]
+    missing = [row for row in result.measured if row.model != "fma" and row not in rows]
+    if missing:
+        parts.append(f"left out, not finite: {', '.join(_name(row) for row in missing)}")
+    parts.append(describe_data(result.attrs))
+    if words := describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))):
+        parts.append(words)
+    return "; ".join(parts)
