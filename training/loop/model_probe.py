@@ -135,7 +135,7 @@ def _gradients(terms: Tensor, wanted: list[Tensor]) -> Iterator[tuple[Tensor, ..
     """
     width = max(1, AT_ONCE // max(1, sum(one.numel() for one in wanted)))
     chosen = torch.eye(len(terms), dtype=terms.dtype, device=terms.device)
-    for rows in chosen.split(width):
+    for rows in torch.split(chosen, width):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that an operation goes one after the other
