@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -314,6 +315,7 @@ def measure_servers(
     _, means, against = losses_at(
         measuring.module, samples, flat, None, pairs, number=number, compute=measuring.compute
     )
+    start = run.round(number).read("start") if "start" in run.round(number).models and adapters is None else None
     rows: list[ModelRow] = []
     own_rows: list[ClientRow] = []
     for about, result, group, end in zip(names, results, groups, ends, strict=True):
@@ -324,13 +326,15 @@ def measure_servers(
             own_rows += [ClientRow(about[0], *own) for own in zip(ids, loss.tolist(), error.tolist(), strict=True)]
             apart: tuple[Any, ...] = (None, None, len(ids), _stderr(loss), _stderr(error))
             paired = [(each.mean(), _stderr(each)) for each in (against.loss[of], against.error[of])]
+            place: tuple[float | None, float | None] = (None, None)
         else:
             model = flat[of.start]
             apart = (*compare(model, recorded, adapters), None, None, None)
             differences = (against.loss, against.loss_stderr), (against.error, against.error_stderr)
             paired = [(mean[of.start], stderr[of.start]) for mean, stderr in differences]
+            place = place_by_step(model, start, flat[fma])
         differing = [_number(value) for pair in paired for value in pair]
-        rows.append(ModelRow(*about, float(loss.mean()), float(error.mean()), *apart, *differing))
+        rows.append(ModelRow(*about, float(loss.mean()), float(error.mean()), *apart, *differing, *place))
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
     chosen = {one.server: list(one.members) for one in made if one.members is not None}
     states = {server: kind for one in made for server, kind in one.by_layer.items()}
@@ -406,6 +410,29 @@ def compare(
     same = all(ours[name].tobytes() == theirs[name].tobytes() for name in weights.layout.names)
     far = float(np.linalg.norm(moved)) if adapters is None else products_apart(adapters, weights, recorded)
     return far, same
+
+
+def place_by_step(model: Weights, start: Weights | None, stepped: Weights) -> tuple[float | None, float | None]:
+    """Compute how far a model lies along a step from ``start`` and how far across it, in lengths of the step.
+
+    With d = w − start and u = stepped − start, a = ⟨d, u⟩ / ‖u‖² and ‖d − a u‖ / ‖u‖, in float64. (None, None) without
+    a start, where the step has no length, and where a value is not finite.
+
+    >>> from fedscope.checkpoints import Layout, TensorEntry
+    >>> layout = Layout((TensorEntry("w", (2,), "float32", "parameter"),))
+    >>> start, fma, model = (Weights(layout, np.float32(w), {}) for w in ([1, 1], [3, 1], [2, 4]))
+    >>> place_by_step(model, start, fma)
+    (0.5, 1.5)
+    """
+    if start is None:
+        return None, None
+    origin = start.parameters.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of models that diverged
+        step, moved = stepped.parameters - origin, model.parameters - origin
+        long = float(step @ step)
+        along = float(moved @ step) / long if long else np.nan
+        across = float(np.linalg.norm(moved - along * step)) / math.sqrt(long) if long else np.nan
+    return (along, across) if math.isfinite(along) and math.isfinite(across) else (None, None)
 
 
 def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: the columns of differences to plain FMA, which came later
 PAIRED = ("loss_difference", "loss_difference_stderr", "error_difference", "error_difference_stderr")
+#: and those of the place relative to its step, which came after these
+PLACED = ("along_fma", "across_fma")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class ModelRow:
             and its standard error over samples; of several models the mean of theirs, and its standard error over
             clients. error_difference, error_difference_stderr: alike. None of a table of an earlier version, of a task
             without errors, and where a model is not finite.
+        along_fma, across_fma: the place in the plane of the start, plain FMA and this model, in lengths of FMA's step:
+            with u = w_fma − start, a = ⟨w − start, u⟩ / ‖u‖² and ‖w − start − a u‖ / ‖u‖. The start is (0, 0), plain
+            FMA (1, 0); FMA with a server rate of 2 is (2, 0). None without the start, of several models, of adapters,
+            where FMA does not move, and of a table of an earlier version.
     """
 
     model: str
@@ -55,6 +61,8 @@ class ModelRow:
     loss_difference_stderr: float | None = None
     error_difference: float | None = None
     error_difference_stderr: float | None = None
+    along_fma: float | None = None
+    across_fma: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,9 +103,9 @@ class Reaggregation(TableResult):
                 **{"run": str, "round": int, "model": str, "server": str, "state": str, "split": str, "samples": int},
                 **{"loss": float, "error": float, "distance": number, "identical": optional_bool},
                 **{"clients": optional_int, "loss_stderr": number, "error_stderr": number},
-                **dict.fromkeys(PAIRED, number),
+                **dict.fromkeys((*PAIRED, *PLACED), number),
             },
-            added=dict.fromkeys(("clients", "loss_stderr", "error_stderr", *PAIRED)),
+            added=dict.fromkeys(("clients", "loss_stderr", "error_stderr", *PAIRED, *PLACED)),
         ),
         Table(".clients.csv", {"run": str, "round": int, **columns_of(ClientRow)}, optional=True),
     )

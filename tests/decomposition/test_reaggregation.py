@@ -28,6 +28,7 @@ from fedscope.decomposition.reaggregation.aggregate import (
     EvaluationData,
     Reaggregated,
     compare,
+    place_by_step,
     reaggregate,
     reaggregating_config,
     recorded_cohort,
@@ -387,6 +388,32 @@ def test_differences_to_plain_fma_are_paired_over_samples(runs: Any) -> None:
     assert "fma less fma" not in found.summary()
 
 
+def test_places_are_along_and_across_the_step_of_plain_fma(runs: Any) -> None:
+    run = runs("fma")
+    found = fedscope.reaggregate(run, ["fedswa", "ties"], settings={"alpha": 1.25}, rounds=2)
+    rows = {row.server: row for row in found.measured}
+    start = run.round(2).read("start").parameters.astype(np.float64)
+    step = run.round(2).weights @ (run.round(2).clients().parameters - start)
+    places = {"fma": (1.0, 0.0), "fedswa": (1.25, 0.0)}
+    moved = found.models["ties"].parameters - start
+    cosine = moved @ step / np.linalg.norm(moved) / np.linalg.norm(step)
+    far = np.linalg.norm(moved) / np.linalg.norm(step)
+    assert 0.1 < cosine < 0.99
+    places["ties"] = (far * cosine, far * math.sqrt(1 - cosine**2))
+    for server, place in places.items():
+        # FMA's model is rounded to float32: 1e-7 of the parameters, whose norm is some ten of the step's
+        assert (rows[server].along_fma, rows[server].across_fma) == pytest.approx(place, rel=1e-4, abs=1e-5)
+
+
+def test_a_place_needs_a_step() -> None:
+    layout = Layout((TensorEntry("w", (2,), "float32", "parameter"),))
+    start, other = (Weights(layout, np.array(w, np.float32), {}) for w in ([1, 2], [3, np.nan]))
+    assert place_by_step(start, None, start) == (None, None)
+    assert place_by_step(other, start, start) == (None, None)
+    assert place_by_step(other, start, Weights(layout, np.array([3, 2], np.float32), {})) == (None, None)
+    assert place_by_step(start, start, Weights(layout, np.array([3, 2], np.float32), {})) == (0.0, 0.0)
+
+
 def test_the_share_of_conflicting_signs_is_counted_parameter_by_parameter(runs: Any) -> None:
     run = runs("fma")
     found = fedscope.reaggregate(run, ["ties"], rounds=2)
@@ -461,9 +488,9 @@ def test_what_is_saved_is_loaded(tmp_path: Path, runs: Any) -> None:
     lines = files[1].read_text().splitlines()
     assert lines[0] == (
         "run,round,model,server,state,split,samples,loss,error,distance,identical,clients,loss_stderr,error_stderr,"
-        "loss_difference,loss_difference_stderr,error_difference,error_difference_stderr"
+        "loss_difference,loss_difference_stderr,error_difference,error_difference_stderr,along_fma,across_fma"
     )
-    assert lines[1] == "fma,4,recorded,,,test,360,0.25,0.5,0.0,True,,,,,,,"
+    assert lines[1] == "fma,4,recorded,,,test,360,0.25,0.5,0.0,True,,,,,,,,,"
     # a file of version 1 has none of the last seven columns, an early one of version 2 none of the last four
     files[1].write_text("".join(f"{line.rsplit(',', 4)[0]}\n" for line in lines))
     assert repr(Reaggregation.load(tmp_path / "new" / "r.v2").measured) == repr(rows)

@@ -157,7 +157,7 @@ KINDS = {
     subsets: {"subsets": "s i s i i t f F F f F F f f s"},
     windows: {"wima": "s i s i i f f"},
     factors: {"factors": "s i s s s s s s F F F", "clients": "s i i I F F F f s I"},
-    reaggregation: {"reaggregate": "s i s s s s i f f F T I F F F F F F"},
+    reaggregation: {"reaggregate": "s i s s s s i f f F T I F F F F F F F F"},
     theory: {"theory": "s I F I s F"},
     dispersion: {
         "dispersion": "s i s i i F F F F F F",
