@@ -21,7 +21,7 @@ from ...evaluation.measured_statistics import Measured, MeasuredStatistics
 from ...evaluation.samples import Samples
 from ...landscape.alignment.step import Aligning
 from ...training.build import config_of, data_of, module_of, partition_of
-from ...training.config.config import Config, merge
+from ...training.config.config import Config
 from ...training.data.dataset import Dataset
 from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
@@ -34,8 +34,9 @@ from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
 from ..matrix.losses import losses_at
+from .asked import AskedServer, LayerPart, reaggregating_config
 from .conflicts import sign_conflict
-from .layers import LayerPart, own_versions, step_parts
+from .layers import own_versions, step_parts
 from .result import ClientRow, ModelRow, Reaggregation
 
 
@@ -84,37 +85,6 @@ class EvaluationData:
         return cls(module_of(run), data_of(run))
 
 
-def reaggregating_config(run: Run, number: int, server: str, settings: Mapping[str, Any] | None = None) -> Config:
-    """Return the configuration that made a round, with another server method and no average over rounds.
-
-    As in a branch, the run's own method keeps the run's settings, and another one begins with its paper's; what all
-    servers have (``weighting``) stays. Of a run of another program, which does not say how its clients were trained,
-    nothing stays.
-
-    Raises:
-        FedscopeError: an unknown method or setting; a method that does not go with the clients that the round was
-            trained with, with the reason; one that counts local steps or all clients, and a run that does not say them.
-    """
-    find("servers", server)  # an unknown name is said first, and a package's method imported
-    if run.is_foreign and run.config is None:
-        config = Config.read({"server": {"method": server, **dict(settings or {})}})
-        if config.server.counts_steps:
-            raise FedscopeError(
-                f"--server {server} counts local steps, and {run.path}, which was recorded by {run.info['source']}, "
-                "does not say how its clients stepped; give another server"
-            )
-        if config.server.counts_clients and "clients" not in run.info:
-            raise FedscopeError(
-                f"--server {server} counts all clients, and {run.path}, which was recorded by {run.info['source']}, "
-                "does not say how many there are; record it with partition= and labels=, or give another server"
-            )
-        return config
-    run.require("config.toml")
-    before = config_at(run, number).tables()
-    chosen = {"server": {"method": server, **dict(settings or {})}, "average": {"method": "none"}}
-    return Config.with_placeholders(merge(before, chosen))
-
-
 def reaggregate(
     run: Run,
     number: int,
@@ -141,7 +111,7 @@ def reaggregate(
             round's ``start``. Nothing else is possible for a method that keeps no state, and nothing is needed.
         measuring: for servers that compare models; the run's own by default.
         layers: of each configuration the parts of the model, each with a server of its own, see
-            :func:`~fedscope.decomposition.reaggregation.layers.parts_of`; () where it aggregates the whole.
+            :func:`~fedscope.decomposition.reaggregation.asked.parts_of`; () where it aggregates the whole.
         aligned: brings the clients' units into the order of ``start``'s before, where it was recorded, else of the
             first client's.
 
@@ -246,21 +216,6 @@ def _by_layer(
     )
 
 
-@dataclass(frozen=True)
-class AskedServer:
-    """A row that is asked for.
-
-    Attributes:
-        config: see :func:`reaggregating_config`.
-        label: what it is called.
-        parts: of the model, where servers go by layer.
-    """
-
-    config: Config
-    label: str
-    parts: tuple[LayerPart, ...] = ()
-
-
 def measure_servers(
     run: Run,
     number: int,
@@ -334,7 +289,15 @@ def measure_servers(
             paired = [(mean[of.start], stderr[of.start]) for mean, stderr in differences]
             place = place_by_step(model, start, flat[fma])
         differing = [_number(value) for pair in paired for value in pair]
-        rows.append(ModelRow(*about, float(loss.mean()), float(error.mean()), *apart, *differing, *place))
+        rows.append(
+            ModelRow(
+                *about,
+                float(loss.mean()),
+                float(error.mean()),
+                *apart,
+                *[*differing, *place],
+            )
+        )
     own = {one.server: one.weights for one in made[len(made) - len(asked) :]}
     chosen = {one.server: list(one.members) for one in made if one.members is not None}
     states = {server: kind for one in made for server, kind in one.by_layer.items()}

@@ -29,7 +29,7 @@ from ...training.inputs.statistics import (
 
 if TYPE_CHECKING:
     from ...training import Config
-    from .aggregate import AskedServer
+    from .asked import AskedServer
     from .result import Reaggregation
 
 
@@ -84,7 +84,7 @@ def reaggregate(
     refuse_unknown_align(align)
     opened, round_ = one_round(run, rounds)
     number = round_.number
-    from .layers import layers_given
+    from .asked import layers_given
 
     given = list(servers) if isinstance(servers, list | tuple) else [] if servers is None else [servers]
     by_layer = layers_given(layers)
@@ -193,7 +193,7 @@ def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
     Raises:
         FedscopeError: what is no server.
     """
-    from .layers import PERSONAL, refuse_unknown
+    from .asked import PERSONAL, refuse_unknown
 
     found: LayerServers = []
     for pattern, server in given:
@@ -205,7 +205,7 @@ def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
 def patterns_of(of_layers: LayerServers) -> list[tuple[str, str]]:
     """Return the patterns with their servers' short names, or ``personal``."""
     from ...training.settings.own_code import short_name
-    from .layers import PERSONAL
+    from .asked import PERSONAL
 
     return [(pattern, short_name(own[0][0]) if own else PERSONAL) for pattern, own in of_layers]
 
@@ -226,10 +226,9 @@ def with_layers(
         chosen: whether the user has named the servers.
 
     Raises:
-        FedscopeError: see :func:`~fedscope.decomposition.reaggregation.layers.parts_of`.
+        FedscopeError: see :func:`~fedscope.decomposition.reaggregation.asked.parts_of`.
     """
-    from .aggregate import AskedServer, reaggregating_config
-    from .layers import PERSONAL, parts_of
+    from .asked import PERSONAL, AskedServer, parts_of, reaggregating_config
 
     rows = list(made.values())[:count]
     if not of_layers:
@@ -247,7 +246,7 @@ def with_layers(
 def described(asked: Sequence[AskedServer]) -> dict[str, Any]:
     """Describe the parts for a result's provenance: patterns with their servers, and these servers' settings."""
     from ...training.settings.registry import method_name
-    from .layers import PERSONAL
+    from .asked import PERSONAL
 
     parts = [part for part in asked[0].parts if part.pattern]
     return {
@@ -315,7 +314,7 @@ def configs_of(
 
     from ...training.settings.registry import canonical, find
     from ...training.settings.registry import names as names_on
-    from .aggregate import reaggregating_config
+    from .asked import reaggregating_config
 
     for name in names:
         of_clients = canonical("clients", name) in names_on("clients")
