@@ -160,8 +160,8 @@ class Recorder:
         self._said: set[str] = set()
         self._lost, self._closed = "", False
         self._background = Background()
-        #: whether clients are given as tensors that nobody else needs, which are dropped as they are written
-        self.owns_clients = False
+        #: whether models are given as tensors that nobody else needs, which are dropped as they are written
+        self.owns_models = False
         #: gives a round that is held back until its evaluation is there, before all is written
         self.waiting: Callable[[], None] | None = None
         if resume and (self.path / "run.json").exists():
@@ -276,7 +276,7 @@ class Recorder:
         columns = {"client_samples": counts, "weights": p}
         kept = self._keeping.places(number, len(ids))
         also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity, "own": own}
-        also["release"] = self.owns_clients
+        also["release"] = self.owns_models
         image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -251,10 +251,22 @@ class _Coded:
         return (encode(self.start, row) for row in self.rows)
 
 
+class Rows(Protocol):
+    """Rows that may be made, or given up, as they are taken."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """Each of them once."""
+        ...
+
+
 def write_rows(
     group: Any,
     name: str,
-    rows: np.ndarray | Sequence[np.ndarray] | _Coded,
+    rows: np.ndarray | Rows,
     shape: tuple[int, ...],
     dtype: str,
     compress: bool = False,
