@@ -382,10 +382,16 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
     round_ = run.round(number)
     if round_.has_clients and ("start" in round_.models or not start):
         return round_
-    if start and round_.has_clients:
-        refuse_own_starts(run, [number], "this")
     have = rounds_with_clients(run)
+    if round_.has_clients:
+        refuse_own_starts(run, [number], "this")
+        have = tuple(t for t in have if "start" in run.round(t).models)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    if round_.has_clients:
+        raise FedscopeError(
+            f"{run.path}@{number}: round {number} has its clients, but not the model that they were sent (start), which "
+            "this needs; " + (f"rounds {listed} have both" if have else "no round of this run has both: give start= to the recorder")
+        )
     anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
     if round_.has_sample:
         remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
@@ -423,6 +429,13 @@ def refuse_own_starts(
                 f"{run.path}@{number}: {question} needs {needs}, and in round {number} each starts from a model of its "
                 f"own (starts=); {remedy}ask {', '.join(WITHOUT_START)}, which need none"
             )
+
+
+def has_no_server(run: Run) -> bool:
+    """Check whether a run's clients start from models of their own and no round has a model of a server."""
+    if not run.is_foreign or not run.rounds or not run.round("last").own_starts:  # for most runs at most one file is read
+        return False
+    return not any({"global", "averaged"} & set(run.round(number).models) for number in run.rounds)
 
 
 def rounds_with_clients(run: Run) -> tuple[int, ...]:
