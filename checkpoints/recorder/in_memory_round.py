@@ -16,6 +16,7 @@ from ..rounds.writer import (
     CLIENTS,
     OWN_STARTS,
     SAMPLED,
+    SAMPLED_STARTS,
     STARTS,
     VERSION,
     write_metadata,
@@ -55,7 +56,7 @@ def in_memory_file(
         kept: the places of the clients whose models are kept, ascending; by default all of them.
         sketches: of their updates, [C, k], and of single models by name, [k].
         identity: of the run, where it has one.
-        own: the models that the clients started from, where these are not one; kept with the clients'.
+        own: the models that the clients started from, where these are not one; those of the clients that are kept are.
         release: whether all tensors are dropped as they are written, so that not two rounds are held.
     """
     ids, room = np.asarray(client_ids, np.int64), BlockFile()
@@ -81,7 +82,9 @@ def in_memory_file(
         some = 0 < len(places) < len(ids)
         if some:
             write_sampled_ids(file, ids[places], sums)
-        stacked = {SAMPLED if some else CLIENTS: clients, **({} if own is None else {STARTS: own.models})}
+        stacked = {SAMPLED if some else CLIENTS: clients}
+        if own is not None:
+            stacked[SAMPLED_STARTS if some else STARTS] = own.models
         for name, models in stacked.items() if len(places) else ():
             group = file.create_group(name)
             for entry in layout.entries:

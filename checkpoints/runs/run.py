@@ -33,6 +33,11 @@ KEPT_PARTS = ("states", "globals", "clients")
 #: of rounds that keep sketches, where a question needs models
 SKETCHES_TELL = "its sketches tell lengths, angles and distances alone (fedscope updates, fedscope disperse --embed)"
 
+DISTANCES_TELL = (
+    "its consensus distances were measured while it was recorded (fedscope curves --measure consensus_before, or "
+    "consensus_start)"
+)
+
 #: commands that take rounds whose clients start from models of their own
 WITHOUT_START = ("consensus", "subsets", "matrix", "cka", "disperse", "line --clients", "plane --clients")
 
@@ -393,17 +398,17 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
             "this needs; " + (f"rounds {listed} have both" if have else "no round of this run has both: give start= to the recorder")
         )
     anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
+    told = SKETCHES_TELL if round_.has_sketch else DISTANCES_TELL if "consensus_before" in round_.metrics else ""
     if round_.has_sample:
         remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
         raise FedscopeError(
             f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
-            f"as {run.path}@{number}/client-{round_.sampled_ids[0]}"
-            + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
+            f"as {run.path}@{number}/client-{round_.sampled_ids[0]}" + (f"; {told}" if told else "")
         )
     raise FedscopeError(
         f"{run.path}@{number}: the clients of round {number} were not recorded; "
         + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
-        + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
+        + (f"; {told}" if told else "")
     )
 
 
