@@ -22,8 +22,8 @@ OWN_STARTS = 2
 MODELS = ("start", "global", "averaged")
 #: groups that have a row a client: all of the round's, or a few of them, whose ids are a dataset of their own
 CLIENTS, SAMPLED, SAMPLED_IDS = "clients", "sampled_clients", "sampled_client_ids"
-#: of a round whose clients start from models of their own: these models, or those of the clients that are kept where not
-#: all are, how they are mixed afterwards, and how many rounds old each start is
+#: of a round whose clients start from models of their own: these models, or where not all clients are kept those of the
+#: kept ones, how they are mixed afterwards, and how many rounds old each start is
 STARTS, SAMPLED_STARTS, MIXING, STALENESS = "starts", "sampled_starts", "mixing", "client_staleness"
 _COLUMNS = {"client_ids": "i8", "client_samples": "i8", "client_steps": "i8", "client_loss": "f8", "weights": "f8"}
 

@@ -393,9 +393,10 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         have = tuple(t for t in have if "start" in run.round(t).models)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
     if round_.has_clients:
+        both = f"rounds {listed} have both" if have else "no round of this run has both: give start= to the recorder"
         raise FedscopeError(
-            f"{run.path}@{number}: round {number} has its clients, but not the model that they were sent (start), which "
-            "this needs; " + (f"rounds {listed} have both" if have else "no round of this run has both: give start= to the recorder")
+            f"{run.path}@{number}: round {number} has its clients, but not the model that they were sent (start), "
+            f"which this needs; {both}"
         )
     anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
     told = SKETCHES_TELL if round_.has_sketch else DISTANCES_TELL if "consensus_before" in round_.metrics else ""
@@ -438,8 +439,8 @@ def refuse_own_starts(
 
 def has_no_server(run: Run) -> bool:
     """Check whether a run's clients start from models of their own and no round has a model of a server."""
-    if not run.is_foreign or not run.rounds or not run.round("last").own_starts:  # for most runs at most one file is read
-        return False
+    if not run.is_foreign or not run.rounds or not run.round("last").own_starts:
+        return False  # which is what most runs are, and one file was read at most
     return not any({"global", "averaged"} & set(run.round(number).models) for number in run.rounds)
 
 

@@ -123,9 +123,8 @@ class RunWriter:
     def write_image(self, number: int, image: Iterable[bytes | memoryview], metrics: Metrics) -> None:
         """Record the next round, whose file is there as bytes, block by block. Raises as :meth:`write`."""
         with _room(self):
-            with write_durably(round_path(self.path, number)) as temporary:
-                with temporary.open("wb") as file:
-                    file.writelines(image)
+            with write_durably(round_path(self.path, number)) as temporary, temporary.open("wb") as file:
+                file.writelines(image)
             self.last = number
             self._add_row(number, metrics)
 

@@ -143,16 +143,16 @@ def test_the_merged_model_is_the_mean_by_its_address(folder: Path) -> None:
 
 #: what commands that ask for a server's model say of a run that has none, and what they can be given
 MODELS = {
-    "sharpness runs/fma@2": r"runs/fma@2/global: round 2 recorded clients, not global; no round of this run has it, for "
-    r"its clients start from models of their own; name a client, as runs/fma@2/client-0, or the mean of all: "
+    "sharpness runs/fma@2": r"runs/fma@2/global: round 2 recorded clients, not global; no round of this run has it, "
+    r"for its clients start from models of their own; name a client, as runs/fma@2/client-0, or the mean of all: "
     r"runs/fma@2/mean\(0,1,2,3\)$",
     "export runs/fma@2 there.pt": r"name a client, as runs/fma@2/client-0, or the mean of all: runs/fma@2/mean",
-    "table runs/fma": r"no run has measured test_loss; of runs without a server give --measure client_error_mean, which "
-    r"fedscope measure RUN --clients gives them, or ask fedscope consensus$",
-    "measure runs/fma": r"runs/fma: of all its 3 rounds no model was recorded that could be measured, for the run has no "
-    r"server; give --clients for the clients' mean error, or ask fedscope consensus runs/fma, which measures their",
-    "measure runs/none": r"for the run has no server, and the models of all clients were not kept; record them with keep",
-    "measure runs/none --clients": r"for the run has no server, and the models of all clients were not kept; record th",
+    "table runs/fma": r"no run has measured test_loss; of runs without a server give --measure client_error_mean, "
+    r"which fedscope measure RUN --clients gives them, or ask fedscope consensus$",
+    "measure runs/fma": r"runs/fma: of all its 3 rounds no model was recorded that could be measured, for the run has "
+    r"no server; give --clients for the clients' mean error, or ask fedscope consensus runs/fma, which measures their",
+    "measure runs/none": r"the run has no server, and the models of all clients were not kept; record them with keep",
+    "measure runs/none --clients": r"has no server, and the models of all clients were not kept; record them with keep",
     "plane runs/none": r"has recorded neither three clients of a round .* needs three models; give others, A B C$",
     "adapters runs/fma": r"are no LoRA adapters: .*; for other models fedscope consensus says how far clients agree$",
 }

@@ -324,7 +324,9 @@ def test_figures_are_legible(count: int, names: tuple[str, ...], width: float) -
 def test_a_power_of_ten_of_distances_and_losses_stands_in_their_units(scale: float) -> None:
     lost: dict[str, Any] = {"merged_error": np.nan, "nodes_error": np.nan, "error_gain": np.nan}
     rounds = [
-        MeasuredRound(row("ring", t, before=3 * scale * t, after=scale, merged_loss=scale, nodes_loss=2 * scale, **lost))
+        MeasuredRound(
+            row("ring", t, before=3 * scale * t, after=scale, merged_loss=scale, nodes_loss=2 * scale, **lost)
+        )
         for t in (1, 2)
     ]
     figure = Consensus(tuple(rounds), {"split": "test"}).figure(3.5)

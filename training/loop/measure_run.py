@@ -130,8 +130,8 @@ def _lacks_server(run: Run, numbers: Sequence[int], of: str) -> str:
     if not any(run.round(number).has_clients for number in numbers):
         return f"{why}, and the models of all clients were not kept; record them with keep='all'"
     return (
-        f"{why}; give --clients for the clients' mean error, or ask fedscope consensus {run.path}, which measures their "
-        "merged model too"
+        f"{why}; give --clients for the clients' mean error, or ask fedscope consensus {run.path}, which measures "
+        "their merged model too"
     )
 
 

@@ -188,7 +188,7 @@ def test_what_needs_all_nodes_says_where_their_distances_are(tmp_path: Path) -> 
             recorder.round(starts=some(0), clients=some(100))
         with pytest.raises(
             FedscopeError,
-            match=r"its consensus distances were measured while it was recorded \(fedscope curves --measure consensus_be",
+            match=r"its consensus distances were measured while it was recorded \(fedscope curves --measure consensus",
         ):
             fedscope.consensus(tmp_path / keep)
         curves = fedscope.curves([tmp_path / keep], measures=("consensus_before", "consensus_start"))

@@ -241,7 +241,6 @@ def test_memory_of_two_rounds_of_users_at_most(keep: str, tmp_path: Path) -> Non
     assert len(there) == {"all": 20, "sample:5": 5, "none": 0}[keep]
 
 
-
 def test_without_weighting_all_weigh_the_same(tmp_path: Path) -> None:
     assert recorded(tmp_path / "run", [training(*THREE)]) == []
     round_ = Run.open(tmp_path / "run").round(1)
