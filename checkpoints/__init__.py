@@ -52,6 +52,7 @@ from .runs.folders import refuse_occupied as refuse_occupied
 from .runs.folders import size_of as size_of
 from .runs.partition import Partition as Partition
 from .runs.run import Run as Run
+from .runs.run import has_no_server as has_no_server
 from .runs.run import recorded_clients as recorded_clients
 from .runs.run import refuse_own_starts as refuse_own_starts
 from .runs.run import rounds_with_clients as rounds_with_clients

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..analysis.runs import parse_rounds
-from ..checkpoints import FedscopeError, Run, parse_address, rounds_with_clients
+from ..checkpoints import FedscopeError, Run, has_no_server, parse_address, rounds_with_clients
 from ..checkpoints.io.errors import spans
 from ..checkpoints.models.files import model_path
 
@@ -80,7 +80,7 @@ def choose_plane(path: str) -> Chosen:
         return Chosen((path,), "trajectory", f"{path}: {said}")
     raise FedscopeError(
         f"{path} has recorded neither three clients of a round nor the global models of three rounds, and a plane "
-        f"needs three models; give others, A B C, or {path}@last and --random"
+        "needs three models; give others, A B C" + ("" if has_no_server(run) else f", or {path}@last and --random")
     )
 
 

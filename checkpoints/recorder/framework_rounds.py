@@ -235,7 +235,7 @@ class NamedRounds(FrameworkRounds):
         super().__init__(recorder, framework)
         self._names = ClientNames(clients)
         self._names.learn(recorder.run_info.get("client_names", {}))
-        recorder.owns_clients = True  # they are copies, which are held here alone
+        recorder.owns_models = True  # they are copies, which are held here alone
         self._written = bool(recorder.run_info)  # the names that the run has
         self._start: Tensors | None = None
         self._here: dict[str, Contribution] = {}
@@ -315,9 +315,9 @@ class NamedRounds(FrameworkRounds):
         counts = {numbers[name]: one.samples for name, one in here.items()}
         self._written = True
         return {
-            "start": self._given(start),
+            "start": coerce_model(self._given(start)),
             "clients": clients,
-            "global_": self._given(global_),
+            "global_": coerce_model(self._given(global_)),
             "metrics": metrics,
             **({"samples": counts} if p == counts else {"weights": p}),
         }

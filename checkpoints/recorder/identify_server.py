@@ -8,7 +8,7 @@ Without start, a mean, the median and one client are told from the clients alone
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import isnan, nan
@@ -18,10 +18,9 @@ import numpy as np
 from ..io.errors import list_few
 from ..models.weights import BFLOAT16, Layout
 from ..rounds.round import Round
+from .client_moves import ClientMoves, SampledParameters, fit
 from .coerce_models import ModelTensors, coerce_model, numbers_of
 
-#: coordinates that are looked at, at most: of a model, and of a cohort
-COORDINATES, ALL_COORDINATES = 2**18, 2**22
 #: numbers that a rate and momenta, three coefficients, are told from, at least
 FEW = 12
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, BFLOAT16: 2.0**-7}
@@ -150,35 +149,29 @@ class ServerStep:
 class ServerIdentifier:
     """Looks at round after round; keeps the last round's steps, which momentum is told by.
 
-    A model of more than :data:`COORDINATES` parameters is looked at in every so many of each tensor's.
+    Of large models it looks at some parameters, see :class:`SampledParameters`; the first round decides which.
     """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._before: tuple[np.ndarray, np.ndarray] | None = None  # m, d
-        self._stride = 0
+        self._sampled: SampledParameters | None = None
 
     def look(
         self, start: ModelTensors | None, clients: Sequence[ModelTensors], p: np.ndarray, global_: ModelTensors
     ) -> tuple[ServerStep, list[str]]:
         """Find the rule that explains ``global``, and a clause for each kind of buffers that are not averaged."""
-        if not self._stride:
-            fit = min(COORDINATES, ALL_COORDINATES // max(1, len(clients)))
-            self._stride = max(1, -(-self.layout.size // max(1, fit)))
-        end = self._vector(global_)
-        moves = np.empty((len(clients), len(end)))  # filled row by row: it is as large as a round may be
-        for row, client in zip(moves, clients, strict=True):
-            row[:] = self._vector(client)
+        sampled = self._sampled = self._sampled or SampledParameters(self.layout, len(clients))
         # without start, from the first client that counts: what is told then is the same from everywhere
-        origin = moves[int(np.argmax(p > 0))].copy() if start is None else self._vector(start)
-        moves -= origin
-        counted = p > 0
-        d, m = end - origin, (p @ moves if counted.all() else p[counted] @ moves[counted])
-        norm = float(np.linalg.norm(end))
+        origin = sampled.vector(clients[int(np.argmax(p > 0))] if start is None else start)
+        d = sampled.vector(global_)
+        norm = float(np.linalg.norm(d))
+        d -= origin
+        moves = ClientMoves(sampled, origin, clients, p)
         if start is None:
-            step, self._before = self._told_without_start(d, m, moves, p, norm), None
+            step, self._before = self._told_without_start(d, moves, norm), None
         else:
-            step = self._explain(d, m, moves, p, norm)
+            step, m = self._explain(d, moves, norm), moves.weighted_mean
             self._before = (m, d) if np.isfinite(d).all() and np.isfinite(m).all() else None
         lacking, clauses = self._statistics(start, clients, p, global_)
         return replace(step, statistics=lacking), clauses
@@ -192,48 +185,38 @@ class ServerIdentifier:
                 coerce_model(round_.read("start").arrays()), rows, p, coerce_model(round_.read("global").arrays())
             )
 
-    def _vector(self, model: ModelTensors) -> np.ndarray:
-        parts = []
-        for entry in self.layout.parameters:
-            some = model.arrays[entry.name].reshape(-1)[:: self._stride]
-            parts.append(numbers_of(some, model.dtypes[entry.name]).astype(np.float64))
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def _explain(self, d: np.ndarray, m: np.ndarray, moves: np.ndarray, p: np.ndarray, norm: float) -> ServerStep:
-        length = float(np.linalg.norm(d))
+    def _explain(self, d: np.ndarray, moves: ClientMoves, norm: float) -> ServerStep:
+        length, m = float(np.linalg.norm(d)), moves.weighted_mean
         if not np.isfinite(length) or not np.isfinite(m).all():
             return ServerStep(Rule.UNKNOWN)
         noise = self._noise(len(moves), norm) + 1e-9 * length
         if length and noise > _COARSE * length:
             return ServerStep(Rule.COARSE, left=float(np.linalg.norm(d - m)) / length)
-        bases = _means(m, moves, p)
-        if (step := _average(d, bases, noise, length)) is not None:
+        if (step := _average(d, moves, noise, length)) is not None:
             return step
         if not length:
             return ServerStep(Rule.UNCHANGED)
         if (step := _selected_client(d, moves, noise, length)) is not None:
             return step
-        for mean, plain in bases:
+        for mean, plain in _means(moves):
             step = _linear(d, mean, self._before, noise)
             if step is not None:
                 return replace(step, plain=plain)
-        (rate,), rest = _fit(d, [m])
+        (rate,), rest = fit(d, [m])
         return ServerStep(Rule.UNKNOWN, rate, left=rest / length)
 
-    def _told_without_start(
-        self, d: np.ndarray, m: np.ndarray, moves: np.ndarray, p: np.ndarray, norm: float
-    ) -> ServerStep:
+    def _told_without_start(self, d: np.ndarray, moves: ClientMoves, norm: float) -> ServerStep:
+        m = moves.weighted_mean
         if not np.isfinite(d).all() or not np.isfinite(m).all():
             return ServerStep(Rule.UNKNOWN)
-        finite = moves[np.isfinite(moves).all(axis=1)]
-        spread = float(np.sqrt(np.square(finite - finite.mean(axis=0)).sum(axis=1).mean()))
+        spread = moves.spread()
         noise = self._noise(len(moves), norm) + 1e-9 * spread
         left = float(np.linalg.norm(d - m))
         # of clients that are alike up to rounding, a mean, a median and one client are the same
         if noise > _COARSE * spread and (len(moves) > 1 or left <= noise):
             alike = left <= noise and len(moves) == 1
             return ServerStep(Rule.MEAN, 1.0, left=0.0) if alike else ServerStep(Rule.COARSE)
-        found = _average(d, _means(m, moves, p), noise, spread) or _selected_client(d, moves, noise, spread)
+        found = _average(d, moves, noise, spread) or _selected_client(d, moves, noise, spread)
         return found or ServerStep(Rule.UNKNOWN_WITHOUT_START, left=left / spread if spread else nan)
 
     def _noise(self, clients: int, norm: float) -> float:
@@ -251,9 +234,10 @@ class ServerIdentifier:
         for entry in self.layout.buffers:
             if entry.dtype not in _EPS:
                 continue
-            rows = [numbers_of(client.arrays[entry.name], client.dtypes[entry.name]) for client in clients]
-            end = numbers_of(global_.arrays[entry.name], global_.dtypes[entry.name])
-            mean = np.tensordot(p, np.stack(rows).astype(np.float64), axes=1)
+            end, *rows = (numbers_of(one.arrays[entry.name], one.dtypes[entry.name]) for one in (global_, *clients))
+            mean = np.zeros(np.shape(end))
+            for weight, row in zip(p, rows, strict=True):
+                mean += weight * row.astype(np.float64)
             size = float(np.linalg.norm(mean))
             if not np.isfinite(size) or np.linalg.norm(end - mean) <= 1e-3 * size + 1e-12:
                 continue
@@ -272,34 +256,27 @@ class ServerIdentifier:
         return sum(map(len, found.values())), clauses
 
 
-def _means(m: np.ndarray, moves: np.ndarray, p: np.ndarray) -> list[tuple[np.ndarray, bool]]:
-    """Return the weighted mean, and where p is not the same for all the plain one; whether it is that."""
-    return [(m, False)] + ([] if np.allclose(p, 1 / len(p), rtol=1e-9) else [(moves.mean(axis=0), True)])
+def _means(moves: ClientMoves) -> Iterator[tuple[np.ndarray, bool]]:
+    """Yield the weighted mean, and where p is not the same for all the plain one; whether it is that."""
+    yield moves.weighted_mean, False
+    if not np.allclose(moves.p, 1 / len(moves), rtol=1e-9) and np.isfinite(moves.plain_mean).all():
+        yield moves.plain_mean, True  # not of a client that has no weight and has diverged
 
 
-def _average(d: np.ndarray, means: Sequence[tuple[np.ndarray, bool]], noise: float, length: float) -> ServerStep | None:
-    for mean, plain in means:
+def _average(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> ServerStep | None:
+    for mean, plain in _means(moves):
         if (left := float(np.linalg.norm(d - mean))) <= noise:
             return ServerStep(Rule.MEAN, 1.0, plain=plain, left=left / length if length else 0.0)
     return None
 
 
-def _selected_client(d: np.ndarray, moves: np.ndarray, noise: float, length: float) -> ServerStep | None:
+def _selected_client(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> ServerStep | None:
     """Check whether the step leads to the median or to one client."""
-    if (left := float(np.linalg.norm(d - np.median(moves, axis=0)))) <= noise:
+    if (left := float(np.linalg.norm(d - moves.median()))) <= noise:
         return ServerStep(Rule.MEDIAN, left=left / length)
     if (left := min(float(np.linalg.norm(d - move)) for move in moves)) <= noise:
         return ServerStep(Rule.ONE_CLIENT, left=left / length)
     return None
-
-
-def _fit(d: np.ndarray, vectors: Sequence[np.ndarray]) -> tuple[list[float], float]:
-    """Return the coefficients that come nearest to d, and ||what is left||."""
-    matrix = np.stack(vectors, axis=1)
-    scale = np.linalg.norm(matrix, axis=0)
-    scale[scale == 0] = 1.0
-    found, *_ = np.linalg.lstsq(matrix / scale, d, rcond=None)
-    return (found / scale).tolist(), float(np.linalg.norm(d - matrix @ (found / scale)))
 
 
 def _linear(
@@ -307,7 +284,7 @@ def _linear(
 ) -> ServerStep | None:
     """Find a rate, momentum or Nesterov momentum over m, if one of them explains d."""
     length = float(np.linalg.norm(d))
-    (rate,), left = _fit(d, [m])
+    (rate,), left = fit(d, [m])
     # a few numbers are explained by anything
     if len(d) < FEW:
         return None
@@ -316,11 +293,11 @@ def _linear(
     if before is None or before[0].shape != d.shape:
         return None
     last_m, last_d = before
-    (rate, beta), left = _fit(d, [m, last_d])
+    (rate, beta), left = fit(d, [m, last_d])
     # what was rounded in the last round comes in again
     if left <= 2 * noise and 0 < beta <= 1:
         return ServerStep(Rule.MOMENTUM, rate, beta, left=left / length)
-    (ahead, beta, back), left = _fit(d, [m, last_d, last_m])
+    (ahead, beta, back), left = fit(d, [m, last_d, last_m])
     rate = ahead / (1 + beta) if beta > -1 else nan
     if left <= 2 * noise and 0 < beta <= 1 and abs(back + rate * beta) <= 0.02 * abs(ahead):
         return ServerStep(Rule.NESTEROV, rate, beta, left=left / length)

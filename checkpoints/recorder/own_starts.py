@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
-from .coerce_models import ModelTensors
+from ..models.weights import Layout
+from ..rounds.drift import NUMBERS
+from .coerce_models import ModelTensors, numbers_of
 
 #: how far the sum of a row may be from 1: of float32 weights
 ROUNDING = 1e-5
@@ -115,6 +117,28 @@ def read_staleness(found: np.ndarray | None, place: str) -> np.ndarray | None:
             "numbers from 0 on"
         )
     return found
+
+
+def distances_of(layout: Layout, starts: Sequence[ModelTensors], clients: Sequence[ModelTensors]) -> dict[str, float]:
+    """Measure the consensus distances of a round whose models are not all kept: numbers by column of ``metrics.csv``.
+
+    They are those that ``fedscope consensus`` gives of a round that kept all: ``consensus_before`` is √(1/C Σ ‖w_c −
+    w̄‖²) of the clients, before they are mixed, ``consensus_start`` that of their starts, which is the distance after
+    the mixing of the round before.
+    """
+    return {"consensus_before": _distance(layout, clients), "consensus_start": _distance(layout, starts)}
+
+
+def _distance(layout: Layout, models: Sequence[ModelTensors]) -> float:
+    square, step = 0.0, max(1, NUMBERS // len(models))
+    for entry in layout.parameters:
+        rows = [(one.arrays[entry.name].reshape(-1), one.dtypes[entry.name]) for one in models]
+        for at in range(0, len(rows[0][0]), step):
+            block = np.array([numbers_of(row[at : at + step], dtype) for row, dtype in rows], np.float64)
+            with np.errstate(invalid="ignore", over="ignore"):  # of models that diverged
+                block -= block.mean(axis=0)
+                square += float((block**2).sum())
+    return float(np.sqrt(square / len(models)))
 
 
 def _array(given: Any, place: str) -> np.ndarray:

@@ -42,7 +42,7 @@ from .coerce_models import ModelTensors, architecture, coerce_model, difference,
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
-from .own_starts import OwnStarts, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
+from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
 from .retention import ClientRetention
 from .stored_data import coerce_data, is_own_code
 
@@ -85,7 +85,8 @@ class Recorder:
             run keeps its absolute path and checksum, and not the weights.
         keep: whose models are kept, the models of ``start`` and ``global_`` apart, which always are: of ``all``
             clients, of ``none``, of all of ``every:N``-th round, or ``sample:m``, of m clients of every round. Who took
-            part, and with what weight, is always kept.
+            part, and with what weight, is always kept; of rounds with ``starts`` the kept clients' are, the mixing of
+            all, and where not all are kept the consensus distances of all.
         drift: True measures each round how far the clients' updates agree, in columns of the run's table, see
             :func:`fedscope.checkpoints.rounds.drift.drift_of`; needs ``start``. Of adapters it is not measured: what
             they do is told by ``fedscope updates``.
@@ -160,8 +161,8 @@ class Recorder:
         self._said: set[str] = set()
         self._lost, self._closed = "", False
         self._background = Background()
-        #: whether clients are given as tensors that nobody else needs, which are dropped as they are written
-        self.owns_clients = False
+        #: whether models are given as tensors that nobody else needs, which are dropped as they are written
+        self.owns_models = False
         #: gives a round that is held back until its evaluation is there, before all is written
         self.waiting: Callable[[], None] | None = None
         if resume and (self.path / "run.json").exists():
@@ -266,17 +267,19 @@ class Recorder:
                 self._tell("sign", f"{self.path}@{number}: {step}")
             if statistics:
                 self._tell("statistics", f"{self.path}@{number}: statistics were not averaged: {'; '.join(statistics)}")
+        kept = self._keeping.places(number, len(ids))
+        apart = {} if own is None or len(kept) == len(ids) else distances_of(models.layout, own.models, cohort)
         numbers: dict[str, float | int | None] = {
             **given_numbers,
             "round": number,
             "participants": len(ids),
             **({} if step is None else step.metrics()),
             **(self._drift_of(models, cohort, p, place) if self._drift else {}),
+            **apart,
         }
         columns = {"client_samples": counts, "weights": p}
-        kept = self._keeping.places(number, len(ids))
         also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity, "own": own}
-        also["release"] = self.owns_clients
+        also["release"] = self.owns_models
         image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
         if self._writer is None:  # last, so that a first round that is refused leaves what was there
             self._begin(models.layout)
@@ -407,7 +410,6 @@ class Recorder:
         if models.starts is None:
             return None
         ages = read_staleness(_column(staleness, ids, place, "staleness"), place)
-        self._keeping.refuse_some(place)
         return OwnStarts([models.starts[k] for k in ids], read_mixing(mixing, ids, place), ages)
 
     def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> ModelTensors:

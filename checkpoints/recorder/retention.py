@@ -56,18 +56,6 @@ class ClientRetention:
             return draw_kept_clients(clients, policy.sampled, seed=0, round=number)
         return np.arange(clients if policy.keeps(number, number) else 0)
 
-    def refuse_some(self, place: str) -> None:
-        """Make sure that no sample of the clients is kept, of a round in which each has a start of its own.
-
-        Raises:
-            FedscopeError: one is.
-        """
-        if self._policy.sampled:
-            raise FedscopeError(
-                f"{place}: keep = {self.keep!r} keeps some of the clients, and with starts= the distances between all "
-                "are what is asked for; give keep='all', 'every:N' or 'none'"
-            )
-
     def sketches(
         self,
         layout: Layout,

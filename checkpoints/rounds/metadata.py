@@ -15,7 +15,7 @@ from ..io.hdf5_validation import ValidatedFile
 from .metrics import from_json
 from .reader import RoundFile
 from .run_identity import NAME, read_identity, refuse_other_run
-from .writer import MIXING, OWN_STARTS, SAMPLED, SAMPLED_IDS, STALENESS, STARTS
+from .writer import MIXING, OWN_STARTS, SAMPLED, SAMPLED_IDS, SAMPLED_STARTS, STALENESS, STARTS
 
 #: the kinds of numbers of each column, and the type it is read as
 COLUMNS: dict[str, tuple[str, type]] = {
@@ -92,7 +92,7 @@ def read_metadata(file: RoundFile, number: int, population: int | None, identity
         client_states=tuple(file.names("client_state")) if "client_state" in there else (),
         all_client_test_error=_errors(file, population) if "all_client_test_error" in there else None,
         sampled_ids=_sampled_ids(file, columns["client_ids"]) if {SAMPLED, SAMPLED_IDS} & there else None,
-        own_starts=attribute(file.file, "version") == OWN_STARTS or bool({STARTS, MIXING} & there),
+        own_starts=attribute(file.file, "version") == OWN_STARTS or bool({STARTS, SAMPLED_STARTS, MIXING} & there),
         mixing=_mixing(file, columns["client_ids"]) if MIXING in there else None,
     )
 

@@ -37,12 +37,12 @@ COLUMNS = (
     "parameters_up",
 )
 
-#: columns that only some runs have, behind the others: of data with domains, where ``run.evaluate_all`` is set, and
-#: where drift is measured
+#: columns that only some runs have, behind the others: of data with domains, where ``run.evaluate_all`` is set,
+#: where drift is measured, and where not all nodes are kept that start from models of their own
 FURTHER = re.compile(
     r"(averaged_)?(test_error_[A-Za-z0-9_.-]{1,80}|domain_error_(mean|std))|all_client_(test|deployed)_error_(mean|std|worst)"
     r"|server_(rule|rate|momentum|plain|left|statistics)|soup_clients"
-    r"|drift_(norm|mean_norm|kept|cosine|to_mean|conflict|distance|step)"
+    r"|drift_(norm|mean_norm|kept|cosine|to_mean|conflict|distance|step)|consensus_(before|start)"
 )
 
 #: the last column: of the row before it, as eight hexadecimal digits; the run's identity, where it has one, and further

@@ -15,7 +15,7 @@ from ..models.weights import Layout, Weights
 from .metadata import RoundMetadata, read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import is_packed, read_client_state, read_layer, read_models, read_state
 from .reader import RoundFile, open_round
-from .writer import CLIENTS, MODELS, SAMPLED, STALENESS, STARTS
+from .writer import CLIENTS, MODELS, SAMPLED, SAMPLED_STARTS, STALENESS, STARTS
 
 
 class Round:
@@ -79,7 +79,7 @@ class Round:
             FedscopeError: it cannot be read; it does not say who took part.
         """
         self._metadata  # noqa: B018 (nothing is believed of a file whose metadata contradict each other)
-        ids = () if not stacked else self.sampled_ids if group == SAMPLED else self.client_ids
+        ids = () if not stacked else self.sampled_ids if group in (SAMPLED, SAMPLED_STARTS) else self.client_ids
         with open_round(self.path, self.layout) as file:
             file.ids = ids
             yield file
@@ -149,22 +149,34 @@ class Round:
 
     @property
     def has_starts(self) -> bool:
-        """True if the models that its clients started from, one each, were recorded."""
+        """True if the models that all of its clients started from, one each, were recorded."""
         return STARTS in self._names
+
+    @property
+    def has_sampled_starts(self) -> bool:
+        """True if the models that some clients started from, those of ``sampled_ids``, were recorded, and not of
+        all."""
+        return SAMPLED_STARTS in self._names and self.has_sample and not self.has_starts
 
     def starts(self, ids: Sequence[int] | np.ndarray | None = None) -> Weights:
         """Return the models that the clients started from, [C, P]: all in the order of ``client_ids``, or those asked
         for.
 
         Raises:
-            FedscopeError: they were not recorded, or all clients started from one (says so); a client that did not
-                take part (says who did).
+            FedscopeError: they were not recorded, or not those of all that are asked for, or all clients started from
+                one (says so); a client that did not take part (says who did).
         """
+        if self.has_sampled_starts and ids is not None:
+            return self._read_clients(SAMPLED_STARTS, self._places(ids, self.sampled_ids))
         self.refuse_missing_starts()
         return self._read_clients(STARTS, self._places(ids))
 
     def refuse_missing_starts(self) -> None:
         """Make sure that the models that its clients started from were recorded; raises as :meth:`starts`."""
+        if self.has_sampled_starts:
+            raise FedscopeError(
+                f"{self.label}: {few_of(self)} and what these started from, and the starts of all are asked for"
+            )
         if not self.has_starts:
             why = (
                 "did not record the models that its clients started from (keep leaves them out)"

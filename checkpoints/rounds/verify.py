@@ -15,7 +15,7 @@ from .models import open_entry, read_client_state, read_state
 from .reader import RoundFile, open_round
 from .round import Round
 from .run_identity import read_identity
-from .writer import CLIENTS, MODELS, SAMPLED, STARTS
+from .writer import CLIENTS, MODELS, SAMPLED, SAMPLED_STARTS, STARTS
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,9 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
         return 0
     ids = metadata.columns["client_ids"]
     cohort: Sequence[int] | np.ndarray = () if ids is None else ids
-    rows = {
-        CLIENTS: cohort,
-        STARTS: cohort,
-        SAMPLED: () if metadata.sampled_ids is None else metadata.sampled_ids,
-    }
-    for group in (*MODELS, CLIENTS, STARTS, SAMPLED):
+    sampled: Sequence[int] | np.ndarray = () if metadata.sampled_ids is None else metadata.sampled_ids
+    rows = {CLIENTS: cohort, STARTS: cohort, SAMPLED: sampled, SAMPLED_STARTS: sampled}
+    for group in (*MODELS, *rows):
         file.ids = rows.get(group, ())
         for entry in file.layout.entries if group in there else ():
             try:

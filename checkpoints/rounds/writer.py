@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -22,9 +22,9 @@ OWN_STARTS = 2
 MODELS = ("start", "global", "averaged")
 #: groups that have a row a client: all of the round's, or a few of them, whose ids are a dataset of their own
 CLIENTS, SAMPLED, SAMPLED_IDS = "clients", "sampled_clients", "sampled_client_ids"
-#: of a round whose clients start from models of their own: these models, how they are mixed afterwards, and how many
-#: rounds old each start is
-STARTS, MIXING, STALENESS = "starts", "mixing", "client_staleness"
+#: of a round whose clients start from models of their own: these models, or where not all clients are kept those of the
+#: kept ones, how they are mixed afterwards, and how many rounds old each start is
+STARTS, SAMPLED_STARTS, MIXING, STALENESS = "starts", "sampled_starts", "mixing", "client_staleness"
 _COLUMNS = {"client_ids": "i8", "client_samples": "i8", "client_steps": "i8", "client_loss": "f8", "weights": "f8"}
 
 #: arrays, models, or mappings of them
@@ -251,10 +251,22 @@ class _Coded:
         return (encode(self.start, row) for row in self.rows)
 
 
+class Rows(Protocol):
+    """Rows that may be made, or given up, as they are taken."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """Each of them once."""
+        ...
+
+
 def write_rows(
     group: Any,
     name: str,
-    rows: np.ndarray | Sequence[np.ndarray] | _Coded,
+    rows: np.ndarray | Rows,
     shape: tuple[int, ...],
     dtype: str,
     compress: bool = False,

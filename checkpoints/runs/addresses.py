@@ -21,7 +21,7 @@ from ..models.folders import INDEX, model_names
 from ..models.weights import Layout, Weights, mean
 from ..rounds.round import Round
 from ..rounds.writer import MODELS
-from .run import Run
+from .run import Run, has_no_server
 
 _FORMS = "start, global, averaged, client-17 or mean(3,8,11)"
 
@@ -217,6 +217,12 @@ def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[i
     if which not in round_.models:
         have = [t for t in run.rounds if which in run.round(t).models]
         where = f"rounds {spans(have)} have it" if have else "no round of this run has it"
+        if not have and has_no_server(run):
+            ids = round_.client_ids.tolist() if round_.has_clients else round_.sampled_ids.tolist()
+            every = f", or the mean of all: {run.path}@{round_.number}/mean({','.join(map(str, ids))})"
+            one = f"; name a client, as {run.path}@{round_.number}/client-{ids[0]}" if ids else ""
+            where += f", for its clients start from models of their own{one}"
+            where += every if round_.has_clients and len(ids) <= 16 else ""
         kept = ["clients"] if round_.has_clients else ["a sample of the clients"] if round_.has_sample else []
         there = ", ".join([*round_.models, *kept]) or "no model"
         raise FedscopeError(f"{round_.label}/{which}: round {round_.number} recorded {there}, not {which}; {where}")

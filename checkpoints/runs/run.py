@@ -33,6 +33,11 @@ KEPT_PARTS = ("states", "globals", "clients")
 #: of rounds that keep sketches, where a question needs models
 SKETCHES_TELL = "its sketches tell lengths, angles and distances alone (fedscope updates, fedscope disperse --embed)"
 
+DISTANCES_TELL = (
+    "its consensus distances were measured while it was recorded (fedscope curves --measure consensus_before, or "
+    "consensus_start)"
+)
+
 #: commands that take rounds whose clients start from models of their own
 WITHOUT_START = ("consensus", "subsets", "matrix", "cka", "disperse", "line --clients", "plane --clients")
 
@@ -382,22 +387,29 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
     round_ = run.round(number)
     if round_.has_clients and ("start" in round_.models or not start):
         return round_
-    if start and round_.has_clients:
-        refuse_own_starts(run, [number], "this")
     have = rounds_with_clients(run)
+    if round_.has_clients:
+        refuse_own_starts(run, [number], "this")
+        have = tuple(t for t in have if "start" in run.round(t).models)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
+    if round_.has_clients:
+        both = f"rounds {listed} have both" if have else "no round of this run has both: give start= to the recorder"
+        raise FedscopeError(
+            f"{run.path}@{number}: round {number} has its clients, but not the model that they were sent (start), "
+            f"which this needs; {both}"
+        )
     anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
+    told = SKETCHES_TELL if round_.has_sketch else DISTANCES_TELL if "consensus_before" in round_.metrics else ""
     if round_.has_sample:
         remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
         raise FedscopeError(
             f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
-            f"as {run.path}@{number}/client-{round_.sampled_ids[0]}"
-            + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
+            f"as {run.path}@{number}/client-{round_.sampled_ids[0]}" + (f"; {told}" if told else "")
         )
     raise FedscopeError(
         f"{run.path}@{number}: the clients of round {number} were not recorded; "
         + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
-        + (f"; {SKETCHES_TELL}" if round_.has_sketch else "")
+        + (f"; {told}" if told else "")
     )
 
 
@@ -423,6 +435,13 @@ def refuse_own_starts(
                 f"{run.path}@{number}: {question} needs {needs}, and in round {number} each starts from a model of its "
                 f"own (starts=); {remedy}ask {', '.join(WITHOUT_START)}, which need none"
             )
+
+
+def has_no_server(run: Run) -> bool:
+    """Check whether a run's clients start from models of their own and no round has a model of a server."""
+    if not run.is_foreign or not run.rounds or not run.round("last").own_starts:
+        return False  # which is what most runs are, and one file was read at most
+    return not any({"global", "averaged"} & set(run.round(number).models) for number in run.rounds)
 
 
 def rounds_with_clients(run: Run) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -120,11 +120,11 @@ class RunWriter:
             self.last = record.round
             self._add_row(record.round, record.metrics)
 
-    def write_image(self, number: int, image: bytes | memoryview, metrics: Metrics) -> None:
-        """Record the next round, whose file is there as bytes. Raises as :meth:`write`."""
+    def write_image(self, number: int, image: Iterable[bytes | memoryview], metrics: Metrics) -> None:
+        """Record the next round, whose file is there as bytes, block by block. Raises as :meth:`write`."""
         with _room(self):
-            with write_durably(round_path(self.path, number)) as temporary:
-                temporary.write_bytes(image)
+            with write_durably(round_path(self.path, number)) as temporary, temporary.open("wb") as file:
+                file.writelines(image)
             self.last = number
             self._add_row(number, metrics)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis.analysis import PreparedAnalysis
-from ..checkpoints import FedscopeError, Run
+from ..checkpoints import FedscopeError, Run, rounds_with_clients
 from ..checkpoints.models.layers import layers_of
 from .discover import Beside
 
@@ -53,11 +53,14 @@ def find_missing(
         given: data, model and how they are taken, as of :class:`~fedscope.analysis.settings.EvaluationSettings`.
 
     Of runs that fedscope trained the factors come from replays (``local:4``), of others from the recorded models alone.
+    Of rounds whose clients start from models of their own it is asked how far these are apart, in some of the rounds.
     """
     from ..decomposition.adapters.analysis import adapters
     from ..decomposition.adapters.recorded import adapters_of_run
     from ..decomposition.cka.analysis import cka
+    from ..decomposition.consensus.analysis import consensus
     from ..decomposition.explanation.analysis import explain
+    from ..decomposition.explanation.phases import spread_rounds
     from ..decomposition.matrix.analysis import matrix
     from ..decomposition.subsets.analysis import subsets
     from ..decomposition.updates.analysis import updates
@@ -78,6 +81,17 @@ def find_missing(
         ("Matrix",),
         lambda: matrix.prepare(run, rounds=last, **fewer),
         2 * (cohort + 3),
+        0,
+    )
+    have = rounds_with_clients(run)
+    of_nodes = any(run.round(number).own_starts for number in have)
+    spread = spread_rounds(have) if of_nodes else []
+    apart = ",".join(map(str, spread)) if len(spread) < len(have) else None
+    nodes = (
+        f"consensus {run.path}{'' if apart is None else f' --rounds {apart}'}{few}",
+        ("Consensus",),
+        lambda: consensus.prepare(run, rounds=apart, **fewer),
+        len(spread) * (cohort + 1),
         0,
     )
     wanted: tuple[tuple[str, tuple[str, ...], Callable[[], PreparedAnalysis[Any]], int, int], ...] = (
@@ -110,6 +124,7 @@ def find_missing(
             0,
         ),
         *([at_home] if not split else []),
+        *([nodes] if of_nodes else []),
         (
             f"line {run.path} --layers each --rounds {last}{few}",
             ("LayerRounds",),
@@ -179,7 +194,9 @@ def _one_evaluation(run: Run, given: Mapping[str, Any]) -> dict[str, tuple[float
         dataset = dataset_of([run], source)
         samples = dataset.samples("test")
         evaluator = Evaluator(module_for(run, source, dataset), samples)
-        weights = run.round("last").read("global")
+        last = run.round("last")
+        client = (last.sampled_ids if last.has_sample else last.client_ids)[0]
+        weights = last.read("global") if "global" in last.models else last.client(int(client))
     except FedscopeError:
         return {}
     began = time.perf_counter()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Run, format_size, regular
+from ..checkpoints import FedscopeError, Run, format_size, has_no_server, regular
 from ..decomposition.explanation.result import Explanation
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..landscape.planes.result import Plane
@@ -150,14 +150,20 @@ def sections_html(
                     drawn.add(one.base)
                     shown.append((run, one))
         if not shown and section != "Clients":
-            yield f"<p class=soft>Nothing of this was asked yet. {_ASKS[section]}</p>"
+            asks = _ASKS | (_ASKS_OF_NODES if all(map(has_no_server, runs)) else {})
+            yield f"<p class=soft>Nothing of this was asked yet. {asks[section]}</p>"
         for run, one in shown:
             tell("drawing", done, total)
             done += 1
             yield _result(run, one, live, labels, several=len(runs) > 1)
 
 
-#: what would fill a section
+#: what would fill a section; and of runs without a server, where it is something else
+_ASKS_OF_NODES = {
+    "Factors": "fedscope consensus RUN says how far the nodes are apart, and what their mean would be.",
+    "Dispersion": "fedscope disperse RUN says where the nodes differ.",
+    "Servers": "fedscope reaggregate RUN@last --server fma says what a server's mean would have been.",
+}
 _ASKS = {
     "Factors": "fedscope explain RUN says what the loss is made of.",
     "Surfaces": "fedscope plane RUN@last --clients draws the surface near a round's clients.",

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checkpoints import Run
+from ..checkpoints import Run, has_no_server
 from ..checkpoints.io.errors import spans
+from ..decomposition.consensus.result import Consensus
 from ..decomposition.explanation.dominant_factor import parts_of
 from ..decomposition.explanation.intervals import Reading, above, finite, magnitude, read, size
 from ..decomposition.explanation.result import Explanation
@@ -47,7 +48,7 @@ def verdict(run: Run, sound: Soundness, results: Beside) -> list[Sentence]:
         soundness(run, sound),
         *outcome(run, results),
         *judge_average(run, results),
-        *composition(run, results),
+        *(describe_nodes(run, results) if has_no_server(run) else composition(run, results)),
         describe_recorded(run),
     ]
 
@@ -101,6 +102,8 @@ def outcome(run: Run, results: Beside) -> list[Sentence]:
         over = f"mean ± deviation over the last {count} measured rounds" if count > 1 else f"round {last}"
         return [Sentence("How good is it?", f"The {which} model {spoken} {value} ({over}).")]
     lacks = "Nothing was measured on test data round by round (fedscope measure RUN does it)."
+    if has_no_server(run):
+        lacks = "There is no server whose model one would deploy."
     if (found := find_comparison(run, results)) is not None:
         lacks += f" By {found.source}, {found.words.partition(';')[0]}."
     return [Sentence("How good is it?", lacks)]
@@ -147,6 +150,8 @@ def _judge_by_results(run: Run, results: Beside) -> tuple[str, str]:
         for one in (own for own in said if own.claim == "better-than-clients" and own.verdict != "undecided"):
             held = one.verdict == "supported"
             return f"{'Yes' if held else 'No'}: {one.title}: {one.verdict}. {one.sentence}", "good" if held else "bad"
+    if has_no_server(run):
+        return "Not known: the mean of the nodes was not measured (fedscope subsets RUN does it).", "open"
     return "Not known: the clients' models were not measured (fedscope measure RUN --clients does it).", "open"
 
 
@@ -176,6 +181,15 @@ def composition(run: Run, results: Beside) -> list[Sentence]:
     if own:
         return [Sentence(asks, describe_greatest_part(own[-1]))]
     return [Sentence(asks, "Not measured: fedscope explain RUN says it.")]
+
+
+def describe_nodes(run: Run, results: Beside) -> list[Sentence]:
+    """Say of a run without a server how far its nodes are apart, in place of factors, which are of one start."""
+    asks = "How far are the nodes apart?"
+    found = [one.result.only(run.name) for one in results.results if isinstance(one.result, Consensus)]
+    if rounds := [one for one in found if one.rounds]:
+        return [Sentence(asks, f"{capital(rounds[-1].summary().removeprefix(f'{run.name}, '))}.")]
+    return [Sentence(asks, "Not measured: fedscope consensus RUN says it.")]
 
 
 def describe_greatest_part(factors: RunFactors) -> str:

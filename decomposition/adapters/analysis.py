@@ -99,7 +99,8 @@ def required_adapters(run: Run) -> Adapters:
             f"the adapters of {run.path} are not only pairs of factors A and B ({', '.join(kinds)}), so there is no "
             "mean of products; merge them into their base"
         )
+    other = "consensus" if any(run.round(number).own_starts for number in run.rounds) else "updates"
     raise FedscopeError(
         f"the models of {run.path} are no LoRA adapters: no parameter is called lora_A, lora_B or alike; for other "
-        "models fedscope updates says how far clients agree"
+        f"models fedscope {other} says how far clients agree"
     )

@@ -11,7 +11,7 @@ from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.style import CHARACTER, describe_data, describe_statistics, paper_style, shorten_label, word_of
-from ...plotting.ticks import even, label_ends
+from ...plotting.ticks import even, label_ends, power_of_ten
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
@@ -52,17 +52,26 @@ def draw(result: Consensus, width: float = 3.5, title: str | None = None) -> Fig
         sheet = FigureLayout(width, top + 2 * HIGH + BETWEEN + BELOW + LINE * len(said) + EDGE, title)
         upper = sheet.axes(LEFT, top, across, HIGH, ylabel=0.38)
         lower = sheet.axes(LEFT, top + HIGH + BETWEEN, across, HIGH, ylabel=0.38)
-        _lines(upper, runs, DISTANCES, "", 1)
-        _lines(lower, runs, MODELS, f"_{result.measure}", 100 if share else 1)
-        upper.set_ylabel("distance ($L_2$)")
+        far = _power(result, DISTANCES, "")
+        high = 0 if share else _power(result, MODELS, "_loss")
+        _lines(upper, runs, DISTANCES, "", 10.0**-far)
+        _lines(lower, runs, MODELS, f"_{result.measure}", 100 if share else 10.0**-high)
+        upper.set_ylabel(rf"distance ($10^{{{far}}}$ $L_2$)" if far else "distance ($L_2$)")
         upper.tick_params(labelbottom=False)
         split = word_of(result.attrs, "split")
-        lower.set_ylabel(f"{split} {result.measure}{' (%)' if share else ''}".strip())
+        unit = " (%)" if share else rf" ($10^{{{high}}}$)" if high else ""
+        lower.set_ylabel(f"{split} {result.measure}{unit}".strip())
         lower.set_xlabel("round", labelpad=1)
         for axes in (upper, lower):
             _finish(axes, runs)
             label_ends(axes, HIGH)
         return sheet.finished(said)
+
+
+def _power(result: Consensus, pair: tuple[tuple[str, str], ...], end: str) -> int:
+    """Find the power of ten that is taken out of a panel's numbers, whose room at the axis is for three digits."""
+    found = [getattr(one.row, f"{name}{end}") for one in result.rounds for _, name in pair]
+    return power_of_ten(np.array([np.nan if number is None else number for number in found], float), 2)
 
 
 def _lines(

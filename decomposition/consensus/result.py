@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite, isnan, nan
 from typing import Any, Self
 
@@ -126,6 +126,10 @@ class Consensus(TableResult):
         for one in self.rounds:
             found.setdefault(one.row.run, []).append(one)
         return found
+
+    def only(self, run: str) -> Self:
+        """Return the rounds of one run alone."""
+        return replace(self, rounds=tuple(one for one in self.rounds if one.row.run == run))
 
     def rows(self) -> list[Any]:
         """BASE.consensus.csv: a row a round; BASE.mixing.csv: a row a weight, where a matrix is known."""

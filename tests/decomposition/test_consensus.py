@@ -317,3 +317,27 @@ def test_figures_are_legible(count: int, names: tuple[str, ...], width: float) -
     attrs = {"data": "digits", "split": "test", "samples": 360}
     figure = Consensus(tuple(rounds), attrs).figure(width)
     assert_apart(assert_inside(figure, width))
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 4e4])
+def test_a_power_of_ten_of_distances_and_losses_stands_in_their_units(scale: float) -> None:
+    lost: dict[str, Any] = {"merged_error": np.nan, "nodes_error": np.nan, "error_gain": np.nan}
+    rounds = [
+        MeasuredRound(
+            row("ring", t, before=3 * scale * t, after=scale, merged_loss=scale, nodes_loss=2 * scale, **lost)
+        )
+        for t in (1, 2)
+    ]
+    figure = Consensus(tuple(rounds), {"split": "test"}).figure(3.5)
+    assert_apart(assert_inside(figure, 3.5))
+    upper, lower = figure.axes[:2]
+    power = {1e-5: (-5, -5), 1.0: (0, 0), 4e4: (5, 4)}[scale]
+    units = [f"$10^{{{one}}}$" if one else "" for one in power]
+    assert upper.get_ylabel() == (f"distance ({units[0]} $L_2$)" if power[0] else "distance ($L_2$)")
+    assert lower.get_ylabel() == (f"test loss ({units[1]})" if power[1] else "test loss")
+    np.testing.assert_allclose(upper.lines[0].get_ydata(), np.array([3, 6]) * scale / 10.0 ** power[0])
+    np.testing.assert_allclose(lower.lines[1].get_ydata(), np.array([2, 2]) * scale / 10.0 ** power[1])
+    figure.canvas.draw()
+    for axes in (upper, lower):
+        assert axes.yaxis.get_offset_text().get_text() == ""

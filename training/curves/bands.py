@@ -66,7 +66,7 @@ class Band:
         """The mean over the seeds of every column, in the rounds that all runs have; NaN where one has no number."""
         names = dict.fromkeys(name for curve in self.members for name in curve.values)
         means = {name: self._stacked(curve.column(name) for curve in self.members).mean(axis=0) for name in names}
-        return Curve(self.label, self._rows[0], means)
+        return Curve(self.label, self._rows[0], means, all(curve.no_server for curve in self.members))
 
     def deviation(self, measure: CurveMeasure) -> np.ndarray:
         """Return the standard deviation over the seeds (n - 1) of a measure, in the rounds of :attr:`curve`; NaN of one

@@ -68,6 +68,8 @@ _LABELS = {
     "drift_conflict": "share of parameters with opposite signs",
     "drift_distance": "L2 step of the server's model",
     "drift_step": "step / mean update",
+    "consensus_before": "consensus distance before mixing (L2)",
+    "consensus_start": "consensus distance of starts (L2)",
     "domain_error_mean": "mean error over domains (%)",
     "domain_error_std": "s.d. of error over domains (%)",
 }

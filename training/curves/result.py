@@ -75,7 +75,7 @@ class Curves(TableResult):
             run.round("last")  # says that there is none
             curves.append(curve_of(run))
         if len({curve.run for curve in curves}) < len(curves):
-            curves = [Curve(visible(run.path), c.round, c.values) for run, c in zip(runs, curves, strict=True)]
+            curves = [replace(c, run=visible(run.path)) for run, c in zip(runs, curves, strict=True)]
             if len({curve.run for curve in curves}) < len(curves):
                 names = list_few(curve.run for curve in curves)
                 raise FedscopeError(f"{names}: a run is given twice; give each once")

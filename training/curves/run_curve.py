@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...checkpoints import Run
+from ...checkpoints import Run, has_no_server
 from ...checkpoints.rounds.metrics import further
 from ...checkpoints.runs.run import warn_of_gaps
 from ...results import Serializable
@@ -61,11 +61,16 @@ class Reached:
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's measures over its rounds; errors are shares (0 to 1), NaN where nothing was measured."""
+    """One run's measures over its rounds; errors are shares (0 to 1), NaN where nothing was measured.
+
+    Attributes:
+        no_server: whether its nodes start from models of their own, and no server's model could be measured.
+    """
 
     run: str
     round: np.ndarray
     values: dict[str, np.ndarray]
+    no_server: bool = False
 
     @property
     def label(self) -> str:
@@ -156,7 +161,8 @@ def curve_of(run: Run) -> Curve:
     """All columns of a run's table over its rounds, under the run's name."""
     metrics = metrics_of(run)
     columns = (*MEASURES, *further([metrics]))
-    return Curve(run.name, metrics["round"].astype(int), {name: metrics[name] for name in columns})
+    values = {name: metrics[name] for name in columns}
+    return Curve(run.name, metrics["round"].astype(int), values, has_no_server(run))
 
 
 def error_curves(run: Run) -> tuple[ErrorCurve, ...]:

@@ -101,6 +101,11 @@ def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> 
         lacks += ": nothing was measured while it was recorded"
     if not any(measure.column in USUAL for measure in asked):
         return lacks
+    if all(curve.no_server for curve in curves):
+        return (
+            f"{lacks}; without a server there is no model that they would be of, but fedscope measure RUN --clients "
+            "gives client_error_mean, and fedscope consensus RUN the error of the merged model"
+        )
     return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its models now: " + (
         "fedscope measure RUN, with --model and --data if the run names none"
     )

@@ -15,6 +15,7 @@ _GROUPS = (
     ("test", ("test_", "averaged_", "domain_")),
     ("server", ("server_", "soup_")),
     ("drift", ("drift_",)),
+    ("consensus", ("consensus_",)),
 )
 
 

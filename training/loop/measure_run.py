@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ...analysis.named_code import NamedCodeError
 from ...analysis.runs import Rounds, RunLike, open_run, parse_rounds, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
-from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights
+from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights, has_no_server
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.runs.measured_numbers import (
     NAME,
@@ -109,6 +109,8 @@ def measure_run(
     plan = _Plan.of(run, numbers, clients=clients, force=force)
     if not plan.possible:
         of = name_rounds(numbers) if len(numbers) < len(run.rounds) else f"all its {len(numbers)} rounds"
+        if has_no_server(run):
+            raise FedscopeError(_lacks_server(run, numbers, of))
         raise FedscopeError(
             f"{run.path}: of {of} no model was recorded that could be measured; record the server's model (global_= "
             "of Recorder, record.globals of fedscope train)"
@@ -120,6 +122,17 @@ def measure_run(
         return plan.outcome(run, {}, {})
     with _open_writer(run) as writer:
         return _fill(run, writer, plan, source, progress or (lambda done, of: None))
+
+
+def _lacks_server(run: Run, numbers: Sequence[int], of: str) -> str:
+    """Say what can be measured of a run whose nodes have no server."""
+    why = f"{run.path}: of {of} no model was recorded that could be measured, for the run has no server"
+    if not any(run.round(number).has_clients for number in numbers):
+        return f"{why}, and the models of all clients were not kept; record them with keep='all'"
+    return (
+        f"{why}; give --clients for the clients' mean error, or ask fedscope consensus {run.path}, which measures "
+        "their merged model too"
+    )
 
 
 def _open_writer(run: Run) -> RunWriter:
@@ -164,12 +177,12 @@ class _Plan:
         """Look at every round's numbers and models; no model is read."""
         asked, there, recorded, earlier = {}, {}, {}, {}
         lacking: dict[str, list[int]] = {}
-        possible, others = False, run.table_of_others()
+        possible, others, no_server = False, run.table_of_others(), has_no_server(run)
         for t in rounds:
             round_ = run.round(t)
             own, later = merge_numbers(round_.metrics, others.get(t, {})), run.measured.of(t)
             names = [name for model, columns in COLUMNS.items() if model in round_.models for name in columns]
-            if "global" not in round_.models:
+            if "global" not in round_.models and not (clients and no_server):
                 lacking.setdefault("their global models were not recorded", []).append(t)
             if clients and round_.has_clients:
                 names += CLIENTS

@@ -345,7 +345,13 @@ def _cells(
         cells.append(Cell(row, column, name, values, reached))
     if all(np.isnan(cell.mean) for cell in cells):
         names = ", ".join(measure.name for measure in chosen)
-        raise FedscopeError(f"no run has measured {names}; give another --measure, as test_error or test_loss")
+        remedy = "give another --measure, as test_error or test_loss"
+        if all(one.entry.curve.no_server for one in there):
+            remedy = (
+                "of runs without a server give --measure client_error_mean, which fedscope measure RUN --clients gives "
+                "them, or ask fedscope consensus"
+            )
+        raise FedscopeError(f"no run has measured {names}; {remedy}")
     return cells, windows
 
 
@@ -392,7 +398,7 @@ def _of(curve: Curve, kind: str, measure: CurveMeasure) -> Curve:
     averaged = values.pop(f"averaged_{measure.column}")
     if kind == "averaged":
         values[measure.column] = averaged
-    return Curve(curve.run, curve.round, values)
+    return replace(curve, values=values)
 
 
 def _usual(gathered: Gathered) -> tuple[str, ...]:

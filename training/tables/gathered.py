@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, Run
+from ...checkpoints import FedscopeError, Run, has_no_server
 from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, same_data, settings_of
 from ..sweeps.plan import FILE
@@ -110,7 +110,8 @@ def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> Table
         settings.setdefault("average.method", "none")
     kept = {key: value for key, value in settings.items() if not key.startswith(_ASIDE)}
     metrics = metrics_of(run)
-    curve = Curve(name, metrics["round"].astype(int), {key: metrics[key] for key in metrics if key != "round"})
+    values = {key: metrics[key] for key in metrics if key != "round"}
+    curve = Curve(name, metrics["round"].astype(int), values, has_no_server(run))
     of = int((run.config or {}).get("run", {}).get("rounds", last))
     return TableRun(name, kept, both_seeds(run), run.info.get("data", {}), curve, (last, of), command, run)
 

@@ -116,11 +116,103 @@ def test_starts_are_kept_as_the_clients_are(tmp_path: Path) -> None:
     assert first.mixing is not None
     with pytest.raises(FedscopeError, match=r"round 1 did not record the models that its clients started from \(keep"):
         first.starts()
-    with (
-        Recorder(tmp_path / "some", keep="sample:2") as recorder,
-        pytest.raises(FedscopeError, match=r"keep = 'sample:2' keeps some of the clients, and with starts="),
-    ):
+
+
+def test_of_a_sample_the_starts_are_kept_with_the_clients_and_all_else_of_all(tmp_path: Path) -> None:
+    rounds = [(some(0), some(100)), (some(7), some(200))]
+    for keep in ("all", "sample:2", "none"):
+        with Recorder(tmp_path / keep, keep=keep) as recorder:
+            for starts, clients in rounds:
+                about = {"mixing": HALVES, "staleness": {2: 0, 7: 3, 40: 1}, "samples": {2: 1, 7: 2, 40: 5}}
+                recorder.round(starts=starts, clients=clients, **about)
+    whole, part, none = (Run.open(tmp_path / keep) for keep in ("all", "sample:2", "none"))
+    for number in (1, 2):
+        round_, full = part.round(number), whole.round(number)
+        kept = round_.sampled_ids.tolist()
+        assert len(kept) == 2
+        assert (round_.own_starts, round_.has_starts, round_.has_sampled_starts) == (True, False, True)
+        assert (full.has_starts, full.has_sampled_starts, none.round(number).has_sampled_starts) == (True, False, False)
+        for k in kept:
+            for found, expected in ((round_.starts([k]), full.starts([k])), (round_.clients([k]), full.clients([k]))):
+                for name, value in found.row(0).arrays().items():
+                    assert value.tobytes() == expected.row(0).arrays()[name].tobytes()
+        np.testing.assert_array_equal(round_.starts(kept[::-1]).parameters, full.starts(kept[::-1]).parameters)
+        for name in ("client_ids", "client_staleness", "mixing", "weights", "client_samples"):
+            np.testing.assert_array_equal(getattr(round_, name), getattr(full, name))
+        (lost,) = set(IDS) - set(kept)
+        with pytest.raises(FedscopeError, match=rf"client-{lost}: round {number} recorded the models of clients "):
+            round_.starts([lost])
+        with pytest.raises(
+            FedscopeError,
+            match=rf"round {number} kept the models of 2 of its 3 clients .* and what these started from, and the st",
+        ):
+            round_.starts()
+        assert check_round(round_).faults == ()
+        with h5py.File(round_.path) as file:
+            assert int(file.attrs["version"]) == 2
+            assert file["sampled_starts/a.weight"].shape == (2, 4, 3)
+            assert "starts" not in file
+
+
+@pytest.mark.parametrize("keep", ["sample:2", "none", "every:5"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_distances_of_all_are_told_where_not_all_are_kept(keep: str, dtype: str, tmp_path: Path) -> None:
+    from fedscope.decomposition.consensus.distances import measure_distances
+
+    def those(seed: int) -> dict[int, Arrays]:
+        return {k: model(seed + k, dtype) for k in IDS}
+
+    rounds = [(those(0), those(100)), (those(7), those(200))]
+    for name, kept in (("whole", "all"), ("part", keep)):
+        with Recorder(tmp_path / name, keep=kept) as recorder:
+            for starts, clients in rounds:
+                recorder.round(starts=starts, clients=clients)
+    whole, part = (Run.open(tmp_path / name) for name in ("whole", "part"))
+    assert "consensus_before" not in whole.round(1).metrics
+    for number in (1, 2):
+        told = part.round(number).metrics
+        # sums in float64, in another order
+        assert told["consensus_before"] == pytest.approx(measure_distances(whole, number).before, rel=1e-12)
+    # the distance after the first round's mixing is that of the second one's starts
+    assert part.round(2).metrics["consensus_start"] == pytest.approx(measure_distances(whole, 1).after, rel=1e-12)
+    np.testing.assert_array_equal(
+        part.all_metrics()["consensus_before"], [part.round(t).metrics["consensus_before"] for t in (1, 2)]
+    )
+
+
+def test_what_needs_all_nodes_says_where_their_distances_are(tmp_path: Path) -> None:
+    import fedscope
+
+    for keep in ("sample:2", "none"):
+        with Recorder(tmp_path / keep, keep=keep) as recorder:
+            recorder.round(starts=some(0), clients=some(100))
+        with pytest.raises(
+            FedscopeError,
+            match=r"its consensus distances were measured while it was recorded \(fedscope curves --measure consensus",
+        ):
+            fedscope.consensus(tmp_path / keep)
+        curves = fedscope.curves([tmp_path / keep], measures=("consensus_before", "consensus_start"))
+        assert len(curves.figure().axes) == 2
+
+
+@pytest.mark.parametrize("what", ["row", "missing", "more"])
+def test_damage_to_sampled_starts_is_found(tmp_path: Path, what: str) -> None:
+    with Recorder(tmp_path / "run", keep="sample:2") as recorder:
         recorder.round(starts=some(0), clients=some(100))
+    round_ = Run.open(tmp_path / "run").round(1)
+    with h5py.File(round_.path, "r+") as file:
+        if what == "row":
+            file["sampled_starts/a.weight"][1, 0, 0] = 9
+        elif what == "missing":
+            del file["sampled_starts/a.weight"]
+        else:
+            values = file["sampled_starts/a.weight"][:]
+            del file["sampled_starts/a.weight"]
+            file["sampled_starts/a.weight"] = np.concatenate([values, values])
+    damaged = Run.open(tmp_path / "run").round(1)
+    assert any("sampled_starts" in fault for fault in check_round(damaged).faults)
+    with pytest.raises(FedscopeError, match=r"sampled_starts/a\.weight"):
+        damaged.starts(damaged.sampled_ids)
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

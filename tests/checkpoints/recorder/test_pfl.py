@@ -6,6 +6,7 @@ import importlib.metadata
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -211,6 +212,33 @@ def test_users_models_are_what_local_training_ended_with_before_pfl_puts_the_ser
     assert [int(run.round(1).client(k).arrays()["n.num_batches_tracked"]) for k in (3, 1, 2)] == [1, 2, 3]
     assert "accumulate" not in vars(given._aggregator), "the aggregator has its own call back"
     fedscope.Recorder(tmp_path / "run", resume=True).close()  # the folder is given back
+
+
+@pytest.mark.parametrize("keep", ["all", "sample:5", "none"])
+def test_memory_of_two_rounds_of_users_at_most(keep: str, tmp_path: Path) -> None:
+    """Also of models of one tensor, which is given up user by user as it is written."""
+    users, size = 20, 200_000
+
+    def peak(algorithm: Averaging, rounds: int) -> int:
+        model = Model()
+        model.arrays["w"] = np.zeros(size, np.float32)
+        cohort = training(*(User(k, 10, moves=k) for k in range(users)))
+        tracemalloc.start()
+        try:
+            algorithm.run([cohort] * rounds, backend(), model)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peak(fedscope.record_pfl(Averaging(), tmp_path / "first"), 1)  # loads what is needed
+        added = peak(fedscope.record_pfl(Averaging(), tmp_path / "run", keep=keep), 3) - peak(Averaging(), 3)
+    whole = users * size * 4
+    assert whole < added <= 2 * whole
+    last = Run.open(tmp_path / "run").round(3)
+    there = last.client_ids if last.has_clients else last.sampled_ids if last.has_sample else []
+    assert len(there) == {"all": 20, "sample:5": 5, "none": 0}[keep]
 
 
 def test_without_weighting_all_weigh_the_same(tmp_path: Path) -> None:
