@@ -12,7 +12,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, Round, Run
+from ...checkpoints import FedscopeError, Round, Run, recorded_matrix
 from ...training.inputs.samples import (
     averaged_statistics,
     dataset_of,
@@ -67,9 +67,9 @@ def windows_of_checkpoints(
         def compute(attrs: dict[str, Any], work: Execution) -> CheckpointWindows:
             averages = averages_of(p, lengths, weightings)
             # read after the module, in whose order the run's tensors are taken
-            there = run.round(round_.number)
+            there = recorded_matrix(run.round(round_.number))
             with work.progress("checkpoints") as report:
-                means = measure_means(module, samples, there, averages, source.compute, report)
+                means = measure_means(module, samples, there, averages, source.compute, round_.number, report)
             return CheckpointWindows(means, {**attrs, **averaged_statistics([run])})
 
         return known, compute

@@ -57,7 +57,7 @@ def test_every_mean_is_numpys_average(tmp_path: Path, monkeypatch: pytest.Monkey
     ids = np.array([0, 2, 3, 5, 8, 9])  # the newest has the greatest id, and 3 weighs nothing
     run = recorded(tmp_path / "run", models, p, ids)
     averages = averages_of(run.round(1).weights, [2, 3, 5], EVERY)
-    made = mean_models(run.round(1), averages)
+    made = mean_models(recorded_matrix(run.round(1)), averages)
     assert len(made) == len(averages) == 1 + 3 * len(EVERY)
     assert made[0].parameters.tobytes() == models[5].parameters.tobytes()
     oldest_first = [0, 1, 3, 4, 5]
@@ -84,7 +84,8 @@ def test_the_bytes_are_read_once_whatever_is_asked(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(ColumnChunk, "read", counted)
     monkeypatch.setattr(checkpoint_means, "NUMBERS", 64)
-    mean_models(run.round(1), averages_of(np.full(8, 1 / 8), [2, 4, 8], EVERY))
+    monkeypatch.setattr(checkpoint_means, "BLOCK", 128)
+    mean_models(recorded_matrix(run.round(1)), averages_of(np.full(8, 1 / 8), [2, 4, 8], EVERY))
     assert sum(seen) == 8 * LAYOUT.size
 
 
@@ -92,7 +93,7 @@ def test_a_checkpoint_that_diverged_is_in_the_windows_with_it_alone(tmp_path: Pa
     models = [drawn(k) for k in range(4)]
     models[0].parameters[3] = np.inf
     run = recorded(tmp_path / "run", models, np.full(4, 1 / 4))
-    three, four = list(mean_models(run.round(1), averages_of(np.full(4, 0.25), [3, 4], EVERY[:1])))[1:]
+    three, four = list(mean_models(recorded_matrix(run.round(1)), averages_of(np.full(4, 0.25), [3, 4], EVERY[:1])))[1:]
     assert np.isfinite(three.parameters).all()
     np.testing.assert_allclose(
         three.parameters, np.mean([model.parameters for model in models[1:]], axis=0), rtol=1e-6, atol=1e-7
@@ -105,7 +106,7 @@ def test_no_room_for_the_means_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100}))
     run = recorded(tmp_path / "run", [drawn(k) for k in range(3)], np.full(3, 1 / 3))
     with pytest.raises(FedscopeError, match=r"^2 means of checkpoints take .* in .*, which has 100 B left"):
-        mean_models(run.round(1), averages_of(np.full(3, 1 / 3), [3], EVERY[:1]))
+        mean_models(recorded_matrix(run.round(1)), averages_of(np.full(3, 1 / 3), [3], EVERY[:1]))
 
 
 # --- measured ---
