@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
@@ -126,7 +126,7 @@ class ColumnMeans:
     def copy(self) -> ColumnMeans:
         """Return the same with room of its own, for another thread."""
         made = copy(self)
-        made._wide = tuple(map(np.empty_like, self._wide))  # type: ignore[assignment]  # noqa: SLF001
+        made._wide = tuple(map(np.empty_like, self._wide))  # type: ignore[assignment]
         return made
 
     def form(self, values: np.ndarray, means: np.ndarray) -> None:
@@ -192,7 +192,10 @@ class MeanModels(Sequence[Weights]):
 
 
 def mean_models(
-    checkpoints: Weights, averages: Sequence[Average], progress: Callable[[int, int], None] | None = None
+    checkpoints: Weights,
+    averages: Sequence[Average],
+    progress: Callable[[int, int], None] | None = None,
+    look: Callable[[np.ndarray], None] | None = None,
 ) -> MeanModels:
     """Form all means of checkpoints [C, P], which are read once.
 
@@ -202,12 +205,13 @@ def mean_models(
     Args:
         checkpoints: in memory or on the disk, as of :func:`~fedscope.checkpoints.recorded_matrix`.
         progress: called with (numbers done, of).
+        look: called with all columns of the checkpoints, [C, n], in their order.
 
     Raises:
         FedscopeError: no room for the means; damaged checkpoints.
     """
     layout, count = checkpoints.layout, len(checkpoints)
-    means = _room(len(averages), layout.size, layout.dtype)
+    means = room_for(len(averages), layout.size, layout.dtype, "means of checkpoints", "give fewer --windows or --weights, or")
     aside = as_disk_matrix(means)
     shares = np.stack([one.shares for one in averages])
 
@@ -217,7 +221,7 @@ def mean_models(
         else:
             means[:, where] = values
 
-    order = form_means(checkpoints, shares, keep, progress)
+    order = form_means(checkpoints, shares, keep, progress, look)
     only_buffers = Weights(layout, np.empty((count, 0), layout.dtype), checkpoints.buffers)
     averaged = [weighted_mean(only_buffers, own, integer_from=int(own.argmax())).buffers for own in shares]
     names = [entry.name for entry in layout.buffers]
@@ -230,6 +234,7 @@ def form_means(
     shares: npt.NDArray[np.float64],
     keep: Callable[[slice, np.ndarray], None],
     progress: Callable[[int, int], None] | None = None,
+    look: Callable[[np.ndarray], None] | None = None,
 ) -> npt.NDArray[np.int64]:
     """Form K means of checkpoints [C, P], some columns after others, and hand them on.
 
@@ -239,6 +244,7 @@ def form_means(
         shares: of the means, [K, C].
         keep: called in several threads with the place of columns and their means [K, n], which are overwritten later.
         progress: called with (numbers done, of).
+        look: called with all columns of the checkpoints, [C, n], in their order.
 
     Returns:
         which mean each row is that ``keep`` was given.
@@ -266,20 +272,29 @@ def form_means(
         keep(where, means)
         return int(where.stop)
 
-    if on_disk is not None:
-        blocks = on_disk.once(columns, read_into)
-    else:
-        blocks = ((where, checkpoints.parameters[:, where]) for where in cut(layout.size, columns))
+    def blocks() -> Iterator[tuple[slice, np.ndarray]]:
+        if on_disk is not None:
+            each = on_disk.once(columns, read_into)
+        else:
+            each = ((where, checkpoints.parameters[:, where]) for where in cut(layout.size, columns))
+        for where, values in each:
+            if look is not None:
+                look(values)
+            yield where, values
+
     # a thread a core, each with products of its own: those of several threads wait for each other where cores are busy
     with threadpool_limits(1):
-        for done in run_in_workers(form, blocks, make=room):
+        for done in run_in_workers(form, blocks(), make=room):
             if progress is not None:
                 progress(done, layout.size)
     return made.order
 
 
-def _room(count: int, size: int, dtype: np.dtype[Any]) -> np.ndarray:
+def room_for(count: int, size: int, dtype: np.dtype[Any], what: str, advice: str = "give") -> np.ndarray:
     """Return an empty matrix [count, size], in memory or on the disk.
+
+    Args:
+        what: its rows are, and advice: what else than another folder helps, for sentences.
 
     Raises:
         FedscopeError: there is no room on the disk.
@@ -289,10 +304,10 @@ def _room(count: int, size: int, dtype: np.dtype[Any]) -> np.ndarray:
     folder, needed = gettempdir(), count * size * dtype.itemsize
     if (free := shutil.disk_usage(folder).free) < needed:
         raise FedscopeError(
-            f"{count} means of checkpoints take {format_size(needed)} in {folder}, which has {format_size(free)} left; "
-            "give fewer --windows or --weights, or another folder for temporary files (TMPDIR)"
+            f"{count} {what} take {format_size(needed)} in {folder}, which has {format_size(free)} left; {advice} "
+            "another folder for temporary files (TMPDIR)"
         )
-    return as_array(TemporaryMatrix(folder, (count, size), dtype, "means of checkpoints"))
+    return as_array(TemporaryMatrix(folder, (count, size), dtype, what))
 
 
 def measure_means(
@@ -303,6 +318,7 @@ def measure_means(
     compute: Compute,
     number: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    look: Callable[[np.ndarray], None] | None = None,
 ) -> tuple[CheckpointMean, ...]:
     """Measure the loss and error of every mean, and what it gains on the newest checkpoint on the same samples.
 
@@ -311,8 +327,9 @@ def measure_means(
         averages: the newest checkpoint first.
         number: of the round whose clients they are.
         progress: called with (done, of): half of it for the means, half for the samples.
+        look: called with all columns of the checkpoints, [C, n], in their order.
     """
-    models = mean_models(checkpoints, averages, lambda done, of: progress(done, 2 * of))
+    models = mean_models(checkpoints, averages, lambda done, of: progress(done, 2 * of), look)
     pairs = [(k, 0, 0) for k in range(len(models))]
     _, means, less = losses_at(
         module,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.checkpoints.rounds.columns import ColumnChunk
 from fedscope.cli.main import run as command
 from fedscope.decomposition.windows import checkpoint_means
-from fedscope.decomposition.windows.checkpoint_means import averages_of, mean_models
+from fedscope.decomposition.windows.checkpoint_means import ColumnMeans, averages_of, mean_models
 from fedscope.decomposition.windows.checkpoint_result import CheckpointMean, CheckpointWindows
 from fedscope.decomposition.windows.weightings import Weighting, weightings_of, windows_over
 from fedscope.training.methods.shared.checkpoint_weights import SHAPES
@@ -87,6 +88,24 @@ def test_the_bytes_are_read_once_whatever_is_asked(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(checkpoint_means, "BLOCK", 128)
     mean_models(recorded_matrix(run.round(1)), averages_of(np.full(8, 1 / 8), [2, 4, 8], EVERY))
     assert sum(seen) == 8 * LAYOUT.size
+
+
+@pytest.mark.parametrize("step", [3, 1000], ids=["in steps", "at once"])
+def test_means_are_those_of_exact_sums(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(checkpoint_means, "NUMBERS", 40 * step)
+    random = np.random.default_rng(0)
+    values = random.normal(size=(40, 50)).astype(np.float32)
+    p = random.uniform(size=40) * (np.arange(40) != 33)
+    averages = averages_of(p / p.sum(), [2, 3, 8, 20, 39], EVERY)
+    means = ColumnMeans(np.stack([one.shares for one in averages]))
+    found = np.empty((len(averages), 50), np.float32)
+    means.form(values, found)
+    assert sorted(means.order) == list(range(len(averages)))
+    for row, k in enumerate(means.order):
+        shares = averages[k].shares
+        exact = [float(sum(Fraction(s) * Fraction(float(x)) for s, x in zip(shares, own, strict=True))) for own in values.T]
+        # half a unit in the last place of float32, of the rounding alone, and what cancels in float64
+        np.testing.assert_allclose(found[row], exact, rtol=2.0**-24 * (1 + 1e-6), atol=1e-15)
 
 
 def test_a_checkpoint_that_diverged_is_in_the_windows_with_it_alone(tmp_path: Path) -> None:
@@ -206,9 +225,7 @@ def test_what_is_refused(path: Any, given: dict[str, Any], said: str) -> None:
         fedscope.wima("run@1", **{"checkpoints": True, "model": path[1], **given})
 
 
-def test_folders_and_runs_that_are_no_checkpoints(path: Any, tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"^ckpt is no run; make one of its files: fedscope import ckpt"):
-        fedscope.wima("ckpt", checkpoints=True)
+def test_runs_that_are_no_checkpoints(path: Any, tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"^checkpoints=True takes one run, but got 2 runs; ask for each alone"):
         fedscope.wima(["run", "run"], checkpoints=True)
     one = recorded(tmp_path / "one", [drawn(0)], np.ones(1))
