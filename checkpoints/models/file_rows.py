@@ -1,4 +1,4 @@
-"""Models in ``.safetensors`` whose numbers are read where they lie: a matrix [C, P] on the disk without a copy of it."""
+"""Models in ``.safetensors`` whose numbers are read where they lie: a matrix [C, P] on the disk without a copy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class FileRows(DiskMatrix):
         super().__init__((len(models), layout.size), layout.dtype)
         self._slices = [(name, where) for name, where in layout.slices.items() if where.start < where.stop]
         self._starts = [where.start for _, where in self._slices]
-        self._models, self._files = models, {}
+        self._models = models
+        self._files: dict[Path, Any] = {}
         with ExitStack() as stack:
             for place in (place for model in models for place in model.values()):
                 if place.file not in self._files:
@@ -92,7 +93,8 @@ class FileRows(DiskMatrix):
             name, where = self._slices[at]
             stop = min(end, where.stop)
             file, first = self._models[k][name]
-            yield file, first + (begin - where.start) * self.dtype.itemsize, slice(begin - end + count, stop - end + count)
+            own = slice(begin - end + count, stop - end + count)
+            yield file, first + (begin - where.start) * self.dtype.itemsize, own
             begin, at = stop, at + 1
 
 

@@ -132,11 +132,9 @@ def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: 
         yield Columns(chunk.layer, chunk.where, chunk.start, chunk.read())
 
 
-def read_once(
-    round_: Round, columns: int, room: Callable[[int], np.ndarray]
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the columns of a round's clients in their order, each byte of which is read once: what lies in the file as in
-    memory is compared with its checksum on its way, and not before, as by :func:`read_chunks`.
+def read_once(round_: Round, columns: int, room: Callable[[int], np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield the columns of a round's clients in their order, each byte of which is read once: what lies in the file as
+    in memory is compared with its checksum on its way, and not before, as by :func:`read_chunks`.
 
     So a damaged parameter is known after its last columns: nothing that was made of any is to be kept before all were
     yielded.

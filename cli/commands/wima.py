@@ -33,8 +33,8 @@ from ..options import Output, choice, output_options, rounds_option, source_opti
 @click.option(
     "--checkpoints",
     is_flag=True,
-    help="Average the clients of RUN@ROUND, which are checkpoints of one training, the last one the newest. A folder of "
-    "checkpoints needs no such option.",
+    help="Average the clients of RUN@ROUND, which are checkpoints of one training, the last one the newest. A folder "
+    "of checkpoints needs no such option.",
 )
 @click.option(
     "--weights",

@@ -134,8 +134,9 @@ def read_checkpoints(
     """Open all checkpoints of a folder, [C, P].
 
     Where all are ``.safetensors`` with the network's own names and types, only their buffers are read here, and their
-    parameters are read when they are asked for, from where they lie. Else each file is read as a whole, once; up to half
-    a GB of models are then held in memory, and more lie in a file without a name in the folder for temporary files.
+    parameters are read when they are asked for, from where they lie. Else each file is read as a whole, once; up to
+    half a GB of models are then held in memory, and more lie in a file without a name in the folder for temporary
+    files.
 
     Args:
         posed: the network that they are read into.

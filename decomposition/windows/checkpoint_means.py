@@ -211,7 +211,8 @@ def mean_models(
         FedscopeError: no room for the means; damaged checkpoints.
     """
     layout, count = checkpoints.layout, len(checkpoints)
-    means = room_for(len(averages), layout.size, layout.dtype, "means of checkpoints", "give fewer --windows or --weights, or")
+    advice = "give fewer --windows or --weights, or"
+    means = room_for(len(averages), layout.size, layout.dtype, "means of checkpoints", advice)
     aside = as_disk_matrix(means)
     shares = np.stack([one.shares for one in averages])
 

@@ -1,4 +1,4 @@
-"""Windows and weightings of checkpoints, prepared: the clients of one round or the files of a folder, each read once."""
+"""Windows and weightings of checkpoints, prepared: clients of one round or files of a folder, each read once."""
 
 from __future__ import annotations
 

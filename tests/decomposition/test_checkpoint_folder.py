@@ -1,4 +1,4 @@
-"""``wima`` of a folder of checkpoint files: which are read, in which order, and that it answers as their import does."""
+"""``wima`` of a folder of checkpoint files: which are read, in which order, and that it answers as an import does."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_folders_of_parts_are_checkpoints(here: Path) -> None:
     assert found.attrs["names"] == [f"checkpoint-{step}" for step in STEPS]
     assert "left out, beside the checkpoints' folders: model.safetensors" in found.notes()
     Path("out/checkpoint-60/model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(FedscopeError, match=r"^out/checkpoint-60/model.safetensors.index.json: of a model's 2 parts mod"):
+    with pytest.raises(FedscopeError, match=r"^out/checkpoint-60/model.*index.json: of a model's 2 parts mod.* is not"):
         fedscope.wima("out", model=small(), **ASKED)
 
 
@@ -172,13 +172,13 @@ def test_folders_without_several_checkpoints(here: Path) -> None:
             find_checkpoints(Path(path))
 
     Path("empty").mkdir()
-    refused("empty", r"^empty holds no checkpoint: no model's file \(\.pt, .*of a model; it is empty; give another folder")
+    refused("empty", r"^empty holds no checkpoint: no model's file \(\.pt, .*; it is empty; give another folder")
     Path("notes").mkdir()
     Path("notes/read.me").touch()
     refused("notes", r"^notes holds no checkpoint: .*; it holds read.me; give another folder, or RUN@ROUND$")
     Path("one").mkdir()
     torch.save({}, "one/step-1.pt")
-    refused("one", r"^one holds one checkpoint \(step-1\.pt\), so there is nothing to average; give a folder of several$")
+    refused("one", r"^one holds one checkpoint \(step-1\.pt\), so there is nothing to average; give a folder of")
     in_parts(Path("parts"), states()[0])
     refused("parts", r"^parts holds one checkpoint \(model.safetensors.index.json, of 2 parts\), so there is nothing")
     in_parts(Path("few/last"), states()[0], index=False)
@@ -191,9 +191,9 @@ def test_folders_without_several_checkpoints(here: Path) -> None:
     [
         ({"windows": "7"}, r"^windows=7: ckpt has 6 checkpoints; give numbers up to 6, or all$"),
         ({"rounds": "1"}, r"^rounds='?1'? is of a run, but ckpt is a folder of checkpoints; leave it out$"),
-        ({"parts": "features"}, r"^parts='features' is of a run's global models, but a folder of checkpoints was given"),
+        ({"parts": "features"}, r"^parts='features' is of a run's global models, but a folder of checkpoints was"),
         ({"data": None}, r"^ckpt/step-100\.safetensors is a plain file, which does not say its data; give data="),
-        ({"model": None}, r"^ckpt/step-100\.safetensors is a plain file, which does not say its architecture; give mod"),
+        ({"model": None}, r"^ckpt/step-100\.safetensors is a plain file, which does not say its architecture; give"),
     ],
 )
 def test_what_is_refused(here: Path, given: dict[str, Any], said: str) -> None:

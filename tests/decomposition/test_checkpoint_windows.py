@@ -102,8 +102,9 @@ def test_means_are_those_of_exact_sums(monkeypatch: pytest.MonkeyPatch, step: in
     means.form(values, found)
     assert sorted(means.order) == list(range(len(averages)))
     for row, k in enumerate(means.order):
-        shares = averages[k].shares
-        exact = [float(sum(Fraction(s) * Fraction(float(x)) for s, x in zip(shares, own, strict=True))) for own in values.T]
+        shares = [Fraction(one) for one in averages[k].shares]
+        columns = [[Fraction(float(x)) for x in own] for own in values.T]
+        exact = [float(sum(s * x for s, x in zip(shares, own, strict=True))) for own in columns]
         # half a unit in the last place of float32, of the rounding alone, and what cancels in float64
         np.testing.assert_allclose(found[row], exact, rtol=2.0**-24 * (1 + 1e-6), atol=1e-15)
 
