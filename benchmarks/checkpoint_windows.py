@@ -4,9 +4,10 @@ A round whose clients are 40 checkpoints is written to a temporary folder. Every
 weighting is formed: 31 means with the newest itself, from one pass over the bytes. Beside it, in turn: the same bytes
 read by the same reader, each once and compared with its checksum, with nothing computed. Once the file lies in the
 system's cache, and once it does not. Means that are formed and dropped are told apart from those that are put aside in
-another temporary file, because what is written grows with them.
+another temporary file, because what is written grows with them. With ``folder`` the checkpoints are 40 files in
+``.safetensors``, which have no checksums: each is hashed while it is read.
 
-    python benchmarks/checkpoint_windows.py [million parameters] [repetitions]
+    python benchmarks/checkpoint_windows.py [million parameters] [repetitions] [folder]
 """
 
 from __future__ import annotations
@@ -50,6 +51,24 @@ def write(folder: Path, size: int) -> Path:
     return path
 
 
+def write_files(folder: Path, size: int) -> Path:
+    """The same in files of one checkpoint each."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    layout = layout_of(size)
+    for k in range(CHECKPOINTS):
+        draw = np.random.default_rng(k)
+        one = {e.name: draw.standard_normal(e.shape, dtype=np.float32) + np.float32(k) for e in layout.entries}
+        save_file(one, folder / f"step-{k:02}.safetensors")
+    return folder
+
+
+def files_in(path: Path) -> list[Path]:
+    """The files that the checkpoints lie in."""
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
 def opened(path: Path, size: int) -> Any:
     """The round, not verified yet."""
     from fedscope.checkpoints import Round
@@ -60,7 +79,11 @@ def opened(path: Path, size: int) -> Any:
 def clients(path: Path, size: int) -> Any:
     """The checkpoints, [C, P], on the disk and not verified yet."""
     from fedscope.checkpoints import recorded_matrix
+    from fedscope.checkpoints.models.expected import ExpectedModel
+    from fedscope.checkpoints.models.file_rows import rows_of_files
 
+    if path.is_dir():
+        return rows_of_files(list(map(str, files_in(path))), ExpectedModel(layout_of(size)))
     return recorded_matrix(opened(path, size))
 
 
@@ -80,9 +103,17 @@ def read(path: Path, size: int) -> None:
 
     rows = as_disk_matrix(clients(path, size).parameters)
     assert rows is not None
-    room = np.empty(BLOCK, np.float32)
-    for _ in rows.once(BLOCK // CHECKPOINTS, lambda count: room[:count]):
-        pass
+    room, look = np.empty(BLOCK, np.float32), hashed(path)
+    for _, values in rows.once(BLOCK // CHECKPOINTS, lambda count: room[:count]):
+        if look is not None:
+            look(values)
+
+
+def hashed(path: Path) -> Callable[[Any], None] | None:
+    """What makes the digests of files; None of a round, which has them in it."""
+    from fedscope.decomposition.windows.checkpoint_files import RowDigests
+
+    return RowDigests(CHECKPOINTS).add if path.is_dir() else None
 
 
 def asked(windows: tuple[int, ...]) -> Any:
@@ -101,14 +132,15 @@ def form(path: Path, size: int, windows: tuple[int, ...]) -> None:
 
     from fedscope.decomposition.windows.checkpoint_means import form_means
 
-    form_means(clients(path, size), np.stack([one.shares for one in asked(windows)]), lambda where, means: None)
+    shares = np.stack([one.shares for one in asked(windows)])
+    form_means(clients(path, size), shares, lambda where, means: None, look=hashed(path))
 
 
 def keep(path: Path, size: int, windows: tuple[int, ...]) -> None:
     """Form all means and put them aside."""
     from fedscope.decomposition.windows.checkpoint_means import mean_models
 
-    mean_models(clients(path, size), asked(windows))
+    mean_models(clients(path, size), asked(windows), look=hashed(path))
 
 
 def taken(path: Path, size: int, windows: tuple[int, ...]) -> int:
@@ -134,7 +166,8 @@ def lines_of(path: Path, size: int, every: tuple[int, ...], few: tuple[int, ...]
         for _ in range(repetitions):
             for what, work in works.items():
                 if not cached:
-                    forget(path)
+                    for file in files_in(path):
+                        forget(file)
                 forget_checksums()
                 found[what].append(timed(work))
         where = "in the cache" if cached else "not in the cache"
@@ -157,20 +190,21 @@ def forget_checksums() -> None:
     checksums.VERIFIED = reader.VERIFIED = checksums.Verified(files=4096, tables=16)
 
 
-def main(million: float, repetitions: int) -> None:
+def main(million: float, repetitions: int, kind: str) -> None:
     """Measure and print."""
     size = int(million * 1e6) // LAYERS * LAYERS
     every, few = (2, 4, 8, 16, 32, 40), (10, 40)
     with tempfile.TemporaryDirectory() as folder:
-        path = write(Path(folder), size)
+        path = (write_files if kind == "folder" else write)(Path(folder), size)
         lines = lines_of(path, size, every, few, repetitions)
         memory = in_fresh_process(taken, path, size, every)
         lines.append(Line("peak memory, GB", f"{memory / 1e9:.2f}", f"<= {MEMORY:g}", memory <= MEMORY * 1e9))
-    table(f"Means of {CHECKPOINTS} checkpoints of {size / 1e6:.0f} million parameters", lines)
+    table(f"Means of {CHECKPOINTS} checkpoints of {size / 1e6:.0f} million parameters in a {kind}", lines)
 
 
 if __name__ == "__main__":
     main(
         float(sys.argv[1]) if len(sys.argv) > 1 else 25,
         int(sys.argv[2]) if len(sys.argv) > 2 else 3,
+        sys.argv[3] if len(sys.argv) > 3 else "round",
     )
