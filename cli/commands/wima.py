@@ -15,7 +15,7 @@ from ..options import Output, choice, output_options, rounds_option, source_opti
     "wima",
     epilog="Example:  fedscope wima runs/fma --windows 5,10,20    Over other rounds, the head alone:  "
     "fedscope wima runs/fma runs/ima --rounds last:20 --parts classifier    Checkpoints of one training:  "
-    "fedscope wima ckpt --model nets.py:small --data npz:digits.npz --windows 2,4,all --weights uniform,linear",
+    "fedscope wima steps --model nets.py:small --data npz:mnist.npz --windows 2,all --weights uniform,linear",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
