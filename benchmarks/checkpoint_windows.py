@@ -80,7 +80,7 @@ def clients(path: Path, size: int) -> Any:
     """The checkpoints, [C, P], on the disk and not verified yet."""
     from fedscope.checkpoints import recorded_matrix
     from fedscope.checkpoints.models.expected import ExpectedModel
-    from fedscope.checkpoints.models.file_rows import rows_of_files
+    from fedscope.checkpoints.rounds.file_rows import rows_of_files
 
     if path.is_dir():
         return rows_of_files(list(map(str, files_in(path))), ExpectedModel(layout_of(size)))

@@ -146,7 +146,7 @@ def read_checkpoints(
         FedscopeError: a file that is none, or of another network; no room.
     """
     from ...checkpoints.models.expected import ExpectedModel
-    from ...checkpoints.models.file_rows import rows_of_files
+    from ...checkpoints.rounds.file_rows import rows_of_files
     from ...training.inputs.models import read_into_same
     from .checkpoint_means import room_for
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from ..io.errors import FedscopeError
 from ..io.untrusted import regular
-from ..rounds.disk_matrix import DiskMatrix, read_at
-from .adapters import about_adapters
-from .expected import ExpectedModel
-from .files import files_of_model, safetensors_shapes
-from .weights import Layout, Weights
+from ..models.adapters import about_adapters
+from ..models.expected import ExpectedModel
+from ..models.files import files_of_model, safetensors_shapes
+from ..models.weights import Layout, Weights
+from .disk_matrix import DiskMatrix, read_at
 
 #: files that are open at once, at most; systems allow 256 and more
 OPEN = 200

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from fedscope.checkpoints import FedscopeError, read_file
-from fedscope.checkpoints.models import file_rows
 from fedscope.checkpoints.models.expected import ExpectedModel
-from fedscope.checkpoints.models.file_rows import rows_of_files
+from fedscope.checkpoints.rounds import file_rows
 from fedscope.checkpoints.rounds.disk_matrix import DiskMatrix, as_disk_matrix
+from fedscope.checkpoints.rounds.file_rows import rows_of_files
 
 
 def net() -> torch.nn.Module:
