@@ -484,6 +484,8 @@ def write_material(folder: Path) -> None:
     for seed, name in enumerate("abc"):
         torch.manual_seed(seed)
         torch.save(eval(SMALL, {"nn": torch.nn}).state_dict(), folder / f"{name}.pt")
+        (folder / "steps").mkdir(exist_ok=True)
+        shutil.copy(folder / f"{name}.pt", folder / "steps" / f"step-{seed}.pt")
     write_digits_as_mnist(folder / "mnist.npz")
     record_digits(folder / "runs" / "flower")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from tempfile import TemporaryFile, gettempdir
@@ -54,6 +54,7 @@ class ColumnChunk:
     dtype: np.dtype[Any]
     file: _File
     places: tuple[int, ...]
+    verified: _Verified | None = None
 
     @property
     def rows(self) -> int:
@@ -131,7 +132,34 @@ def read_columns(round_: Round, layers: Collection[str] | None = None, numbers: 
         yield Columns(chunk.layer, chunk.where, chunk.start, chunk.read())
 
 
-def _chunks(round_: Round, columns: int, layers: Collection[str] | None, which: str) -> Iterator[ColumnChunk]:
+def read_once(round_: Round, columns: int, room: Callable[[int], np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield the columns of a round's clients in their order, each byte of which is read once: what lies in the file as
+    in memory is compared with its checksum on its way, and not before, as by :func:`read_chunks`.
+
+    So a damaged parameter is known after its last columns: nothing that was made of any is to be kept before all were
+    yielded.
+
+    Args:
+        columns: at a time, at most.
+        room: gives a flat buffer of the layout's dtype for so many numbers, which the values are read into.
+
+    Yields:
+        where the columns lie in the flat vector [P], and their values [C, n].
+
+    Raises:
+        FedscopeError: as :func:`read_chunks`.
+    """
+    for chunk in _prefetch(_chunks(round_, columns, None, CLIENTS, ahead=False)):
+        values = chunk.read(room(chunk.rows * chunk.count))
+        if chunk.verified is not None:
+            chunk.verified.add(values)
+        yield chunk.where, values
+
+
+def _chunks(
+    round_: Round, columns: int, layers: Collection[str] | None, which: str, *, ahead: bool = True
+) -> Iterator[ColumnChunk]:
+    """Yield chunks of parameters; with ``ahead`` a parameter is verified before its first chunk."""
     if which == STARTS:
         round_.refuse_missing_starts()
     elif which != CLIENTS:
@@ -152,16 +180,19 @@ def _chunks(round_: Round, columns: int, layers: Collection[str] | None, which: 
     for name, where in rows.items():
         if where.start == where.stop:
             continue
+        verified = None
         if name in found:
             source, places = file, found[name].places
-            if found[name].unverified:
+            if found[name].unverified and ahead:
                 _verify(opened, which, name, file, places)
+            elif found[name].unverified:
+                verified = _Verified(opened, which, name)
         else:
             source, places = _unpack(round_, which, name)
         for start in range(0, where.stop - where.start, columns):
             here = slice(where.start + start, min(where.start + start + columns, where.stop))
             begins = tuple(place + start * layout.dtype.itemsize for place in places)
-            yield ColumnChunk(name, here, start, layout.dtype, source, begins)
+            yield ColumnChunk(name, here, start, layout.dtype, source, begins, verified)
 
 
 def _prefetch(chunks: Iterator[ColumnChunk]) -> Iterator[ColumnChunk]:
@@ -254,24 +285,51 @@ def _places(round_: Round, which: str, names: Collection[str]) -> tuple[dict[str
     return found, file
 
 
+class _Verified:
+    """The rows of a parameter, whose checksums are made of their columns as these are read, in their order."""
+
+    def __init__(self, file: RoundFile, which: str, name: str) -> None:
+        self.path, self.file = f"{which}/{name}", file
+        shape, dtype = next(e.shape for e in file.layout.parameters if e.name == name), file.layout.dtype
+        self.size = self.left = prod(shape) * dtype.itemsize
+        clients = file.ids if which in _STACKED else (checksums.NONE,)
+        self.running = {
+            k: (int(client), checksums.running_checksum(self.path, int(client), dtype, shape))
+            for k, client in enumerate(clients)
+            if file.wants(self.path, k)
+        }
+
+    def add(self, values: np.ndarray) -> None:
+        """Take the next columns of all rows, [C, n].
+
+        Raises:
+            FedscopeError: they were the last ones, and a row is not what was written.
+        """
+        for k, (_, running) in self.running.items():
+            running.update(values[k])
+        self.left -= values[0].nbytes
+        if not self.left:
+            self.compare()
+
+    def compare(self) -> None:
+        """Compare the rows with the table of checksums."""
+        for k, (client, running) in self.running.items():
+            self.file.compare(self.path, k, client, running.intdigest())
+
+
 def _verify(file: RoundFile, which: str, name: str, raw: _File, places: Sequence[int]) -> None:
     """Compare a parameter's rows with their checksums before chunks of them are handed out.
 
     Chunks come in any order and belong to several rows, so rows are read once more, in blocks that stay in the cache.
     """
-    shape, dtype = next(e.shape for e in file.layout.parameters if e.name == name), file.layout.dtype
-    size = prod(shape) * dtype.itemsize
-    path, block = f"{which}/{name}", np.empty(min(size, _BLOCK), np.uint8)
-    clients = file.ids if which in _STACKED else (checksums.NONE,)
-    for k, (place, client) in enumerate(zip(places, clients, strict=True)):
-        if not file.wants(path, k):
-            continue
-        running = checksums.running_checksum(path, int(client), dtype, shape)
-        for begin in range(0, size, _BLOCK):
-            part = block[: size - begin]
-            raw.read(part, place + begin)
+    rows = _Verified(file, which, name)
+    block = np.empty(min(rows.size, _BLOCK), np.uint8)
+    for k, (client, running) in rows.running.items():
+        for begin in range(0, rows.size, _BLOCK):
+            part = block[: rows.size - begin]
+            raw.read(part, places[k] + begin)
             running.update(part)
-        file.compare(path, k, int(client), running.intdigest())
+        file.compare(rows.path, k, client, running.intdigest())
 
 
 def _rows(stored: ValidatedDataset, shape: tuple[int, ...], stacked: bool) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, cast
@@ -16,7 +16,7 @@ import numpy as np
 from ..io.atomic import disk_is_full
 from ..io.errors import DiskFullError, FedscopeError, format_size
 from ..models.weights import Weights
-from .columns import read_chunks, read_columns
+from .columns import read_chunks, read_columns, read_once
 from .models import read_buffers
 from .round import Round
 
@@ -60,6 +60,26 @@ class DiskMatrix(ABC):
         """
         for where in cut(self.shape[1], max(1, numbers // max(1, len(self)))):
             yield where, self.block(where)
+
+    def once(self, columns: int, room: Callable[[int], np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield all columns in their order, so many at a time, of which each byte is read once.
+
+        Args:
+            room: gives a flat buffer for so many numbers, which the values are read into.
+
+        Raises:
+            FedscopeError: at the end, what has been yielded was damaged; see
+                :func:`~fedscope.checkpoints.rounds.columns.read_once`.
+        """
+        for where in cut(self.shape[1], columns):
+            values = room(len(self) * (where.stop - where.start)).reshape(len(self), -1)
+            for k, row in enumerate(values):
+                self.read_into(row, k, where.start)
+            yield where, values
+
+    def read_into(self, row: np.ndarray, k: int, begin: int) -> None:
+        """Fill a contiguous row with as many columns of row k."""
+        row[:] = self.read(k, slice(begin, begin + len(row)))
 
     @property
     def nbytes(self) -> int:
@@ -167,8 +187,12 @@ class TemporaryMatrix(DiskMatrix):
 
     def read(self, k: int, where: slice) -> np.ndarray:
         values = np.empty(where.stop - where.start, self.dtype)
-        left = values.data.cast("B") if values.size else memoryview(b"")
-        place = (k * self.shape[1] + where.start) * self.dtype.itemsize
+        self.read_into(values, k, where.start)
+        return values
+
+    def read_into(self, row: np.ndarray, k: int, begin: int) -> None:
+        left = row.data.cast("B") if row.size else memoryview(b"")
+        place = (k * self.shape[1] + begin) * self.dtype.itemsize
         while left:
             got = read_at(self._file.fileno(), left, place)
             if not got:
@@ -176,7 +200,6 @@ class TemporaryMatrix(DiskMatrix):
                     f"row {k} of the {self._what} that were put aside in {self._folder} was never written"
                 )
             left, place = left[got:], place + got
-        return values
 
 
 class RecordedMatrix(DiskMatrix):
@@ -207,6 +230,9 @@ class RecordedMatrix(DiskMatrix):
     def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
         for columns in read_columns(self._round, numbers=numbers):
             yield columns.where, columns.values
+
+    def once(self, columns: int, room: Callable[[int], np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
+        yield from read_once(self._round, columns, room)
 
 
 def recorded_matrix(round_: Round) -> Weights:

@@ -15,7 +15,7 @@ from ..options import Output, choice, output_options, rounds_option, source_opti
     "wima",
     epilog="Example:  fedscope wima runs/fma --windows 5,10,20    Over other rounds, the head alone:  "
     "fedscope wima runs/fma runs/ima --rounds last:20 --parts classifier    Checkpoints of one training:  "
-    "fedscope wima runs/path@1 --checkpoints --windows 2,4,all --weights uniform,linear",
+    "fedscope wima steps --model nets.py:small --data npz:mnist.npz --windows 2,all --weights uniform,linear",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -33,7 +33,8 @@ from ..options import Output, choice, output_options, rounds_option, source_opti
 @click.option(
     "--checkpoints",
     is_flag=True,
-    help="Average the clients of RUN@ROUND, which are checkpoints of one training, the last one the newest.",
+    help="Average the clients of RUN@ROUND, which are checkpoints of one training, the last one the newest. A folder "
+    "of checkpoints needs no such option.",
 )
 @click.option(
     "--weights",
@@ -49,8 +50,9 @@ def command(runs: tuple[Path, ...], source: EvaluationConfig, output: Output, **
     WIMA averages for evaluation only. So any run with recorded global models is enough for every window, and nothing is
     trained again.
 
-    --checkpoints averages checkpoints of one training, which fedscope import makes the clients of a round. They are
-    read once for all windows and weightings.
+    A folder of checkpoints of one training, instead of a run, has their last W averaged, in the order of their names;
+    so has --checkpoints those that fedscope import made the clients of a round. They are read once for all windows and
+    weightings.
     """
     from ...decomposition.windows.analysis import wima
     from ..run_analysis import answer

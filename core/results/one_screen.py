@@ -40,7 +40,8 @@ def about(provenances: Iterable[Mapping[str, Any]]) -> str:
     for attrs in provenances:
         said, addresses = attrs.get("run"), attrs.get("addresses")
         runs = [one.get("path") for one in (said if isinstance(said, list) else [said]) if isinstance(one, dict)]
-        whose = runs or (addresses if isinstance(addresses, list) else [])
+        folder = [attrs["folder"]] if isinstance(attrs.get("folder"), str) else []
+        whose = runs or (addresses if isinstance(addresses, list) else folder)
         known["run"] |= dict.fromkeys(str(one) for one in whose)
         data = " ".join(str(attrs[key]) for key in ("data", "split") if isinstance(attrs.get(key), str))
         known["data"] |= {data: None} if data else {}

@@ -12,7 +12,7 @@ from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_un
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .checkpoint_result import CheckpointWindows
-from .over_checkpoints import windows_of_checkpoints
+from .over_checkpoints import folder_in, windows_of_checkpoints
 from .result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
@@ -48,16 +48,18 @@ def wima(
 
     Args:
         runs: one, or several for one figure; ``RUN@60`` is a run with ``rounds=60``. Their globals were recorded, in
-            these rounds and in the W - 1 before each.
+            these rounds and in the W - 1 before each. Or a folder of checkpoints of one training, which is no run:
+            model files, or folders of one model each, in the order of their names, numbers as numbers; they need
+            ``data`` and ``model`` as other files do.
         windows: how many of the last globals are averaged, ``5,10,50``; those of 5, 10, 50, 100 and 200 that the last
             round has behind it by default. Of a window longer than the run so far all globals are averaged.
         rounds: which, ``last:100`` the last hundred; the last ten by default.
         parts: which parameters are averaged: ``all``, ``features`` (those before the head) or ``classifier``.
         checkpoints: average the clients of one round instead, of ``RUN@ROUND``: checkpoints of one training, of which
-            the one with the greatest id is the newest, as ``import`` numbers the files of a folder. Every window with
-            every weighting is made in one pass over their bytes, and each mean's loss is compared with the newest
-            checkpoint's on the same samples. ``windows`` are then 2, 4, 8, ... and all by default, ``"all"`` meaning
-            all there are. The answer is a :class:`~fedscope.CheckpointWindows`.
+            the one with the greatest id is the newest, as ``import`` numbers the files of a folder. A folder of files
+            needs no such word. Every window with every weighting is made in one pass over their bytes, and each mean's
+            loss is compared with the newest checkpoint's on the same samples. ``windows`` are then 2, 4, 8, ... and all
+            by default, ``"all"`` meaning all there are. The answer is a :class:`~fedscope.CheckpointWindows`.
         weights: how checkpoints weigh by their age: ``uniform``, ``linear``, ``cosine``, ``minus_sqrt``, ``ema`` or
             ``ema:0.99``; all five by default. See
             :func:`~fedscope.training.methods.shared.checkpoint_weights.checkpoint_weights`.
@@ -66,7 +68,7 @@ def wima(
     Raises:
         FedscopeError: rounds that there are not; globals that were not recorded (says from which round on they are); a
             window that is none; parts of a run that another program recorded, or of a model without a head; weights
-            without ``checkpoints``; one checkpoint; more checkpoints than there are.
+            without ``checkpoints``; one checkpoint; more checkpoints than there are; files of different networks.
 
     Source: Caldarola et al., "Window-based Model Averaging Improves Generalization in Heterogeneous Federated
     Learning", ICCV Workshops 2023, Table 4.
@@ -75,10 +77,12 @@ def wima(
 
     source = EvaluationConfig.of("test", measured)
     refuse_unknown_choice("parts", parts, ("all", "features", "classifier"))
-    if checkpoints:
+    if checkpoints or folder_in(runs, sure=False) is not None:
         if parts != "all":
             raise FedscopeError(
-                f"--parts {parts} is of a run's global models, but --checkpoints was given; leave it out"
+                f"--parts {parts} is of a run's global models, but "
+                + ("--checkpoints was given" if checkpoints else "a folder of checkpoints was given")
+                + "; leave it out"
             )
         return windows_of_checkpoints(runs, windows, weights, rounds, source)
     if weights is not None:

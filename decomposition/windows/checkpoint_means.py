@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
+from itertools import groupby
+from math import isfinite
+from queue import Empty, SimpleQueue
 from tempfile import gettempdir
 from threading import Event
 from typing import Any
@@ -15,18 +19,15 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ...checkpoints import (
-    ColumnChunk,
     FedscopeError,
-    Round,
     TemporaryMatrix,
     Weights,
     as_array,
     as_disk_matrix,
-    read_chunks,
-    recorded_matrix,
     weighted_mean,
 )
 from ...checkpoints.io.errors import format_size
+from ...checkpoints.rounds.disk_matrix import cut
 from ...evaluation.device import Compute, run_in_workers
 from ...evaluation.samples import Samples
 from ...training.local.cohort_storage import put_aside
@@ -35,8 +36,12 @@ from ..matrix.losses import losses_at
 from .checkpoint_result import NEWEST, CheckpointMean
 from .weightings import Weighting
 
-#: numbers of all checkpoints in a chunk, 2 MiB of float32: with its means it stays in a core's cache
-NUMBERS = 2**19
+#: numbers of all checkpoints in a block, 8 MiB of float32, so that reading and writing it costs few calls
+BLOCK = 2**21
+#: numbers of all checkpoints in a step, 1 MiB of float64: with its means it stays near the processor
+NUMBERS = 2**17
+#: multiplications by 0 for each column that cost less than a product of their own
+JOINED = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,90 +88,215 @@ def _shares(count: int, places: np.ndarray, weights: np.ndarray) -> npt.NDArray[
     return shares
 
 
-def mean_columns(
-    values: np.ndarray, shares: npt.NDArray[np.float64], room: npt.NDArray[np.float64] | None = None
-) -> np.ndarray:
-    """Compute some columns of K means, [K, n], from those of the checkpoints, [C, n]: shares [K, C] times values,
-    summed in float64 and rounded once. A checkpoint with the share 0 has no part, even where it is not finite.
+class ColumnMeans:
+    """K means of C checkpoints, formed some columns at a time.
+
+    They are summed in float64 and rounded once. Means of one window are a product of their own with its checkpoints
+    alone: of 40 checkpoints and every window these are two fifths of the multiplications of one product, [K, C] times
+    [C, n]. Short windows share a product, because a call costs as much as some multiplications. A checkpoint with the
+    share 0 has no part, even where it is not finite.
+
+    Attributes:
+        order: which mean each row of the results is: those of one window follow each other.
 
     Args:
-        room: at least (C + K) n numbers that are written to; new ones by default.
+        shares: of the means, [K, C].
 
     >>> values = np.array([[np.inf], [1.0], [3.0]])
-    >>> mean_columns(values, np.array([[0, 0.5, 0.5], [0.5, 0, 0.5]])).tolist()
+    >>> means = ColumnMeans(np.array([[0, 0.5, 0.5], [0.5, 0, 0.5]]))
+    >>> found = np.empty((2, 1))
+    >>> means.form(values, found)
+    >>> found[np.argsort(means.order)].tolist()
     [[2.0], [inf]]
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # of checkpoints that diverged
-        n = values.shape[1]
-        flat = np.empty(sum(shares.shape) * n) if room is None else room[: sum(shares.shape) * n]
-        wide, means = flat[: values.size].reshape(values.shape), flat[values.size :].reshape(len(shares), n)
+
+    def __init__(self, shares: npt.NDArray[np.float64]) -> None:
+        used = shares != 0
+        first, last = used.argmax(axis=1), shares.shape[1] - used[:, ::-1].argmax(axis=1)
+        self.order = np.lexsort((last, first))
+        self.shares, self.step = shares[self.order], max(1, NUMBERS // shares.shape[1])
+        self._products: list[tuple[slice, slice, npt.NDArray[np.float64]]] = []
+        for rows, own in _joined(first[self.order].tolist(), last[self.order].tolist()):
+            self._products.append((rows, own, np.ascontiguousarray(self.shares[rows, own])))
+        # a mean of all checkpoints is finite only where every one is
+        whole = [rows for rows, own, _ in self._products if (own.start, own.stop) == (first.min(), last.max())]
+        self._checked = slice(whole[0].stop - 1, whole[0].stop) if whole else slice(None)
+        self._wide = np.empty(shares.shape[1] * self.step), np.empty(len(shares) * self.step)
+
+    def copy(self) -> ColumnMeans:
+        """Return the same with room of its own, for another thread."""
+        made = copy(self)
+        made._wide = tuple(map(np.empty_like, self._wide))  # type: ignore[assignment]
+        return made
+
+    def form(self, values: np.ndarray, means: np.ndarray) -> None:
+        """Form the means [K, n] of columns [C, n], in steps that stay in a core's cache."""
+        with np.errstate(over="ignore", invalid="ignore"):  # of checkpoints that diverged
+            for begin in range(0, values.shape[1], self.step):
+                here = slice(begin, begin + self.step)
+                self._form(values[:, here], means[:, here])
+
+    def _form(self, values: np.ndarray, means: np.ndarray) -> None:
+        wide = self._wide[0][: values.size].reshape(values.shape)
+        sums = self._wide[1][: means.size].reshape(means.shape)
         np.copyto(wide, values)
-        np.matmul(shares, wide, out=means)
-        if not np.isfinite(means).all():  # 0 · ∞ is no number
-            means = np.stack([own[own != 0] @ wide[own != 0] for own in shares])
-        return means.astype(values.dtype)
+        for rows, own, shares in self._products:
+            np.matmul(shares, wide[own], out=sums[rows])
+        if not isfinite(sums[self._checked].sum()):  # 0 · ∞ is no number
+            sums = np.stack([own[own != 0] @ wide[own != 0] for own in self.shares])
+        np.copyto(means, sums, casting="same_kind")
+
+
+def _joined(first: Sequence[int], last: Sequence[int]) -> list[tuple[slice, slice]]:
+    """Cut rows, the one with the earliest column first, into products: their rows, and the columns in which any has
+    shares.
+
+    >>> _joined([0, 0, 30, 36, 36, 39], [40] * 6)
+    [(slice(0, 2, None), slice(0, 40, None)), (slice(2, 6, None), slice(30, 40, None))]
+    """
+    found: list[tuple[slice, slice]] = []
+    used = 0
+    for span, group in groupby(reversed(list(enumerate(zip(first, last, strict=True)))), lambda one: one[1]):
+        rows = [k for k, _ in group]
+        here, own = slice(rows[-1], rows[0] + 1), slice(*span)
+        area = len(rows) * (own.stop - own.start)
+        if found:
+            below, columns = found[-1]
+            both = slice(min(columns.start, own.start), max(columns.stop, own.stop))
+            if (below.stop - here.start) * (both.stop - both.start) - used - area <= JOINED:
+                found[-1], used = (slice(here.start, below.stop), both), used + area
+                continue
+        found.append((here, own))
+        used = area
+    return found[::-1]
 
 
 class MeanModels(Sequence[Weights]):
-    """Models [K, P], of which each is read when it is asked for."""
+    """Models [K, P], of which each is read when it is asked for.
 
-    def __init__(self, models: Weights) -> None:
-        self._models = models
+    Args:
+        models: as they lie in memory or on the disk.
+        rows: of each model, in ``models``' parameters.
+    """
+
+    def __init__(self, models: Weights, rows: np.ndarray) -> None:
+        self._models, self._rows = models, rows
 
     def __len__(self) -> int:
         return len(self._models)
 
     def __getitem__(self, k: Any) -> Any:
-        return self._models.row(k)
+        models = self._models
+        buffers = {name: values[k] for name, values in models.buffers.items()}
+        return Weights(models.layout, models.parameters[int(self._rows[k])], buffers)
 
 
 def mean_models(
-    round_: Round, averages: Sequence[Average], progress: Callable[[int, int], None] | None = None
+    checkpoints: Weights,
+    averages: Sequence[Average],
+    progress: Callable[[int, int], None] | None = None,
+    look: Callable[[np.ndarray], None] | None = None,
 ) -> MeanModels:
-    """Form all means of a round's checkpoints, which are read once.
+    """Form all means of checkpoints [C, P], which are read once.
 
     Means of more than half a GB lie in a file without a name in the folder for temporary files. Buffers are averaged
     alike; whole numbers are those of the checkpoint with the greatest share.
 
     Args:
+        checkpoints: in memory or on the disk, as of :func:`~fedscope.checkpoints.recorded_matrix`.
         progress: called with (numbers done, of).
+        look: called with all columns of the checkpoints, [C, n], in their order.
 
     Raises:
-        FedscopeError: no room for the means.
+        FedscopeError: no room for the means; damaged checkpoints.
     """
-    checkpoints = recorded_matrix(round_)
-    layout = checkpoints.layout
-    means = _room(len(averages), layout.size, layout.dtype)
+    layout, count = checkpoints.layout, len(checkpoints)
+    advice = "give fewer --windows or --weights, or"
+    means = room_for(len(averages), layout.size, layout.dtype, "means of checkpoints", advice)
     aside = as_disk_matrix(means)
     shares = np.stack([one.shares for one in averages])
 
-    columns = max(1, NUMBERS // len(checkpoints))
-
-    def room() -> tuple[np.ndarray, np.ndarray]:
-        # written again and again, because the system clears new memory first
-        return np.empty(len(checkpoints) * columns, layout.dtype), np.empty(sum(shares.shape) * columns)
-
-    def form(chunk: ColumnChunk, context: tuple[np.ndarray, np.ndarray], stop: Event) -> int:
-        values = mean_columns(chunk.read(context[0]), shares, context[1])
+    def keep(where: slice, values: np.ndarray) -> None:
         if isinstance(aside, TemporaryMatrix):
-            aside.put(chunk.where, values)
+            aside.put(where, values)
         else:
-            means[:, chunk.where] = values
-        return int(chunk.where.stop)
+            means[:, where] = values
+
+    order = form_means(checkpoints, shares, keep, progress, look)
+    only_buffers = Weights(layout, np.empty((count, 0), layout.dtype), checkpoints.buffers)
+    averaged = [weighted_mean(only_buffers, own, integer_from=int(own.argmax())).buffers for own in shares]
+    names = [entry.name for entry in layout.buffers]
+    buffers = {name: np.stack([own[name] for own in averaged]) for name in names}
+    return MeanModels(Weights(layout, means, buffers), np.argsort(order))
+
+
+def form_means(
+    checkpoints: Weights,
+    shares: npt.NDArray[np.float64],
+    keep: Callable[[slice, np.ndarray], None],
+    progress: Callable[[int, int], None] | None = None,
+    look: Callable[[np.ndarray], None] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Form K means of checkpoints [C, P], some columns after others, and hand them on.
+
+    One worker at a time reads, in the order of the columns, while the others form means, which takes more of a core.
+
+    Args:
+        shares: of the means, [K, C].
+        keep: called in several threads with the place of columns and their means [K, n], which are overwritten later.
+        progress: called with (numbers done, of).
+        look: called with all columns of the checkpoints, [C, n], in their order.
+
+    Returns:
+        which mean each row is that ``keep`` was given.
+    """
+    layout, made = checkpoints.layout, ColumnMeans(shares)
+    columns = max(1, min(layout.size, max(made.step, BLOCK // len(checkpoints))))
+    on_disk = as_disk_matrix(checkpoints.parameters)
+    free: SimpleQueue[np.ndarray] = SimpleQueue()
+
+    def read_into(size: int) -> np.ndarray:
+        # written again and again, because the system clears new memory first
+        try:
+            return free.get_nowait()[:size]
+        except Empty:
+            return np.empty(len(checkpoints) * columns, layout.dtype)[:size]
+
+    def room() -> tuple[ColumnMeans, np.ndarray]:
+        return made.copy(), np.empty(len(shares) * columns, layout.dtype)
+
+    def form(block: tuple[slice, np.ndarray], context: tuple[ColumnMeans, np.ndarray], stop: Event) -> int:
+        where, values = block
+        means = context[1][: len(shares) * values.shape[1]].reshape(len(shares), -1)
+        context[0].form(values, means)
+        if values.base is not None and on_disk is not None:
+            free.put(values.base)
+        keep(where, means)
+        return int(where.stop)
+
+    def blocks() -> Iterator[tuple[slice, np.ndarray]]:
+        if on_disk is not None:
+            each = on_disk.once(columns, read_into)
+        else:
+            each = ((where, checkpoints.parameters[:, where]) for where in cut(layout.size, columns))
+        for where, values in each:
+            if look is not None:
+                look(values)
+            yield where, values
 
     # a thread a core, each with products of its own: those of several threads wait for each other where cores are busy
     with threadpool_limits(1):
-        for done in run_in_workers(form, read_chunks(round_, columns), make=room):
+        for done in run_in_workers(form, blocks(), make=room):
             if progress is not None:
                 progress(done, layout.size)
-    only_buffers = Weights(layout, np.empty((len(checkpoints), 0), layout.dtype), checkpoints.buffers)
-    averaged = [weighted_mean(only_buffers, own, integer_from=int(own.argmax())).buffers for own in shares]
-    names = [entry.name for entry in layout.buffers]
-    return MeanModels(Weights(layout, means, {name: np.stack([own[name] for own in averaged]) for name in names}))
+    return made.order
 
 
-def _room(count: int, size: int, dtype: np.dtype[Any]) -> np.ndarray:
+def room_for(count: int, size: int, dtype: np.dtype[Any], what: str, advice: str = "give") -> np.ndarray:
     """Return an empty matrix [count, size], in memory or on the disk.
+
+    Args:
+        what: its rows are, and advice: what else than another folder helps, for sentences.
 
     Raises:
         FedscopeError: there is no room on the disk.
@@ -176,27 +306,32 @@ def _room(count: int, size: int, dtype: np.dtype[Any]) -> np.ndarray:
     folder, needed = gettempdir(), count * size * dtype.itemsize
     if (free := shutil.disk_usage(folder).free) < needed:
         raise FedscopeError(
-            f"{count} means of checkpoints take {format_size(needed)} in {folder}, which has {format_size(free)} left; "
-            "give fewer --windows or --weights, or another folder for temporary files (TMPDIR)"
+            f"{count} {what} take {format_size(needed)} in {folder}, which has {format_size(free)} left; {advice} "
+            "another folder for temporary files (TMPDIR)"
         )
-    return as_array(TemporaryMatrix(folder, (count, size), dtype, "means of checkpoints"))
+    return as_array(TemporaryMatrix(folder, (count, size), dtype, what))
 
 
 def measure_means(
     module: torch.nn.Module,
     samples: Samples,
-    round_: Round,
+    checkpoints: Weights,
     averages: Sequence[Average],
     compute: Compute,
+    number: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    look: Callable[[np.ndarray], None] | None = None,
 ) -> tuple[CheckpointMean, ...]:
     """Measure the loss and error of every mean, and what it gains on the newest checkpoint on the same samples.
 
     Args:
+        checkpoints: [C, P], in memory or on the disk.
         averages: the newest checkpoint first.
+        number: of the round whose clients they are.
         progress: called with (done, of): half of it for the means, half for the samples.
+        look: called with all columns of the checkpoints, [C, n], in their order.
     """
-    models = mean_models(round_, averages, lambda done, of: progress(done, 2 * of))
+    models = mean_models(checkpoints, averages, lambda done, of: progress(done, 2 * of), look)
     pairs = [(k, 0, 0) for k in range(len(models))]
     _, means, less = losses_at(
         module,
@@ -204,7 +339,7 @@ def measure_means(
         models,
         None,
         pairs,
-        number=round_.number,
+        number=number,
         compute=compute,
         progress=lambda done, of: progress(of + done, 2 * of),
     )

@@ -8,6 +8,7 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of
 
@@ -68,6 +69,12 @@ class CheckpointWindows(TableResult):
             raise ValueError("the newest checkpoint comes first")
 
     @property
+    def _of(self) -> str:
+        """The name of the run, or of the folder of files."""
+        run = self.attrs.get("run")
+        return Path(run["path"] if isinstance(run, dict) else self.attrs.get("folder", "")).name
+
+    @property
     def newest(self) -> CheckpointMean:
         """The newest checkpoint alone."""
         return self.means[0]
@@ -88,8 +95,7 @@ class CheckpointWindows(TableResult):
 
     def rows(self) -> list[Any]:
         """BASE.checkpoints.csv: a row a mean."""
-        run = self.attrs.get("run")
-        about = Path(run["path"]).name if isinstance(run, dict) else "", self.attrs.get("round", 0)
+        about = self._of, self.attrs.get("round", 0)
         return [[(*about, *astuple(one)) for one in self.means]]
 
     def head(self) -> dict[str, Any]:
@@ -105,8 +111,8 @@ class CheckpointWindows(TableResult):
     def summary(self) -> str:
         """Say what every mean gains, as a table, and which gains most."""
         attrs, newest = self.attrs, self.newest
-        run = attrs.get("run")
-        where = f"{Path(run['path']).name}@{attrs['round']}, " if isinstance(run, dict) else ""
+        at = f"@{attrs['round']}" if isinstance(attrs.get("run"), dict) else ""
+        where = f"{self._of}{at}, " if self._of else ""
         count = attrs.get("checkpoints", self.means[-1].window)
         error = "" if isnan(newest.error) else f", error {100 * newest.error:.3g} %"
         lines = [
@@ -125,7 +131,7 @@ class CheckpointWindows(TableResult):
 
     def notes(self) -> list[str]:
         """Say which mean gains most, whether it is more than chance, and how statistics were made."""
-        best, notes = self.best, []
+        best, notes = self.best, order_words(self.attrs)
         if best.window == 1:
             notes.append("no mean gains on the newest checkpoint")
         else:
@@ -149,6 +155,20 @@ class CheckpointWindows(TableResult):
     def findings(self) -> dict[str, Any]:
         """Return every mean, and the best one."""
         return {"means": [asdict(one) for one in self.means], "best": asdict(self.best), "notes": self.notes()}
+
+
+def order_words(attrs: Mapping[str, Any]) -> list[str]:
+    """Say in which order the files of a folder were taken, and what was left out.
+
+    >>> order_words({"names": ["step-20.pt", "step-100.pt"]})
+    ['in the order of their names, numbers as numbers, the newest last: step-20.pt, step-100.pt']
+    """
+    names, left = attrs.get("names"), attrs.get("left_out")
+    if not names:
+        return []
+    some = names if len(names) <= 4 else [*names[:2], "...", names[-1]]
+    said = [f"in the order of their names, numbers as numbers, the newest last: {', '.join(some)}"]
+    return said + ([f"left out, beside the checkpoints' folders: {list_few(left, 3)}"] if left else [])
 
 
 def gain_words(gained: float | None, stderr: float | None, scale: float = 1) -> str:

@@ -1,8 +1,9 @@
-"""Windows and weightings of checkpoints, prepared: the clients of one round, which are read once."""
+"""Windows and weightings of checkpoints, prepared: clients of one round or files of a folder, each read once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, Round, Run
+from ...checkpoints import FedscopeError, FedscopeWarning, Round, Run, recorded_matrix
+from ...checkpoints.models.adapters import about_adapters
 from ...training.inputs.samples import (
+    averaged_buffers,
     averaged_statistics,
     dataset_of,
     describe_samples,
@@ -21,9 +24,10 @@ from ...training.inputs.samples import (
     limit_samples,
     module_for,
 )
+from .checkpoint_files import CheckpointFolder, find_checkpoints, is_checkpoint_folder
 from .checkpoint_result import CheckpointWindows
 from .result import WindowMeans
-from .weightings import weightings_of, windows_over
+from .weightings import Weighting, weightings_of, windows_over
 
 
 def windows_of_checkpoints(
@@ -39,6 +43,12 @@ def windows_of_checkpoints(
         FedscopeError: several runs; no round; a single checkpoint; a window or weighting that is none.
     """
     weightings = weightings_of(weights)
+    if (folder := folder_in(runs)) is not None:
+        if rounds is not None:
+            raise FedscopeError(
+                f"--rounds {rounds_text(rounds)} is of a run, but {folder} is a folder of checkpoints; leave it out"
+            )
+        return _of_folder(find_checkpoints(folder), windows, (weights, weightings), source)
     run, round_ = checkpoints_in(runs, rounds)
     p = np.asarray(round_.weights, np.float64)
     count, where = int(np.count_nonzero(p)), f"{run.path}@{round_.number}"
@@ -67,36 +77,116 @@ def windows_of_checkpoints(
         def compute(attrs: dict[str, Any], work: Execution) -> CheckpointWindows:
             averages = averages_of(p, lengths, weightings)
             # read after the module, in whose order the run's tensors are taken
-            there = run.round(round_.number)
+            there = recorded_matrix(run.round(round_.number))
             with work.progress("checkpoints") as report:
-                means = measure_means(module, samples, there, averages, source.compute, report)
+                means = measure_means(module, samples, there, averages, source.compute, round_.number, report)
             return CheckpointWindows(means, {**attrs, **averaged_statistics([run])})
 
         return known, compute
 
-    words = ["wima-checkpoints", source.split, str(round_.number)]
-    words += ["-".join(map(str, lengths))] if windows else []
-    words += ["-".join(map(str, weightings))] if weights else []
+    words = [source.split, str(round_.number)]
+    return _question(run.path / "figures", words, (windows, lengths), (weights, weightings), prepare)
+
+
+def _of_folder(
+    folder: CheckpointFolder,
+    windows: str | Sequence[int | str] | None,
+    weights: tuple[object, Sequence[Weighting]],
+    source: EvaluationConfig,
+) -> PreparedAnalysis[WindowMeans | CheckpointWindows]:
+    """Prepare the same of the checkpoints in a folder of files, which all weigh the same."""
+    count = len(folder.names)
+    lengths = windows_over(windows, count, str(folder.path))
+
+    def prepare() -> SettingsAndCompute[WindowMeans | CheckpointWindows]:
+        from ...training.inputs.models import resolve_models
+        from .checkpoint_files import RowDigests, read_checkpoints
+        from .checkpoint_means import averages_of, measure_means
+
+        # the newest says the network and how it is measured; the others are read when the means are formed
+        posed = resolve_models(folder.addresses[-1:], source)
+        of_one = ("addresses", "models_sha256", "run")
+        known: dict[str, Any] = {
+            "folder": str(folder.path if folder.path.name else folder.path.resolve()),
+            "names": list(folder.names),
+            "files": folder.states(),
+            **({"left_out": list(folder.beside)} if folder.beside else {}),
+            "checkpoints": count,
+            "windows": list(lengths),
+            "weights": list(map(str, weights[1])),
+            **{name: value for name, value in posed.settings.items() if name not in of_one},
+        }
+        layout = posed.models[0].weights.layout
+        if about := about_adapters(layout.names):
+            warnings.warn(f"{folder.path}: {about}", FedscopeWarning, stacklevel=3)
+
+        def compute(attrs: dict[str, Any], work: Execution) -> CheckpointWindows:
+            averages = averages_of(np.full(count, 1 / count), lengths, weights[1])
+            with work.progress("checkpoints") as report:
+                # a third for the files
+                there = read_checkpoints(posed, folder, lambda done, of: report(done, 3 * of))
+                digests = RowDigests(count)
+                means = measure_means(
+                    posed.module,
+                    posed.samples,
+                    there,
+                    averages,
+                    source.compute,
+                    1,
+                    lambda done, of: report(of + 2 * done, 3 * of),
+                    look=digests.add,
+                )
+            said = {"xxh3": dict(zip(folder.names, digests.texts(), strict=True)), **averaged_buffers(layout)}
+            return CheckpointWindows(means, {**attrs, **said})
+
+        return known, compute
+
+    words = [source.split, folder.path.resolve().name]
+    return _question(Path("figures"), words, (windows, lengths), weights, prepare)
+
+
+def _question(
+    place: Path,
+    words: list[str],
+    windows: tuple[object, Sequence[int]],
+    weights: tuple[object, Sequence[Weighting]],
+    prepare: Callable[[], SettingsAndCompute[WindowMeans | CheckpointWindows]],
+) -> PreparedAnalysis[WindowMeans | CheckpointWindows]:
+    """Return the question, whose file is named after what was asked for: ``windows`` and ``weights`` as they were given
+    and as they are."""
+    words = ["wima-checkpoints", *words]
+    words += ["-".join(map(str, windows[1]))] if windows[0] else []
+    words += ["-".join(map(str, weights[1]))] if weights[0] else []
     kind: type[WindowMeans | CheckpointWindows] = CheckpointWindows
-    return one(kind, run.path / "figures", fit_file_name(slug("-".join(words))), prepare)
+    return one(kind, place, fit_file_name(slug("-".join(words))), prepare)
+
+
+def folder_in(runs: RunLike | Sequence[RunLike], *, sure: bool = True) -> Path | None:
+    """Return the folder of files that was given; None where it is a run, or more than one was.
+
+    Args:
+        sure: whether checkpoints were asked for; else only a folder that has some is one.
+    """
+    given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
+    if len(given) != 1 or isinstance(given[0], Run):
+        return None
+    folder = Path(given[0])
+    if not folder.is_dir() or (folder / "run.json").exists():
+        return None
+    return folder if sure or is_checkpoint_folder(folder) else None
 
 
 def checkpoints_in(runs: RunLike | Sequence[RunLike], rounds: Rounds) -> tuple[Run, Round]:
     """Return the run and the round whose clients are the checkpoints: that of RUN@ROUND, or the only one of a run.
 
     Raises:
-        FedscopeError: several runs; a folder of files; several rounds, and none is named.
+        FedscopeError: several runs; several rounds, and none is named.
     """
     given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     if len(given) != 1:
         raise FedscopeError(f"--checkpoints takes one run, but got {len(given)} runs; ask for each alone")
     (run,) = given
     folder = Path("" if isinstance(run, Run) else str(run))
-    if not isinstance(run, Run) and folder.is_dir() and not (folder / "run.json").exists():
-        raise FedscopeError(
-            f"{folder} is no run; make one of its files: fedscope import {folder} --out runs/{folder.name}, then "
-            f"fedscope wima runs/{folder.name}@1 --checkpoints"
-        )
     if rounds is not None or (not isinstance(run, Run) and "@" in str(run) and not folder.exists()):
         return one_round(run, rounds)
     (opened,), _ = resolve_runs(run, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorded_pair
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
 from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
@@ -147,6 +148,28 @@ def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[
         FedscopeError: models that do not fit the architecture.
     """
     return _load_all(models, ExpectedModel.of(posed.module), posed.models[0].address)
+
+
+def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Model]:
+    """Yield the models of further files as those that were resolved, one after the other.
+
+    What is changed on the way is said once, with the first of the files in which it was.
+
+    Raises:
+        FedscopeError: as :func:`load_into_same`; says which file.
+    """
+    expected = ExpectedModel.of(posed.module)
+    _refuse_other_scales(files)
+    said: dict[str, list[str]] = {}
+    for i, file in enumerate(files):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FedscopeWarning)  # the model's note
+            model = _load(files, i, expected, posed.models[0].address)
+        if model.note:
+            said.setdefault(model.note, []).append(file)
+        yield model
+    for note, own in said.items():
+        warnings.warn(f"{list_few(own, 3)}: {note}", FedscopeWarning, stacklevel=2)
 
 
 def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: EvaluationConfig) -> None:

@@ -221,7 +221,12 @@ def averaged_statistics(runs: Sequence[Run], *measured: MeasuredStatistics | Non
     are any: ``normalization_policy`` is ``averaged``, or ``re-estimate`` where they were measured on the averages."""
     if said := [one.provenance() for one in measured if one is not None and one.x is not None]:
         return said[0]
-    kept = [entry for run in runs for entry in run.layout.buffers if entry.dtype.startswith("float")]
+    return next(filter(None, (averaged_buffers(run.layout) for run in runs)), {})
+
+
+def averaged_buffers(layout: Layout) -> dict[str, Any]:
+    """Return the same of averages of models of a layout."""
+    kept = [entry for entry in layout.buffers if entry.dtype.startswith("float")]
     return {"normalization_policy": "averaged"} if kept else {}
 
 

@@ -22,7 +22,10 @@ from fedscope.checkpoints import (
     read_columns,
     write_round,
 )
+from fedscope.checkpoints.io import checksums
 from fedscope.checkpoints.rounds import columns as round_columns
+from fedscope.checkpoints.rounds import reader
+from fedscope.checkpoints.rounds.columns import read_once
 
 LAYOUT = Layout(
     (
@@ -52,6 +55,11 @@ def recorded(folder: Path, compression: Any = "none") -> Round:
         path, RoundRecord(7, start, clients, new, averaged, *[numbers] * 4, np.full(CLIENTS, 1 / CLIENTS)), compression
     )
     return Round(path, LAYOUT, "runs/toy")
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was verified before."""
+    monkeypatch.setattr(reader, "VERIFIED", checksums.Verified(files=16, tables=16))
 
 
 def whole(round_: Round, which: str) -> np.ndarray:
@@ -104,6 +112,57 @@ def test_rows_are_read_as_they_lie_in_the_file_and_in_any_file(tmp_path: Path, m
     same(round_, "clients", 50)
     monkeypatch.delattr(round_columns.os, "preadv")  # as on Windows
     same(round_, "clients", 50)
+
+
+@pytest.mark.parametrize("columns", [13, 10_000])
+@pytest.mark.parametrize("kind", ["none", "delta", "rewritten"])
+def test_columns_that_are_read_once_are_those_of_the_models(tmp_path: Path, kind: str, columns: int) -> None:
+    round_ = recorded(tmp_path, "delta" if kind == "delta" else "none")
+    if kind == "rewritten":
+        rewritten(round_)
+    expected, seen = whole(round_, "clients"), np.zeros(LAYOUT.size, int)
+    buffer = np.empty(CLIENTS * columns, np.float32)
+    for where, values in read_once(round_, columns, lambda count: buffer[:count]):
+        assert values.tobytes() == np.ascontiguousarray(expected[:, where]).tobytes()
+        assert np.shares_memory(values, buffer)
+        seen[where] += 1
+    assert (seen == 1).all()
+
+
+def test_each_byte_is_read_once_and_verified_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch)
+    round_, read, real = recorded(tmp_path), [], round_columns.os.preadv
+
+    def counted(fd: int, into: Any, place: int) -> int:
+        read.append(real(fd, into, place))
+        return read[-1]
+
+    monkeypatch.setattr(round_columns.os, "preadv", counted)
+    for _ in read_once(round_, 50, lambda count: np.empty(count, np.float32)):
+        pass
+    assert sum(read) == CLIENTS * LAYOUT.size * 4
+
+
+@pytest.mark.parametrize("place", [0, -4], ids=["in the first columns", "in the last ones"])
+def test_a_damaged_row_is_refused_after_its_last_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    fresh(monkeypatch)
+    round_ = recorded(tmp_path)
+    begin = next(read_chunks(round_, 1000)).places[4] + place % (360 * 4)
+    fresh(monkeypatch)
+    with round_.path.open("r+b") as file:
+        file.seek(begin)
+        file.write(b"\x01\x02")
+    seen: list[int] = []
+
+    def read() -> None:
+        for where, _ in read_once(round_, 50, lambda count: np.empty(count, np.float32)):
+            seen.append(where.stop)
+
+    with pytest.raises(FedscopeError, match=r"00007\.h5 is damaged: client 4's fc\.weight is not what was written"):
+        read()
+    assert seen == [50, 100, 150, 200, 250, 300, 350]  # the last ten are not handed out
 
 
 def test_only_compressed_rounds_are_packed(tmp_path: Path) -> None:
