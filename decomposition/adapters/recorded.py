@@ -28,10 +28,16 @@ def adapters_of_run(run: Run) -> Adapters | None:
     return adapters_of(run.layout, settings if isinstance(settings, dict) else {})
 
 
-def warn_of_products(runs: Sequence[Run]) -> None:
+def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
     """Say what is to be known of adapters where products are compared: that their scale α/r was not recorded, or that
-    they are of a kind whose factors are compared after all."""
+    they are of a kind whose factors are compared after all.
+
+    Args:
+        means: losses of factors' means are measured beside them.
+    """
     warn_of_adapters([run for run in runs if adapters_of_run(run) is None])
+    if means:
+        warn_of_adapters([run for run in runs if adapters_of_run(run) is not None], "means")
     for run in runs:
         adapters = adapters_of_run(run)
         if adapters is not None and not adapters.is_scaled:
