@@ -8,7 +8,7 @@ asked in a process of its own. What it takes beyond the same on the tiny run is 
 one round's adapters, and one base where losses are measured, are allowed.
 
     python benchmarks/adapters.py            # all
-    python benchmarks/adapters.py 8          # the first with 8 layers
+    python benchmarks/adapters.py 16         # the first with 16 layers
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -118,40 +119,52 @@ def beyond(
     return found
 
 
+def of_products(layers: int, folder: str) -> list[Line]:
+    """Questions that need no data."""
+    runs = [Path(folder, "many"), Path(folder, "few")]
+    adapters = record(runs[0], factors(layers, WIDTH, RANK))
+    record(runs[1], factors(1, TINY, 2))
+    dense = CLIENTS * layers * WIDTH**2 * 4 / 1e6
+    lines = [Line("one round's adapters, MB", f"{adapters:.0f}"), Line("their products, MB", f"{dense:,.0f}")]
+    for name, more in beyond(FACTORS, runs, [[], []], folder).items():
+        ratio = more / adapters
+        lines.append(Line(f"{name}: beyond a tiny run, rounds of adapters", f"{ratio:.2f}", "<= 3", ratio <= 3))
+    return lines
+
+
+def of_losses(folder: str) -> list[Line]:
+    """Questions that measure losses beside a base."""
+    numbers = {"wide": WIDE, "rank": OF_WIDE, "deep": DEEP, "tiny": TINY}
+    Path(folder, "lownet.py").write_text(NET.format(**numbers), encoding="utf-8")
+    sizes = {"large": (DEEP, WIDE, OF_WIDE), "tiny": (1, TINY, 2)}
+    runs: list[Path] = []
+    options: list[list[str | Path]] = []
+    heavy, many = {}, {}
+    for name, (deep, width, rank) in sizes.items():
+        base, data, run = (Path(folder, f"{name}-{what}") for what in ("base.pt", "data.npz", "run"))
+        heavy[name] = save_base(base, deep, width)
+        values = np.random.default_rng(1).standard_normal((200, width), np.float32)
+        np.savez(data, x_train=values, y_train=np.arange(200) % 8, x_test=values, y_test=np.arange(200) % 8)
+        many[name] = record(run, factors(deep, width, rank), base=base)
+        runs.append(run)
+        options.append(["--model", f"lownet:{name}", "--data", f"npz:{data}", "--base", base])
+    base_size, adapters = heavy["large"], many["large"]
+    lines = [Line("one round's adapters, MB", f"{adapters:.0f}"), Line("their base, MB", f"{base_size:.0f}")]
+    for name, more in beyond(LOSSES, runs, options, folder).items():
+        ratio = (more - base_size) / adapters
+        what = f"{name}: beyond a tiny run and one base, rounds of adapters"
+        lines.append(Line(what, f"{ratio:.2f}", "<= 3", ratio <= 3))
+    return lines
+
+
 def main(layers: int = LAYERS) -> None:
     """Measure and print."""
     warnings.simplefilter("ignore")
-    lines = []
+    about = f"{ROUNDS} rounds of {CLIENTS} clients, {cores()} cores"
     with tempfile.TemporaryDirectory() as folder:
-        runs = [Path(folder, "large"), Path(folder, "tiny")]
-        adapters = record(runs[0], factors(layers, WIDTH, RANK))
-        record(runs[1], factors(1, TINY, 2))
-        dense = CLIENTS * layers * WIDTH**2 * 4 / 1e6
-        lines += [Line("one round's adapters, MB", f"{adapters:.0f}"), Line("their products, MB", f"{dense:,.0f}")]
-        for name, more in beyond(FACTORS, runs, [[], []], folder).items():
-            ratio = more / adapters
-            lines.append(Line(f"{name}: beyond a tiny run, rounds of adapters", f"{ratio:.2f}", "<= 3", ratio <= 3))
-
-        numbers = {"wide": WIDE, "rank": OF_WIDE, "deep": DEEP, "tiny": TINY}
-        Path(folder, "lownet.py").write_text(NET.format(**numbers), encoding="utf-8")
-        sizes = {"large": (DEEP, WIDE, OF_WIDE), "tiny": (1, TINY, 2)}
-        runs, options = [], []
-        for name, (deep, width, rank) in sizes.items():
-            base, data, run = (Path(folder, f"{name}-{what}") for what in ("base.pt", "data.npz", "run"))
-            weight = save_base(base, deep, width)
-            values = np.random.default_rng(1).standard_normal((200, width), np.float32)
-            np.savez(data, x_train=values, y_train=np.arange(200) % 8, x_test=values, y_test=np.arange(200) % 8)
-            adapted = record(run, factors(deep, width, rank), base=base)
-            if name == "large":
-                heavy, many = weight, adapted
-            runs.append(run)
-            options.append(["--model", f"lownet:{name}", "--data", f"npz:{data}", "--base", base])
-        lines += [Line("one round's adapters, MB", f"{many:.0f}"), Line("their base, MB", f"{heavy:.0f}")]
-        for name, more in beyond(LOSSES, runs, options, folder).items():
-            ratio = (more - heavy) / many
-            what = f"{name}: beyond a tiny run and one base, rounds of adapters"
-            lines.append(Line(what, f"{ratio:.2f}", "<= 3", ratio <= 3))
-    table(f"Memory of adapters: {ROUNDS} rounds of {CLIENTS} clients, {cores()} cores", lines)
+        table(f"Memory of products of adapters: {about}", of_products(layers, folder))
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # where the network's code is found
+        table(f"Memory of adapters beside their base: {about}", of_losses(folder))
 
 
 if __name__ == "__main__":

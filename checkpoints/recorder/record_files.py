@@ -419,7 +419,8 @@ def _reference(files: CheckpointFiles) -> str:
     starts = [own.start is not None for own in files.rounds]
     if all(starts):
         return "the model that they were sent"
-    return "the first client" if len(starts) == 1 else "the model that they were sent, or without it of the first client"
+    alone = "the first client"
+    return alone if len(starts) == 1 else f"the model that they were sent, or without it of {alone}"
 
 
 def _about_rounds(files: CheckpointFiles, out: Path) -> list[str]:

@@ -13,7 +13,10 @@ from ..options import Count, Output, OwnCode, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
-_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed", "lora_alpha", "base", "align")
+_OF_MODELS = (
+    *("start", "global_", "samples", "model", "data", "standardise"),
+    *("method", "seed", "lora_alpha", "base", "align"),
+)
 _COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 

@@ -49,6 +49,12 @@ def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
             )
 
 
+def said_of_means(runs: Sequence[Run]) -> str:
+    """What a question does with adapters that compares products and averages factors: ``means``, or ``factors`` where
+    they have no plain products."""
+    return "factors" if any(adapters_of_run(run) is None for run in runs) else "means"
+
+
 def about_products(adapters: Adapters | None) -> dict[str, Any]:
     """Return what a result's provenance says of adapters; nothing of other models."""
     if adapters is None:

@@ -17,7 +17,7 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
-from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
+from ..adapters.recorded import about_products, adapters_of_run, said_of_means, warn_of_products
 from .result import Consensus, MeasuredRound
 
 
@@ -57,7 +57,7 @@ def consensus(
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
             "rounds": [[run.name, number] for run, number in asked],
-            **given_settings(opened, source),
+            **given_settings(opened, source, said_of_means(opened)),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,

@@ -17,7 +17,7 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
-from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
+from ..adapters.recorded import about_products, adapters_of_run, said_of_means, warn_of_products
 from .result import PredictedRound, Predictors, correlations_of
 
 
@@ -54,7 +54,7 @@ def predictors(
         settings: dict[str, Any] = {
             "run": identity(opened),
             "rounds": numbers,
-            **given_settings([opened], source),
+            **given_settings([opened], source, said_of_means([opened])),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,

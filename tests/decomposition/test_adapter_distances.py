@@ -233,6 +233,7 @@ def test_answers_say_whether_they_are_of_products(runs: tuple[Run, Run], tmp_pat
         assert "losses here are those of factors' means, distances and angles those between products" in sentence
         assert answer.attrs["adapters"] == "products of factors"
         assert answer.attrs["adapter_scales"] == [SCALE]
+        assert answer.attrs["models_read"] in sentence
         answer.save(tmp_path / "answer")
         assert "the products B·A" in fedscope.load(next(tmp_path.glob("answer.*.json"))).summary()
         [file.unlink() for file in tmp_path.glob("answer*")]

@@ -22,7 +22,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))
+    return nn.Sequential(
+        nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3)
+    )
 
 
 def trained(seed: int) -> nn.Module:
@@ -78,7 +80,9 @@ def imported(files: list[Path], out: str = "run", **how: Any) -> tuple[Run, list
 
 @pytest.mark.parametrize("by", ["weights", "activations"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_clients_are_the_models_that_align_writes(files: Callable[..., list[Path]], dtype: torch.dtype, by: str) -> None:
+def test_clients_are_the_models_that_align_writes(
+    files: Callable[..., list[Path]], dtype: torch.dtype, by: str
+) -> None:
     paths = files([trained(k).state_dict() for k in range(3)], dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -151,7 +155,9 @@ def test_the_command_says_it_and_help_names_it(
         ({"align": "wieghts"}, r"^align='wieghts' is none of none, weights, activations; did you mean .weights"),
     ],
 )
-def test_what_cannot_be_aligned_is_refused(files: Callable[..., list[Path]], how: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_aligned_is_refused(
+    files: Callable[..., list[Path]], how: dict[str, Any], sentence: str
+) -> None:
     paths = files([trained(k).state_dict() for k in range(2)])
     with pytest.raises(FedscopeError, match=sentence):
         imported(paths, **how)
