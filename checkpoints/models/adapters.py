@@ -51,6 +51,23 @@ _RANK_IS = {
 _FACTOR = re.compile(
     rf"(?:^|[._])({'|'.join(re.escape(name) for name in sorted(_RANK_IS, key=len, reverse=True))})(?=[0-9]*(?:\.|$))"
 )
+_NO_MEAN = "the mean of A and the mean of B are not the mean of B·A unless one of them is the same in all models"
+#: what is to be known of factors, by what a question does: it averages them or goes between them, it averages them and
+#: compares products, or it looks at single numbers
+SUBJECTS = {
+    "factors": (
+        f"{_NO_MEAN}, and distances, angles and lines between factors are not those between the products; fedscope "
+        "adapters says how far off the mean is, and fedscope updates compares products"
+    ),
+    "means": (
+        f"{_NO_MEAN}; losses here are those of factors' means, distances and angles those between products, and "
+        "fedscope adapters says how far off the mean is"
+    ),
+    "numbers": (
+        "this answer is of single numbers of A and B, which are others in another pair with the same product B·A; "
+        "fedscope updates and fedscope disperse --embed compare products"
+    ),
+}
 #: what a file beside an adapter says of how its product is scaled, and how it is called in sentences
 _SETTINGS = ("r", "lora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
 _CONFIG = "adapter_config.json"
@@ -77,16 +94,20 @@ def split_factor(name: str) -> tuple[str, str, str] | None:
     return None if match is None else (name[: match.start()], match[1], name[match.end() :])
 
 
-def about_adapters(names: Iterable[str]) -> str:
-    """Warn of averaging or comparing adapters; "" for other models."""
+def about_adapters(names: Iterable[str], subject: str = "factors") -> str:
+    """Warn of averaging or comparing adapters; "" for other models.
+
+    Args:
+        subject: what a question does with them, one of SUBJECTS.
+
+    >>> about_adapters(["q.lora_A.weight"], "numbers").partition(": ")[2].partition(";")[0]
+    'this answer is of single numbers of A and B, which are others in another pair with the same product B·A'
+    """
     kinds = factors_in(names)
     if not kinds:
         return ""
     return (
-        f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): the mean of A and "
-        "the mean of B are not the mean of B·A unless one of them is the same in all models, and distances, angles "
-        "and lines between factors are not those between the products; fedscope adapters says how far off the mean is, "
-        "and fedscope updates compares products"
+        f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): {SUBJECTS[subject]}"
     )
 
 

@@ -112,6 +112,27 @@ class ModelTensors:
             parameters = frozenset(name for name, given in found.names.items() if given in parameters)
         return ModelTensors(arrays | found.supplied, dtypes, parameters), found.notes
 
+    def numbers(self) -> dict[str, np.ndarray]:
+        """Return the values by name, those of bfloat16 as float32."""
+        return {name: numbers_of(array, self.dtypes[name]) for name, array in self.arrays.items()}
+
+    def with_numbers(self, numbers: Mapping[str, np.ndarray]) -> ModelTensors:
+        """Return the model with other values, which its types hold: those of bfloat16 become its bits again.
+
+        >>> one = ModelTensors({"w": np.uint16([16256, 16384])}, {"w": "bfloat16"}, None)
+        >>> one.with_numbers({"w": np.float32([2.0, 1.0])}).arrays["w"].tolist()
+        [16384, 16256]
+        """
+        arrays = {
+            name: (
+                (numbers[name].astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+                if self.dtypes[name] == BFLOAT16
+                else numbers[name].astype(array.dtype)
+            )
+            for name, array in self.arrays.items()
+        }
+        return ModelTensors(arrays, self.dtypes, self.parameters)
+
     def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
         if self.parameters is not None:
             return "parameter" if name in self.parameters else "buffer"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..models.weights import BFLOAT16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import ModelTensors, numbers_of
-from .inputs import counts_of
+from .inputs import counts_of, named_data
 from .match_files import CheckpointFiles
 from .read_files import FileReader, NamedArchitecture
 from .recorder import Recorder
@@ -40,6 +40,7 @@ def record_files(
     named: Mapping[str, Any] | None = None,
     lora_alpha: float | None = None,
     base: Path | str | None = None,
+    aligned: AligningClients | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -56,6 +57,7 @@ def record_files(
         samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         named: its method, seed and settings, lora_alpha, base: as of :class:`~fedscope.Recorder`.
+        aligned: changes the clients of a round before anything is made of them.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -65,8 +67,9 @@ def record_files(
         FedscopeError: something is in the way; files that are no models, or do not go together. Rounds before the one
             that fails are kept.
     """
-    torn, counts = _check_import(files, out, samples, model, data, force=force)
-    rounds = _RoundReader(files, architecture, progress)
+    by = None if aligned is None else aligned.by
+    torn, counts = _check_import(files, out, samples, model, data, by, force=force)
+    rounds = _RoundReader(files, architecture, aligned, progress)
     given: dict[str, Any] = {
         "model": model,
         "data": data,
@@ -75,6 +78,7 @@ def record_files(
         "base": base,
     }
     about = {"imported": provenance_of_files(files), "rounds": len(files.rounds), **(named or {})}
+    about |= {} if by is None else {"aligned": {"by": by, "to": _reference(files)}}
     open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
     there = _record_rounds(rounds, counts, out, torn, open_recorder)
     made = [number for number, own in enumerate(files.rounds, start=1) if own.global_ is None]
@@ -85,13 +89,21 @@ def record_files(
         *_about_rounds(files, out),
         *rounds.reader.sentences(),
         *_about_starts(files),
+        *([] if by is None else [f"the clients' units are in the order of {_reference(files)}, matched by {by}"]),
         *_about_means(made, len(files.rounds), weighted=samples is not None),
         *([rounds.reader.adapters] if rounds.reader.adapters else []),
     ]
 
 
 def _check_import(
-    files: CheckpointFiles, out: Path, samples: Any, model: str | None, data: str | None, *, force: bool
+    files: CheckpointFiles,
+    out: Path,
+    samples: Any,
+    model: str | None,
+    data: str | None,
+    by: str | None,
+    *,
+    force: bool,
 ) -> tuple[Run | None, list[dict[int, int] | None]]:
     """Check what an import is given; returns the run of it that was interrupted at ``out``, None where there is none,
     and n_k of each round.
@@ -104,7 +116,7 @@ def _check_import(
         refuse_occupied(out, force)
     counts = counts_of(samples, files.rounds)
     if torn is not None:
-        _refuse_another_import(torn, files, counts, model, data)
+        _refuse_another_import(torn, files, counts, model, data, by)
     return torn, counts
 
 
@@ -122,6 +134,21 @@ class _RoundModels:
     global_: ModelTensors | None
 
 
+class AligningClients(Protocol):
+    """Brings the units of a round's clients into the order of the model that they were sent, or without it into that of
+    the first of them.
+
+    Attributes:
+        by: what units are matched by.
+    """
+
+    by: str
+
+    def __call__(
+        self, start: ModelTensors | None, clients: Mapping[int, ModelTensors], /
+    ) -> dict[int, ModelTensors]: ...
+
+
 class _RoundReader:
     """Reads the files of round after round, and counts them.
 
@@ -133,9 +160,10 @@ class _RoundReader:
         self,
         files: CheckpointFiles,
         architecture: NamedArchitecture | None,
+        aligned: AligningClients | None,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        self.files, self.reader = files, FileReader(architecture)
+        self.files, self.reader, self._aligned = files, FileReader(architecture), aligned
         self._done, self._total, self._progress = 0, sum(one.count for one in files.rounds), progress
 
     def skip(self, number: int) -> None:
@@ -158,6 +186,8 @@ class _RoundReader:
             follows = number > 1 and own.number == self.files.rounds[number - 2].number + 1
             start = self._read(own.start) if own.start is not None else before if follows else None
             clients = {k: self._read(path) for k, path in own.clients.items()}
+            if self._aligned is not None:
+                clients = self._aligned(start, clients)
             return _RoundModels(start, clients, None if own.global_ is None else self._read(own.global_))
         except FedscopeError as error:
             if number == 1:
@@ -239,7 +269,12 @@ def torn_import(out: Path) -> Run | None:
 
 
 def _refuse_another_import(
-    torn: Run, files: CheckpointFiles, counts: Sequence[Mapping[int, int] | None], model: str | None, data: str | None
+    torn: Run,
+    files: CheckpointFiles,
+    counts: Sequence[Mapping[int, int] | None],
+    model: str | None,
+    data: str | None,
+    by: str | None,
 ) -> None:
     """Refuse to go on with an interrupted import of other files, samples or names.
 
@@ -250,7 +285,8 @@ def _refuse_another_import(
     for what, asked, has in (
         ("files", provenance_of_files(files), info.get("imported")),
         ("--model", model, info.get("model")),
-        ("--data", data, info.get("data", {}).get("name")),
+        ("--data", None if data is None else named_data(data)["name"], info.get("data", {}).get("name")),
+        ("--align", by, info.get("aligned", {}).get("by")),
     ):
         if asked != has:
             differs = differs or what
@@ -376,6 +412,15 @@ def provenance_of_files(files: CheckpointFiles) -> dict[str, str]:
     )
     more = sum(own.count for own in files.rounds) - NAMED
     return {**files.given, **dict(islice(named, NAMED)), **({"...": f"and {more} more"} if more > 0 else {})}
+
+
+def _reference(files: CheckpointFiles) -> str:
+    """Say which model's units keep their order where those of clients are aligned."""
+    starts = [own.start is not None for own in files.rounds]
+    if all(starts):
+        return "the model that they were sent"
+    alone = "the first client"
+    return alone if len(starts) == 1 else f"the model that they were sent, or without it of {alone}"
 
 
 def _about_rounds(files: CheckpointFiles, out: Path) -> list[str]:

@@ -13,7 +13,10 @@ from ..options import Count, Output, OwnCode, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
-_OF_MODELS = ("start", "global_", "samples", "model", "data", "standardise", "method", "seed", "lora_alpha", "base")
+_OF_MODELS = (
+    *("start", "global_", "samples", "model", "data", "standardise"),
+    *("method", "seed", "lora_alpha", "base", "align"),
+)
 _COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 
@@ -62,6 +65,12 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     help="Models: of LoRA adapters the alpha of their scale alpha / rank, where no adapter_config.json is beside them.",
 )
 @click.option("--base", type=click.Path(), metavar="FILE", help="Models: of LoRA adapters the weights that they adapt.")
+@click.option(
+    "--align",
+    type=click.Choice(["none", "weights", "activations"]),
+    help="Models: bring the clients' units into the order of the model that they were sent, or of the first client, "
+    "before anything is made of them; see fedscope align.  [default: none]",
+)
 @click.option(
     "--standardise/--no-standardise",
     default=None,
@@ -156,6 +165,7 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
 
     if output.out is None:
         raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
+    models["align"] = models["align"] or "none"
     with progress("reading models") as report:
         run = import_models(files, output.out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out

@@ -62,13 +62,15 @@ def _open(run: RunLike, option: str) -> Run:
 
 
 def resolve_runs(
-    runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds", *, products: bool = False
+    runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds", *, adapters: str = "factors"
 ) -> tuple[list[Run], list[str | None]]:
     """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
 
     Args:
         option: what names rounds, for sentences.
-        products: of adapters the question is about what they do, and says itself what there is to say.
+        adapters: what the question does with adapters, as
+            :func:`~fedscope.checkpoints.models.adapters.about_adapters` takes it; ``products`` if it compares what
+            they do, and says itself what there is to say.
 
     Raises:
         FedscopeError: no run; two of one name; a run with rounds of its own together with ``rounds``; one model of a
@@ -92,21 +94,24 @@ def resolve_runs(
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 warn_of_gaps(opened[-1])
     refuse_one_name(opened)
-    if not products:
-        warn_of_adapters(opened)
+    if adapters != "products":
+        warn_of_adapters(opened, adapters)
     return opened, asked
 
 
-def warn_of_adapters(runs: Sequence[Run]) -> None:
+def warn_of_adapters(runs: Sequence[Run], subject: str = "factors") -> None:
     """Say of runs of adapters, once, what the numbers of their factors are not."""
     for run in runs:
-        if about := about_adapters(run.layout.names):
+        if about := about_adapters(run.layout.names, subject):
             warnings.warn(f"{run.path}: {about}", FedscopeWarning, stacklevel=3)
             return
 
 
-def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
+def one_round(run: RunLike, rounds: Rounds = None, *, adapters: str = "factors") -> tuple[Run, Round]:
     """A run and its one round: ``RUN@40``, or a run and ``rounds=40``; its clients were recorded.
+
+    Args:
+        adapters: as :func:`resolve_runs` takes it.
 
     Raises:
         FedscopeError: no run, no round or several, a model of the round, a round without its clients.
@@ -118,12 +123,12 @@ def one_round(run: RunLike, rounds: Rounds = None) -> tuple[Run, Round]:
             whole = "RUN@ROUND" if parsed.which is None else address.rpartition("/")[0]
             raise FedscopeError(f"{address} names a model, but all clients of a round are asked for; give {whole}")
         opened = Run.open(parsed.path)
-        warn_of_adapters([opened])
+        warn_of_adapters([opened], adapters)
         return opened, recorded_clients(opened, opened.round(parsed.round).number, start=False)
     if rounds is None and address:
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
         raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
-    (opened,), (asked,) = resolve_runs(run, rounds)
+    (opened,), (asked,) = resolve_runs(run, rounds, adapters=adapters)
     numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
     if len(numbers) != 1:
         raise FedscopeError(f"{opened.path}: one round is asked for, but {asked} are {len(numbers)}; give one of them")

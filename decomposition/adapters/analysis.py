@@ -42,7 +42,7 @@ def adapters(
     """
     source = EvaluationConfig.of("test", measured)
     cost = cost or source.data is not None or source.model is not None
-    (opened,), (asked_rounds,) = resolve_runs(run, rounds, products=True)
+    (opened,), (asked_rounds,) = resolve_runs(run, rounds, adapters="products")
     products = required_adapters(opened)
     warn_of_products([opened])
 

@@ -28,10 +28,16 @@ def adapters_of_run(run: Run) -> Adapters | None:
     return adapters_of(run.layout, settings if isinstance(settings, dict) else {})
 
 
-def warn_of_products(runs: Sequence[Run]) -> None:
+def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
     """Say what is to be known of adapters where products are compared: that their scale α/r was not recorded, or that
-    they are of a kind whose factors are compared after all."""
+    they are of a kind whose factors are compared after all.
+
+    Args:
+        means: losses of factors' means are measured beside them.
+    """
     warn_of_adapters([run for run in runs if adapters_of_run(run) is None])
+    if means:
+        warn_of_adapters([run for run in runs if adapters_of_run(run) is not None], "means")
     for run in runs:
         adapters = adapters_of_run(run)
         if adapters is not None and not adapters.is_scaled:
@@ -41,6 +47,12 @@ def warn_of_products(runs: Sequence[Run]) -> None:
                 FedscopeWarning,
                 stacklevel=3,
             )
+
+
+def said_of_means(runs: Sequence[Run]) -> str:
+    """What a question does with adapters that compares products and averages factors: ``means``, or ``factors`` where
+    they have no plain products."""
+    return "factors" if any(adapters_of_run(run) is None for run in runs) else "means"
 
 
 def about_products(adapters: Adapters | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
+from ..adapters.recorded import about_products, adapters_of_run, said_of_means, warn_of_products
 from .result import Consensus, MeasuredRound
 
 
@@ -44,7 +45,8 @@ def consensus(
     Source: Kong et al., "Consensus Control for Decentralized Deep Learning", ICML 2021 (consensus distance).
     """
     source = EvaluationConfig.of("test", measured)
-    opened, asked_rounds = resolve_runs(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds, adapters="products")
+    warn_of_products(opened, means=True)
     words = [said or "all" for said in asked_rounds]
     asked = [(run, number) for run, own in zip(opened, words, strict=True) for number in client_rounds(run, own)]
 
@@ -55,10 +57,11 @@ def consensus(
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
             "rounds": [[run.name, number] for run, number in asked],
-            **given_settings(opened, source),
+            **given_settings(opened, source, said_of_means(opened)),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,
+            **about_products(adapters_of_run(opened[0])),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Consensus:

@@ -14,6 +14,8 @@ from ...checkpoints import ColumnChunk, Round, Run, read_chunks
 from ...checkpoints.models.weights import BFLOAT16
 from ...checkpoints.rounds.mixing import Mixing, Moments, explain_mixing, identify_mixing
 from ...evaluation.device import CPU, Compute, run_in_workers
+from ..adapters.recorded import adapters_of_run
+from .adapter_distances import product_distances
 
 Array = npt.NDArray[np.float64]
 #: numbers of all models at a time, 8 MiB of float64 a worker
@@ -62,7 +64,9 @@ def measure_distances(
         before = √(1/C Σ_c ‖w_c − w̄‖²),  after = √(1/S Σ_c ‖s_c − s̄‖²),  moved = ‖w̄ − w⁰‖
 
     Where the next starts were not recorded and the mixing matrix W was given, s = W w. Where the next round has one
-    start for all, ``after`` is 0. Each number is read once, in blocks of columns, in float64.
+    start for all, ``after`` is 0. Each number is read once, in blocks of columns, in float64. Of adapters the three are
+    distances of what they do (:func:`~fedscope.decomposition.consensus.adapter_distances.product_distances`), and the
+    mixing is that of the factors, which are what nodes send.
 
     Args:
         progress: called with how many of the P parameters are done.
@@ -94,6 +98,11 @@ def measure_distances(
             turned = mixing.matrix - mixing.matrix.mean(axis=0)
             with np.errstate(invalid="ignore"):
                 after = _root(float(np.einsum("ij,jk,ik->", turned, clients, turned)) / len(turned))
+    adapters = adapters_of_run(run)
+    if adapters is not None:
+        mixed = None if mixing is None or then is not None else mixing.matrix
+        before, between, moved = product_distances(round_, adapters, then, staying, first, mixed)
+        return RoundDistances(before, after if between is None else between, moved, mixing)
     return RoundDistances(before, after, None if first is None else _root(float(sums["moved"])), mixing)
 
 

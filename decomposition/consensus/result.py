@@ -28,7 +28,8 @@ class RoundConsensus(Serializable):
         before_relative, after_relative: ``before`` and ``after`` in shares of ``moved``; None where there is none.
         mixing: ``given``, ``identified``, ``unknown``, or ``one`` where all nodes are sent one model.
         residual: what the matrix leaves of the next starts, a share of ``before``; None where nothing says it.
-        contraction: the share of the distance before that mixing leaves at most; None of no matrix.
+        contraction: the share of the distance before that mixing leaves at most, of adapters of that between their
+            factors; None of no matrix.
         staleness: the mean age of the nodes' starts in rounds; None where it was not recorded.
         merged_loss, merged_error, nodes_loss, nodes_error, loss_gain, error_gain: see
             :class:`~fedscope.decomposition.consensus.merged.MergedLosses`.
@@ -174,7 +175,8 @@ class Consensus(TableResult):
         better = [one for one in rounds if self._gain(one.row)[0] > 0]
         if len(rounds) > 1:
             parts.append(f"it is better in {len(better)} of {len(rounds)} rounds")
-        parts += filter(None, [_mixing_words(rounds), diverged_words(last.diverged, row.round)])
+        of_products = "distances are between the products B·A that the adapters add" if "adapters" in self.attrs else ""
+        parts += filter(None, [_mixing_words(rounds), of_products, diverged_words(last.diverged, row.round)])
         return "; ".join(parts)
 
     def _gain(self, row: RoundConsensus) -> tuple[float, float]:

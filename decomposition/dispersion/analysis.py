@@ -46,7 +46,7 @@ def disperse(
         FedscopeError: rounds, clients or layers that there are not; runs of different layouts; a rate out of range.
     """
     refuse_rate(fdr)
-    opened, asked_rounds = resolve_runs(runs, rounds)
+    opened, asked_rounds = resolve_runs(runs, rounds, adapters="numbers")
     given = [layers] if isinstance(layers, str) else list(layers)
     names = named_parameters(opened[0].layout, given)
     refuse_unequal(opened, names)

@@ -61,7 +61,7 @@ def embed(
     known_method(method)
     if method != "tsne" and perplexity is not None:
         raise FedscopeError(f"--perplexity {perplexity:g} belongs to t-SNE; leave it out with --embed {method}")
-    opened, asked_rounds = resolve_runs(runs, rounds, products=True)
+    opened, asked_rounds = resolve_runs(runs, rounds, adapters="products")
     warn_of_products(opened)
     adapters = adapters_of_run(opened[0])
     given = [layers] if isinstance(layers, str) else list(layers)

@@ -53,7 +53,7 @@ def parameters(
 
     Source: Wang et al., "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, Figure 2.
     """
-    opened, asked_rounds = resolve_runs(runs, rounds, "--round")
+    opened, asked_rounds = resolve_runs(runs, rounds, "--round", adapters="numbers")
     number = round_of(opened, asked_rounds if rounds is None else asked_rounds[:1])
     # one number for all runs: their last rounds may differ
     recorded = [recorded_clients(opened[0], number, start=False), *(run.round(number) for run in opened[1:])]

@@ -17,6 +17,7 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
+from ..adapters.recorded import about_products, adapters_of_run, said_of_means, warn_of_products
 from .result import PredictedRound, Predictors, correlations_of
 
 
@@ -42,7 +43,9 @@ def predictors(
         FedscopeError: rounds without clients or the model they were sent, or with one client.
     """
     source = EvaluationConfig.of("test", measured)
-    (opened,), (asked_rounds,) = resolve_runs(run, rounds)
+    (opened,), (asked_rounds,) = resolve_runs(run, rounds, adapters="products")
+    warn_of_products([opened], means=True)
+    adapters = adapters_of_run(opened)
     numbers = rounds_of(opened, asked_rounds or "all")
 
     def prepare() -> SettingsAndCompute[Predictors]:
@@ -51,10 +54,11 @@ def predictors(
         settings: dict[str, Any] = {
             "run": identity(opened),
             "rounds": numbers,
-            **given_settings([opened], source),
+            **given_settings([opened], source, said_of_means([opened])),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,
+            **about_products(adapters),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Predictors:
@@ -66,7 +70,7 @@ def predictors(
                 def measure(report: Report) -> PredictedRound:
                     from .measured import predicted_round
 
-                    return predicted_round(opened.round(number), evaluator, opened.name, report)
+                    return predicted_round(opened.round(number), evaluator, opened.name, report, adapters)
 
                 size = 2 * len(opened.round(number).client_ids) + 1
                 return WorkUnit(str(number), PredictedRound, measure, size)

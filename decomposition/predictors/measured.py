@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import isfinite, nan
 
 import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Layout, Round, Weights, recorded_matrix, weighted_mean
+from ...checkpoints.models.products import Adapters
 from ...evaluation.evaluator import Evaluator, load_into
 from ...evaluation.model_replica import Replica
+from ..adapters.inner_products import differences
 from ..reaggregation.conflicts import sign_conflict
+from ..updates.adapter_products import adapter_products
 from ..updates.angles import geometry, update_products
 from .result import PredictedRound
 
@@ -20,7 +23,11 @@ DIRECTIONS = 4
 
 
 def predicted_round(
-    round_: Round, evaluator: Evaluator, run: str, progress: Callable[[int, int], None] = lambda done, of: None
+    round_: Round,
+    evaluator: Evaluator,
+    run: str,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    adapters: Adapters | None = None,
 ) -> PredictedRound:
     """Measure a round of C clients θ_i with updates Δ_i = θ_i − start and weights p::
 
@@ -37,9 +44,14 @@ def predicted_round(
     in a layer, which is taken as a matrix [out, rest]; layers in which a side has fewer than 2 r are left out.
     NaN where one does not exist.
 
+    Of adapters Δ_i is what client i changed in the weights that they add to, s (B_i A_i − B_0 A_0), and U_i are its
+    directions in a layer; the mean and pairs are those of factors, which is what a server averages. There is no
+    ``conflict``: it would need every entry of the products.
+
     Args:
         evaluator: of the samples.
         run: its name.
+        adapters: what the models add, where they are adapters.
     """
     p, ids = np.asarray(round_.weights, np.float64), round_.client_ids
     clients = recorded_matrix(round_)
@@ -64,16 +76,19 @@ def predicted_round(
     with np.errstate(invalid="ignore"):
         alone, middle = float(p @ loss[:count]), loss[count + 1 :]
         barrier = float(np.mean([m - 0.5 * (loss[i] + loss[j]) for m, (i, j) in zip(middle, nexts, strict=True)]))
-        products = update_products(round_, compute=evaluator.compute)
+        if adapters is None:
+            products = update_products(round_, compute=evaluator.compute)
+        else:
+            products = adapter_products(round_, adapters, ())[-1]
         shown = geometry(products, p, number=round_.number, client_ids=ids)
         gain = alone - float(loss[count])
-    conflict = sign_conflict(round_)
+    conflict = sign_conflict(round_) if adapters is None else None
     numbers = {
         "cosine": shown.cosine_mean,
         "kept": shown.cancellation,
         "conflict": nan if conflict is None else conflict,
         "barrier": barrier,
-        "overlap": subspace_overlap(round_.read("start"), clients, nexts),
+        "overlap": subspace_overlap(round_.read("start"), clients, nexts, adapters),
         "rank": effective_rank(products[:count, :count]) / count,
     }
     return PredictedRound(
@@ -100,24 +115,50 @@ def effective_rank(products: npt.NDArray[np.float64]) -> float:
     return round(float(np.exp(-(shares * np.log(shares)).sum())), 12)
 
 
-def subspace_overlap(start: Weights, clients: Weights, pairs: list[tuple[int, int]]) -> float:
+def subspace_overlap(
+    start: Weights, clients: Weights, pairs: list[tuple[int, int]], adapters: Adapters | None = None
+) -> float:
     """Compute the mean over layers and pairs of ‖U_iᵀ U_j‖²_F / r; NaN where no layer is large enough.
 
-    A layer of all clients is in memory at a time. A client that has hardly moved there has no directions.
+    A layer of all clients is in memory at a time. A client that has hardly moved there has no directions. Of adapters
+    a layer is what a product adds to.
     """
     found = []
+    for bases in (*_of_matrices(start, clients, adapters), *_of_products(start, clients, adapters)):
+        for i, j in pairs:
+            one, other = bases[i], bases[j]
+            if one is not None and other is not None:
+                found.append(float(np.square(one.T @ other).sum()) / DIRECTIONS)
+    return float(np.mean(found)) if found else nan
+
+
+Bases = list[npt.NDArray[np.float64] | None]
+
+
+def _of_matrices(start: Weights, clients: Weights, adapters: Adapters | None) -> Iterator[Bases]:
+    """Yield the clients' directions in each layer, but for factors of adapters."""
+    factors = () if adapters is None else adapters.names
     for name, where in matrices(start.layout):
+        if name in factors:
+            continue
         shape = start.layout.by_name[name].shape
         bases = []
         for row in np.asarray(clients.parameters[:, where]):
             with np.errstate(invalid="ignore", over="ignore"):
                 moved = np.subtract(row, start.parameters[where], dtype=np.float64).reshape(shape[0], -1)
             bases.append(main_directions(moved))
-        for i, j in pairs:
-            one, other = bases[i], bases[j]
-            if one is not None and other is not None:
-                found.append(float(np.square(one.T @ other).sum()) / DIRECTIONS)
-    return float(np.mean(found)) if found else nan
+        yield bases
+
+
+def _of_products(start: Weights, clients: Weights, adapters: Adapters | None) -> Iterator[Bases]:
+    """Yield the clients' directions in each layer that adapters add to, from the factors."""
+    slices = start.layout.slices
+    for product in () if adapters is None else adapters.products:
+        places = slices[product.a], slices[product.b]
+        a, b = product.factors(*(np.asarray(clients.parameters[:, where]) for where in places))
+        a0, b0 = product.factors(*(start.parameters[None, where] for where in places))
+        if min(b.shape[1], a.shape[2]) >= 2 * DIRECTIONS:
+            yield [directions_of_product(*both) for both in zip(*differences(a, b, a0[0], b0[0]), strict=True)]
 
 
 def matrices(layout: Layout) -> list[tuple[str, slice]]:
@@ -140,3 +181,24 @@ def main_directions(moved: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] |
     if values[-DIRECTIONS] <= 1e-12 * values[-1] or values[-1] == 0:
         return None
     return np.asarray(vectors[:, -DIRECTIONS:])
+
+
+def directions_of_product(
+    left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64] | None:
+    """Return :func:`main_directions` of U V [out, in] from its factors, [out, q] and [q, in].
+
+    >>> u, v = np.random.default_rng(0).normal(size=(2, 9, 5))
+    >>> whole = main_directions(u @ v.T)
+    >>> found = directions_of_product(u, v.T)
+    >>> bool(np.allclose(found @ found.T, whole @ whole.T))
+    True
+    """
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return None
+    (q_left, r_left), (q_right, r_right) = np.linalg.qr(left), np.linalg.qr(right.T)
+    u, values, v = np.linalg.svd(r_left @ r_right.T, full_matrices=False)
+    if len(values) < DIRECTIONS or values[DIRECTIONS - 1] <= 1e-6 * values[0] or values[0] == 0:
+        return None
+    short = q_left @ u[:, :DIRECTIONS] if len(left) <= right.shape[1] else q_right @ v[:DIRECTIONS].T
+    return np.asarray(short, np.float64)

@@ -49,7 +49,7 @@ def synergy(
     """
     from ...training.methods.shared.client_groups import Criteria
 
-    opened, round_ = one_round(run, rounds)
+    opened, round_ = one_round(run, rounds, adapters="numbers")
     if len(round_.client_ids) < 2:
         raise FedscopeError(
             f"{opened.path}@{round_.number} has a cohort of one, so there is nobody to disagree with; "

@@ -49,7 +49,7 @@ def updates(
         FedscopeError: rounds without clients or the model they were sent, or with one client; layers that there are
             not, or of rounds of which only sketches were recorded.
     """
-    opened, asked_rounds = resolve_runs(runs, rounds, products=True)
+    opened, asked_rounds = resolve_runs(runs, rounds, adapters="products")
     warn_of_products(opened)
     if layers is not None:
         if len(opened) > 1:

@@ -68,7 +68,8 @@ def loaded(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> nn.Module:
     named = {**dict(made.named_parameters(remove_duplicate=False)), **dict(made.named_buffers(remove_duplicate=False))}
     with torch.no_grad():
         for name, values in arrays.items():
-            named[name].copy_(torch.as_tensor(np.ascontiguousarray(values)))
+            # numpy makes a counter, which has no dimension, a row
+            named[name].copy_(torch.as_tensor(np.ascontiguousarray(values)).reshape(np.shape(values)))
     return made
 
 

@@ -13,6 +13,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regular
 from ...checkpoints.io.keywords import speak_keywords
 from .. import Plane
+from ..alignment.step import refuse_unknown_align
 
 if TYPE_CHECKING:
     from ...checkpoints.recorder.read_files import NamedArchitecture
@@ -34,6 +35,7 @@ def import_models(
     settings: Mapping[str, Any] | None = None,
     lora_alpha: float | None = None,
     base: Path | str | None = None,
+    align: str = "none",
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -64,6 +66,9 @@ def import_models(
             beside their files.
         base: of adapters the weights that they adapt, so that questions need no ``base=``; as of
             :class:`~fedscope.Recorder`.
+        align: bring the units of a round's clients into the order of the model that they were sent, or without it of
+            the first of them, by their ``weights`` or their ``activations``; see :func:`fedscope.align`. It needs
+            ``model`` and ``data``, and no ``global_``, which was made of the clients as they are.
         force: replace a run that is there.
         progress: told how many files are read, of how many.
 
@@ -89,6 +94,7 @@ def import_models(
     from ...checkpoints.recorder.record_files import record_files
 
     named = named_method(method, seed, settings)
+    refuse_unknown_align(align)
     given = [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
     if surface := next(filter(is_surface, given), None):
         raise FedscopeError(
@@ -96,10 +102,18 @@ def import_models(
             "--global, --samples, --model and --data are for models"
         )
     found = find_files(given, *(None if one is None else str(one) for one in (start, global_)))
+    first = next(iter(found.rounds[0].clients.values()))
+    aligned = None
+    if align != "none":
+        from .aligned_files import AlignedFiles
+
+        aligned = AlignedFiles(
+            align, first, model=model, data=data, standardise=standardise, base=base, global_=global_
+        )
     notes = record_files(
         found,
         Path(out),
-        architecture=_architecture(model, data, next(iter(found.rounds[0].clients.values()))),
+        architecture=_architecture(model, data, first),
         samples=samples,
         model=model if isinstance(model, str) else None,
         data=data,
@@ -107,6 +121,7 @@ def import_models(
         named=named,
         lora_alpha=lora_alpha,
         base=base,
+        aligned=aligned,
         force=force,
         progress=progress,
     )

@@ -136,6 +136,17 @@ def test_the_same_command_goes_on_to_the_same_run(
     assert [row.rpartition(",")[0] for row in one] == [row.rpartition(",")[0] for row in other]
 
 
+def test_data_of_a_file_are_the_same_however_they_are_named(files: Path) -> None:
+    np.savez("data.npz", x_train=np.ones((2, 3)), y_train=[0, 1], x_test=np.ones((2, 3)), y_test=[0, 1])
+    stopped(2, "torn", data="npz:data.npz")  # of which the run keeps the absolute path
+    quietly("torn", data="data.npz")
+    assert len(Run.open("torn").rounds) == LAST
+    stopped(2, "other", data="npz:data.npz")
+    Path("data.npz").rename("moved.npz")
+    with pytest.raises(FedscopeError, match="interrupted, with other data="):
+        quietly("other", data="npz:moved.npz")
+
+
 def test_one_that_was_killed_before_its_first_round_goes_on(files: Path) -> None:
     stopped(1, "torn")
     Path("torn/rounds/00001.h5").unlink()

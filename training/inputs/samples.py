@@ -187,8 +187,13 @@ def read_as(module: nn.Module, run: Run) -> None:
     run.layout = run.layout.as_in(Layout.of(module))
 
 
-def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
-    """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance."""
+def given_settings(runs: Sequence[Run], source: EvaluationConfig, adapters: str = "factors") -> dict[str, Any]:
+    """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance.
+
+    Args:
+        adapters: what the question does with adapters, as
+            :func:`~fedscope.checkpoints.models.adapters.about_adapters` takes it.
+    """
     from ...evaluation.standard_tasks import CLASSIFICATION
     from .base import base_digest, base_named
 
@@ -201,7 +206,7 @@ def given_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         said |= behaviour_settings(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
-    clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names) for run in runs)]
+    clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names, adapters) for run in runs)]
     said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     if (base := base_named(model, source.base, runs)) is not None:
         module = module_for(runs[0], source, dataset_of(runs, source))
