@@ -38,7 +38,7 @@ def runner_in(
                 python = against_frameworks.environment(folder, wanted)
             except against_frameworks.NotHere as why:
                 pytest.skip(f"{wanted.requirement} cannot be installed: {why}")
-    light = beside(home / "beside")
+    light = beside(home / "beside", wanted)
 
     def run(*script: str | Path, cwd: Path) -> str:
         said = {**os.environ, "PYTHONPATH": f"{light}{os.pathsep}{cwd}", **(words or {})}
