@@ -92,6 +92,7 @@ class HandlerWatch(NamedRounds):
             (self._loaded if open_ else self._late).add(id(payload))
             ended = own(payload, *given, **named)
             if ended is True and self._count == before:
+                self._loaded.clear()
                 self.tell(
                     f"{self.recorder.path}: load says that a round of BlazeFL is over, and global_update was not "
                     "called, so nothing is recorded; have load call self.global_update(buffer)"

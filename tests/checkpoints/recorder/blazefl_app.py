@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedscope
 
 CLIENTS, ROUNDS, RATIO, EPOCHS = 7, 3, 0.6, 2
-CASES = ("serial", "threads", "storage", "shared", "momentum", "named", "half", "careless", "late", "logits")
+CASES = ("serial", "plain", "threads", "storage", "shared", "momentum", "named", "half", "careless", "late", "logits")
 
 
 class Name(StrEnum):
@@ -192,13 +192,14 @@ def flat(package: Any) -> np.ndarray:
 
 
 def play(folder: Path, case: str) -> list[Any]:
-    """One case, recorded; gives what the server says of its model after each round."""
+    """One case, recorded but for "plain"; gives what the server says of its model after each round."""
     here = folder / case
     (here / "sent").mkdir(parents=True)
     kind = HANDLERS.get(case, FedAvgBaseServerHandler)
     words: dict[str, Any] = {"global_round": ROUNDS, "num_clients": CLIENTS, "sample_ratio": RATIO, "seed": 0}
     handler = kind(Selector(), Name.NET, Data(), device="cpu", batch_size=10, **words)
-    fedscope.record_blazefl(handler, here / "run")
+    if case != "plain":
+        fedscope.record_blazefl(handler, here / "run")
     trainer, said, lost = trainer_of(case, here), [], case == "late"
     while not handler.if_stop():
         cohort = handler.sample_clients()
