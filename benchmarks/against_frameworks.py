@@ -367,10 +367,12 @@ def python_for(peer: Peer) -> tuple[Path, str]:
         return Path(sys.executable), sys.version
     names = [f"python3.{minor}" for minor in range(peer.python[1], peer.python[1] + 4)]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = [shutil.which(name) for name in names]
-    for python in [*filter(None, found), *(path for name in names for path in sorted(pyenv.glob(f"*/bin/{name}")))]:
+    found = [*filter(None, map(shutil.which, names))]
+    found += [str(path) for name in names for path in sorted(pyenv.glob(f"*/bin/{name}"))]
+    for python in found:
         # those that pyenv puts on the path end with an error where their version is not chosen
-        done = subprocess.run([python, "-c", "import ensurepip, sys; print(sys.version)"], capture_output=True, text=True)
+        asked = [python, "-c", "import ensurepip, sys; print(sys.version)"]
+        done = subprocess.run(asked, capture_output=True, text=True)
         if done.returncode == 0:
             return Path(python), done.stdout.removesuffix("\n")
     oldest = ".".join(map(str, peer.python))

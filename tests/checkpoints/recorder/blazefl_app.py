@@ -25,7 +25,6 @@ from blazefl.contrib.fedavg import (
     FedAvgDownlinkPackage,
     FedAvgProcessPoolClientTrainer,
     FedAvgThreadPoolClientTrainer,
-    FedAvgUplinkPackage,
 )
 from blazefl.core import IPCMode, deserialize_model, serialize_model
 from torch.utils.data import DataLoader, TensorDataset

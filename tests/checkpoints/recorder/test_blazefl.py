@@ -363,8 +363,8 @@ def test_a_client_that_answers_twice(tmp_path: Path) -> None:
         return Uplink(cid, sent + next(places), 10)
 
     assert recorded(tmp_path / "other", Handler([(1, 2, 1)]), other) == [
-        f"{tmp_path}/other: client 1 is in one round twice, with two models; the run holds the first, so that global is "
-        "not the mean of the clients there; have BlazeFL take each once"
+        f"{tmp_path}/other: client 1 is in one round twice, with two models; the run holds the first, so that global "
+        "is not the mean of the clients there; have BlazeFL take each once"
     ]
     assert Run.open(tmp_path / "other").round(1).client_ids.tolist() == [1, 2]
 
@@ -661,3 +661,21 @@ def test_recording_needs_neither_blazefl_nor_torch() -> None:
         fedscope.record_blazefl
     """
     subprocess.run([sys.executable, "-P", "-c", textwrap.dedent(code)], check=True)
+
+
+def test_where_no_python_is_new_enough_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "benchmarks")
+    import against_frameworks as frameworks
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    future = frameworks.Peer("Future 1", "future==1", (3, 90))
+    with pytest.raises(frameworks.NotHere, match=r"^it needs Python 3\.90 or newer, and neither the path nor pyenv has"):
+        frameworks.python_for(future)
+    for folder, answers in (("a/bin", "exit 1"), ("b/bin", "echo '3.91 (here)'")):
+        (tmp_path / "versions" / folder).mkdir(parents=True)
+        python = tmp_path / "versions" / folder / "python3.91"
+        python.write_text(f"#!/bin/sh\n{answers}\n")
+        python.chmod(0o755)
+    assert frameworks.python_for(future) == (python, "3.91 (here)")
+    assert frameworks.python_for(frameworks.PFL) == (Path(sys.executable), sys.version)
