@@ -131,13 +131,18 @@ def _split(flat: Any, state: Tensors) -> dict[str, Any]:
     flat, split, at = flat.detach().reshape(-1), {}, 0
     for name, tensor in state.items():
         sent = flat[at : at + tensor.numel()].view(tensor.shape)
-        own = sent.to(tensor.dtype)
-        kept = own.to(sent.dtype) == sent
-        if own.is_floating_point():
-            kept = kept | (sent != sent)  # a model that has diverged
-        split[name] = own if bool(kept.all()) else sent
+        split[name] = sent if sent.dtype == tensor.dtype else _in_type(sent, tensor.dtype)
         at += tensor.numel()
     return split
+
+
+def _in_type(sent: Any, dtype: Any) -> Any:
+    """Numbers in a type, where it can hold them; else as they were sent."""
+    own = sent.to(dtype)
+    kept = own.to(sent.dtype) == sent
+    if own.is_floating_point():
+        kept = kept | (sent != sent)  # a model that has diverged
+    return own if bool(kept.all()) else sent
 
 
 def _described(part: Any) -> str:
