@@ -91,9 +91,7 @@ def record_blazefl(
     about |= {"standardise": standardise, "keep_data": keep_data, "drift": drift}
     about |= {"lora_alpha": lora_alpha, "base": base}
     about |= {"method": method, "seed": seed, "settings": settings}
-    recorder = Recorder(
-        path, source=f"BlazeFL ({kind})", keep=keep, sketch=sketch, resume=resume, force=force, **about
-    )
+    recorder = Recorder(path, source=f"BlazeFL ({kind})", keep=keep, sketch=sketch, resume=resume, force=force, **about)
     watched: Any = handler
     watched.recorder, watched._fedscope = recorder, HandlerWatch(handler, recorder)
     return handler

@@ -76,9 +76,7 @@ class HandlerWatch(NamedRounds):
 
         def sample_clients(*given: Any, **named: Any) -> Any:
             cohort = own(*given, **named)
-            self.guarded(
-                "a cohort is not known", lambda: self._sampled.update(number_of_client(cid) for cid in cohort)
-            )
+            self.guarded("a cohort is not known", lambda: self._sampled.update(number_of_client(cid) for cid in cohort))
             return cohort
 
         return sample_clients
