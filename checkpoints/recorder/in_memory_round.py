@@ -82,14 +82,29 @@ def in_memory_file(
             group = file.create_group(name)
             for entry in layout.entries:
                 dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
-                rows = [models[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
-                _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
+                rows: Sequence[np.ndarray] = [models[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
                 if release and models is clients:
-                    rows.clear()
+                    rows = _Dropped(rows)
                     for client in clients:
                         client.arrays.pop(entry.name)
+                _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
         sums.write(file)
     return room.getbuffer()
+
+
+class _Dropped(Sequence[Any]):
+    """Rows that are dropped as they are read, once: one tensor may be most of a model."""
+
+    def __init__(self, rows: list[np.ndarray]) -> None:
+        self._rows: list[np.ndarray | None] = list(rows)
+        rows.clear()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        row, self._rows[place] = self._rows[place], None
+        return row
 
 
 def _say_type(dataset: Any, entry: TensorEntry) -> None:

@@ -149,7 +149,7 @@ class HandlerWatch(NamedRounds):
         Raises:
             FedscopeError: it has none.
         """
-        model = getattr(self._handler, "model", None)
+        model: Any = getattr(self._handler, "model", None)
         if not callable(getattr(model, "state_dict", None)):
             raise FedscopeError(
                 f"{type(self._handler).__name__} has no module as its model, from which a run takes the names of "
