@@ -5,7 +5,7 @@ Source: blazefl 2.0.3, ``core/server_handler.py`` and ``contrib/fedavg.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...io.errors import FedscopeError
@@ -76,7 +76,8 @@ class HandlerWatch(NamedRounds):
 
         def sample_clients(*given: Any, **named: Any) -> Any:
             cohort = own(*given, **named)
-            self.guarded("a cohort is not known", lambda: self._sampled.update(number_of_client(cid) for cid in cohort))
+            if isinstance(cohort, Collection):  # what may be read but once is left to the loop
+                self.guarded("whom a round is sent is not known", lambda: self._draw(cohort))
             return cohort
 
         return sample_clients
@@ -157,6 +158,9 @@ class HandlerWatch(NamedRounds):
             )
         state: Tensors = model.state_dict()
         return state
+
+    def _draw(self, cohort: Collection[Any]) -> None:
+        self._sampled.update(number_of_client(cid) for cid in cohort)
 
     def _send(self, package: Any) -> None:
         """Begin a round with the package that its clients get."""

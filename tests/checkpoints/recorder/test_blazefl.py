@@ -499,6 +499,22 @@ def test_handlers_whose_model_is_not_what_is_sent(tmp_path: Path) -> None:
         "tensors; keep the model that is sent in handler.model"
     ]
 
+    class Distils(Handler):
+        def downlink_package(self) -> Any:
+            return SimpleNamespace(soft_labels=torch.zeros(40), indices=[1, 2])
+
+    handler = fedscope.record_blazefl(Distils([(0, 1)]), tmp_path / "distils")
+
+    def distil() -> None:
+        handler.downlink_package()
+        handler.global_update([trained(handler, k, torch.zeros(17)) for k in (0, 1)])
+
+    assert told(distil) == [
+        f"{tmp_path}/distils: {NOT_RECORDED}SimpleNamespace has no model: none of its parts (soft_labels, indices) has "
+        "the 17 numbers of the handler's model; send one as model_parameters, as only packages with models can be "
+        "recorded"
+    ]
+
     class Elsewhere(Handler):
         def downlink_package(self) -> Any:
             return Downlink(serialize(self.model) + 1)
@@ -508,6 +524,15 @@ def test_handlers_whose_model_is_not_what_is_sent(tmp_path: Path) -> None:
         f"{tmp_path}/other: {NOT_RECORDED}downlink_package sends another model than handler.model, so it is not known "
         "which one global_update changes; keep the model that is sent in handler.model"
     )
+
+
+def test_a_cohort_that_may_be_read_but_once_is_left_to_the_loop(tmp_path: Path) -> None:
+    class Lazily(Handler):
+        def sample_clients(self) -> Any:
+            return iter(super().sample_clients())
+
+    assert recorded(tmp_path / "run", Lazily([(2, 0)])) == []
+    assert Run.open(tmp_path / "run").round(1).client_ids.tolist() == [0, 2]
 
 
 def test_several_starts_in_one_round_are_told(tmp_path: Path) -> None:
