@@ -82,9 +82,10 @@ def in_memory_file(
             group = file.create_group(name)
             for entry in layout.entries:
                 dtype = "uint16" if entry.stored == BFLOAT16 else entry.stored or entry.dtype
-                rows: Sequence[np.ndarray] = [models[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
+                whole = [models[place].arrays[entry.name].reshape(-1) for place in places.tolist()]
+                rows: Sequence[np.ndarray] = whole
                 if release and models is clients:
-                    rows = _Dropped(rows)
+                    rows = _Dropped(whole)
                     for client in clients:
                         client.arrays.pop(entry.name)
                 _say_type(write_rows(group, entry.name, rows, entry.shape, dtype, sums=sums, ids=ids[places]), entry)
@@ -93,7 +94,11 @@ def in_memory_file(
 
 
 class _Dropped(Sequence[Any]):
-    """Rows that are dropped as they are read, once: one tensor may be most of a model."""
+    """Rows that are dropped as they are read, once: one tensor may be most of a model.
+
+    Args:
+        rows: emptied, so that nothing else holds them.
+    """
 
     def __init__(self, rows: list[np.ndarray]) -> None:
         self._rows: list[np.ndarray | None] = list(rows)
