@@ -31,6 +31,7 @@ import functools
 import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -38,6 +39,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +54,36 @@ ROUNDS, LOADING = 32, 2
 #: how far apart test accuracies may lie, in points; 360 test samples, so one is 0.28
 APART = 3.0
 MODULE = Path(__file__).stem
+#: Python that fedscope runs on
+OLDEST = (3, 11)
+#: what recording needs but for numpy
+RECORDING = ("h5py", "xxhash", "lazy_loader")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework, and what pip installs of it beside torch and numpy."""
+    """A framework, and what pip installs of it beside torch and numpy.
+
+    Attributes:
+        python: the oldest that it runs on; where it is newer than fedscope's own, what recording needs is installed,
+            too, because compiled packages of ours do not load there.
+    """
 
     name: str
     requirement: str
+    python: tuple[int, int] = OLDEST
+
+    @property
+    def has_recording(self) -> bool:
+        """Whether its environment has what recording needs."""
+        return self.python > OLDEST
 
 
 FLOWER = Peer("Flower 1.41.0", "flwr[simulation]==1.41.0")
 PFL = Peer("pfl 0.6.0", "pfl==0.6.0")
 #: recorded, not raced: see recording_frameworks.py
 NVFLARE = Peer("NVFlare 2.9.0", "nvflare==2.9.0")
+BLAZEFL = Peer("BlazeFL 2.0.3", "blazefl[contrib]==2.0.3", (3, 12))
 
 
 @dataclass(frozen=True)
@@ -320,7 +338,7 @@ def environment(folder: Path, peer: Peer) -> Path:
     """The Python of a framework's environment, which is made where it is not yet there, or was for other versions.
 
     Raises:
-        NotHere: pip could not install it.
+        NotHere: pip could not install it; there is no Python that it runs on.
     """
     import numpy as np
     import torch
@@ -328,13 +346,37 @@ def environment(folder: Path, peer: Peer) -> Path:
     home = (folder / peer.name.split()[0].lower()).resolve()
     python, made_for = home / "bin" / "python", home / "requirements.txt"
     ours = [f"{name}=={module.__version__.partition('+')[0]}" for name, module in (("torch", torch), ("numpy", np))]
-    wanted = "\n".join([peer.requirement, *ours, sys.version])
+    ours += [f"{name}=={version(name)}" for name in RECORDING if peer.has_recording]
+    base, told = python_for(peer)
+    wanted = "\n".join([peer.requirement, *ours, told])
     if not (made_for.exists() and made_for.read_text(encoding="utf-8") == wanted):
         print(f"{peer.name} is installed in {home}", flush=True)
-        _run([sys.executable, "-m", "venv", "--clear", home], timeout=300)
+        _run([base, "-m", "venv", "--clear", home], timeout=300)
         _run([python, "-m", "pip", "install", "--quiet", peer.requirement, *ours], timeout=1800)
         made_for.write_text(wanted, encoding="utf-8")
     return python
+
+
+def python_for(peer: Peer) -> tuple[Path, str]:
+    """A Python that a framework runs on, and what it says of its version: ours, one on the path, one of pyenv's.
+
+    Raises:
+        NotHere: none is new enough.
+    """
+    if sys.version_info[:2] >= peer.python:
+        return Path(sys.executable), sys.version
+    names = [f"python3.{minor}" for minor in range(peer.python[1], peer.python[1] + 4)]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    found = [*filter(None, map(shutil.which, names))]
+    found += [str(path) for name in names for path in sorted(pyenv.glob(f"*/bin/{name}"))]
+    for python in found:
+        # those that pyenv puts on the path end with an error where their version is not chosen
+        asked = [python, "-c", "import ensurepip, sys; print(sys.version)"]
+        done = subprocess.run(asked, capture_output=True, text=True)
+        if done.returncode == 0:
+            return Path(python), done.stdout.removesuffix("\n")
+    oldest = ".".join(map(str, peer.python))
+    raise NotHere(f"it needs Python {oldest} or newer, and neither the path nor pyenv has one")
 
 
 def play(python: Path, peer: str, federation: Path, processes: int = 1, threads: int | None = None) -> Measured:

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import CLASSES, IMAGE, Line, cores, peak_memory, spread, table
-from against_frameworks import FLOWER, NotHere, environment
+from against_frameworks import FLOWER, RECORDING, NotHere, Peer, environment
 
 # Imported by Flower's own Python, too, which has fedscope but not what it trains with.
 
@@ -164,13 +164,14 @@ def answer(folder: str, epochs: str, recorded: str) -> None:
 # --- in ours ---
 
 
-def beside(folder: Path) -> Path:
-    """A folder for ``PYTHONPATH`` with fedscope as it is installed here and what recording needs but for numpy.
+def beside(folder: Path, peer: Peer) -> Path:
+    """A folder for ``PYTHONPATH`` with fedscope as it is installed here and what recording needs, as far as the
+    framework's environment does not have it.
 
     fedscope is copied, because NVFlare follows no links from the folders of packages.
     """
     folder.mkdir()
-    for name in ("fedscope", "h5py", "xxhash", "lazy_loader"):
+    for name in ("fedscope", *(() if peer.has_recording else RECORDING)):
         found = importlib.util.find_spec(name)
         assert found is not None
         assert found.origin is not None
@@ -250,7 +251,7 @@ def main(pairs: int) -> None:
         sys.exit(f"{FLOWER.name} cannot be installed: {why}")
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        beside(home / "beside")
+        beside(home / "beside", FLOWER)
         lines = []
         for epochs, times in ((1, 2 * pairs), (5, pairs)):
             recorded = "pp" + "rrpp" * times

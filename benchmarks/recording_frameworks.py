@@ -1,9 +1,10 @@
-"""What recording adds to a round of NVFlare and of pfl.
+"""What recording adds to a round of NVFlare, of pfl and of BlazeFL.
 
 The source papers' CNN (3 x 32 x 32), 500 samples a client in batches of 50, 1 local epoch: 4 clients in NVFlare's
-simulator (2.9.0, `FedAvg`, a process a client), 10 users in pfl's (0.6.0, `FederatedAveraging`, one process). Recorded
-rounds and plain ones take turns in one simulation; a round is the time from one's end to the next, the first two are
-left out. Rounds against rounds are mostly noise. What counts is counted inside: the time of the recorder's calls, for
+simulator (2.9.0, `FedAvg`, a process a client), 10 users in pfl's (0.6.0, `FederatedAveraging`, one process) and 10
+clients in BlazeFL's (2.0.3, `FedAvgBaseServerHandler`, one process; needs Python 3.12). Recorded rounds and plain ones
+take turns in one simulation; a round is the time from one's end to the next, the first two are left out. Rounds against
+rounds are mostly noise. What counts is counted inside: the time of the recorder's calls, for
 which clients wait, and the processor time of the thread that writes, which it takes from them at worst. Both, as a
 share of the plain round, are what recording adds.
 
@@ -13,7 +14,7 @@ that of those whose rounds are all plain, in rounds of clients.
 The frameworks have the environments of `against_frameworks.py`, made once in `benchmarks/.peers`; fedscope and what
 recording needs come beside them on the path.
 
-    python benchmarks/recording_frameworks.py [pairs]
+    python benchmarks/recording_frameworks.py [pairs [nvflare] [pfl] [blazefl]]
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from _common import Line, peak_memory, spread, table
-from against_frameworks import NVFLARE, PFL, NotHere, Peer, environment
+from against_frameworks import BLAZEFL, NVFLARE, PFL, NotHere, Peer, environment
 from recording_flower import BATCH, HERE, LOADING, OWN, beside, cnn, noise
 
 # Imported by the frameworks' own Pythons, too, which have fedscope but not what it trains with.
@@ -38,8 +39,8 @@ from recording_flower import BATCH, HERE, LOADING, OWN, beside, cnn, noise
 TARGET, MEMORY = 0.05, 2.0
 #: whose memory is measured
 HELD = 10
-CLIENTS = {NVFLARE.name: 4, PFL.name: 10}
-FUNCTIONS = {NVFLARE.name: "play_nvflare", PFL.name: "play_pfl"}
+CLIENTS = {NVFLARE.name: 4, PFL.name: 10, BLAZEFL.name: 10}
+FUNCTIONS = {NVFLARE.name: "play_nvflare", PFL.name: "play_pfl", BLAZEFL.name: "play_blazefl"}
 
 
 # --- in a framework's environment ---
@@ -209,6 +210,78 @@ def play_pfl(folder: Path, epochs: int, turns: str) -> dict[str, Any]:
     return {"ends": ends, "calls": calls, "written": writer.seconds, "peak": peak_memory()}
 
 
+def play_blazefl(folder: Path, epochs: int, turns: str) -> dict[str, Any]:
+    """A simulation, some of whose rounds are recorded."""
+    import torch
+    from blazefl.contrib.fedavg import FedAvgBaseClientTrainer, FedAvgBaseServerHandler, FedAvgUplinkPackage
+    from torch.utils.data import DataLoader, TensorDataset
+
+    import fedscope
+
+    torch.set_num_threads(1)
+    clients, writer = CLIENTS[BLAZEFL.name] if epochs else HELD, WriterTime()
+    calls, ends, inside = [0.0] * len(turns), [], [0.0]
+
+    class Selector:
+        def select_model(self, name: str) -> Any:
+            return cnn()
+
+    class Data:
+        def get_dataloader(self, cid: int, batch_size: int, **named: Any) -> Any:
+            return DataLoader(TensorDataset(*noise(cid)), batch_size, shuffle=True)
+
+    class Timed(FedAvgBaseServerHandler):  # type: ignore[misc, unused-ignore]
+        get_summary = None  # nothing is evaluated, so that a round is recorded as it ends
+
+        def downlink_package(self) -> Any:
+            began = time.perf_counter()
+            made = super().downlink_package()
+            inside[0] += time.perf_counter() - began
+            return made
+
+        def global_update(self, buffer: Any) -> None:
+            began = time.perf_counter()
+            super().global_update(buffer)
+            inside[0] += time.perf_counter() - began
+
+    class Still(FedAvgBaseClientTrainer):  # type: ignore[misc, unused-ignore]
+        def train(self, model_parameters: Any, train_loader: Any, cid: int) -> Any:
+            if epochs:
+                return super().train(model_parameters, train_loader, cid)
+            return FedAvgUplinkPackage(cid, model_parameters + 1, OWN)
+
+    about: dict[str, Any] = {"global_round": len(turns), "num_clients": clients, "sample_ratio": 1.0, "seed": 0}
+    handler: Any = Timed(Selector(), "cnn", Data(), device="cpu", batch_size=BATCH, **about)
+    trainer = Still(Selector(), "cnn", Data(), "cpu", clients, epochs, BATCH, 0.01, 0)
+    names = ("downlink_package", "load", "global_update", "sample_clients")
+    plain = {name: getattr(handler, name) for name in names}
+    fedscope.record_blazefl(handler, folder / "run")
+    recorded = {name: getattr(handler, name) for name in names}
+
+    def turn(name: str) -> Any:
+        def call(*given: Any) -> Any:
+            number = len(ends)
+            inside[0], began = 0.0, time.perf_counter()
+            made = (recorded if turns[number] == "r" else plain)[name](*given)
+            if name in ("downlink_package", "global_update"):  # the latter is within load
+                calls[number] += time.perf_counter() - began - inside[0]
+            if name == "global_update":
+                ends.append(time.perf_counter())
+            return made
+
+        return call
+
+    for name in names:
+        setattr(handler, name, turn(name))
+    while not handler.if_stop():
+        cohort = handler.sample_clients()
+        trainer.local_process(handler.downlink_package(), cohort)
+        for one in trainer.uplink_package():
+            handler.load(one)
+    assert handler.recorder.rounds == turns.count("r")
+    return {"ends": ends, "calls": calls, "written": writer.seconds, "peak": peak_memory()}
+
+
 PROCESS = "process_aggregated_statistics_from_all_contexts"
 
 
@@ -224,7 +297,7 @@ def answer(function: str, folder: str, epochs: str, turns: str) -> None:
 def played(python: Path, peer: Peer, home: Path, epochs: int, turns: str) -> dict[str, Any]:
     """A simulation in a framework's environment: of each letter a round, "r" recorded."""
     folder = Path(tempfile.mkdtemp(dir=home))
-    words = {"PYTHONPATH": f"{HERE}{os.pathsep}{home / 'beside'}"}
+    words = {"PYTHONPATH": f"{HERE}{os.pathsep}{home / FUNCTIONS[peer.name]}"}
     code = "import sys, recording_frameworks; recording_frameworks.answer(*sys.argv[1:])"
     done = subprocess.run(
         [python, "-c", code, FUNCTIONS[peer.name], folder, str(epochs), turns],
@@ -263,13 +336,14 @@ def memory_of(python: Path, peer: Peer, home: Path) -> list[Line]:
     return [Line(label, f"{rounds:.2f}", f"<= {MEMORY:g}", rounds <= MEMORY)]
 
 
-def main(pairs: int) -> None:
-    """Measure and print."""
+def main(pairs: int, words: Sequence[str]) -> None:
+    """Measure and print, of those whose names begin with a word, or of all."""
+    peers = [peer for peer in (NVFLARE, PFL, BLAZEFL) if not words or peer.name.lower().startswith(tuple(words))]
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        beside(home / "beside")
-        for peer in (NVFLARE, PFL):
+        for peer in peers:
+            beside(home / FUNCTIONS[peer.name], peer)
             try:
                 python = environment(HERE / ".peers", peer)
             except NotHere as why:
@@ -282,4 +356,4 @@ def main(pairs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4, sys.argv[2:])

@@ -7,6 +7,7 @@ from .checkpoints import Model as Model
 from .checkpoints import Round as Round
 from .checkpoints import Run as Run
 from .checkpoints import load_model as load_model
+from .checkpoints.recorder.blazefl.recording import record_blazefl as record_blazefl
 from .checkpoints.recorder.flower.recording import partition_mod as partition_mod
 from .checkpoints.recorder.flower.recording import record as record
 from .checkpoints.recorder.nvflare.recording import record_nvflare as record_nvflare

@@ -1,14 +1,17 @@
-"""Environments of frameworks for slow tests, made once a machine as ``benchmarks/against_frameworks.py`` makes them."""
+"""What slow tests of frameworks share: environments, made once a machine as ``benchmarks/against_frameworks.py`` makes
+them, models that a framework's program wrote, and how-tos that run there."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
@@ -38,7 +41,7 @@ def runner_in(
                 python = against_frameworks.environment(folder, wanted)
             except against_frameworks.NotHere as why:
                 pytest.skip(f"{wanted.requirement} cannot be installed: {why}")
-    light = beside(home / "beside")
+    light = beside(home / "beside", wanted)
 
     def run(*script: str | Path, cwd: Path) -> str:
         said = {**os.environ, "PYTHONPATH": f"{light}{os.pathsep}{cwd}", **(words or {})}
@@ -54,3 +57,43 @@ def runner_in(
         return str(output)
 
     return run
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """A model as a program wrote it."""
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def bits(model: Mapping[str, Any], types: Mapping[str, np.dtype[Any]] | None = None) -> dict[str, tuple[Any, ...]]:
+    """Type, shape and bytes of each array, in the types that were sent where they are given."""
+    arrays = {name: np.asarray(array) for name, array in model.items()}
+    cast = {name: array.astype(types[name]) if types else array for name, array in arrays.items()}
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in cast.items()}
+
+
+def commands_of_page(page: Path, run: Callable[..., str], folder: Path, program: str) -> list[str]:
+    """Run a how-to, its program in the framework's environment; what it shows must be what comes.
+
+    Args:
+        run: of :func:`runner_in`.
+        program: under which name the page's program is run.
+
+    Returns:
+        The commands of fedscope that it has.
+    """
+    from test_docs import assert_shown, finish, steps_of
+
+    seen = []
+    for step in steps_of(page):
+        if step.language == "python":
+            (folder / program).write_text(step.text, encoding="utf-8")
+            run(program, cwd=folder)
+        elif re.search(r"\bfedscope ", step.text):
+            output = finish(step, ["sh", "-c", step.text], folder)
+            if step.language == "console":
+                assert_shown(step, output)
+            else:
+                assert [path for path in step.shown if not (folder / path).exists()] == []
+            seen.append(step.text.split()[1])
+    return seen

@@ -97,7 +97,7 @@ SLOW = {
 #: (tests/training/local/test_ray_long.py), with the trackers (tests/training/trackers/test_trackers_long.py), on MNIST
 #: and with transformers (below)
 OWN_TESTS = {
-    *("howto/record-flower.md", "howto/record-nvflare.md", "howto/record-pfl.md"),
+    *("howto/record-flower.md", "howto/record-nvflare.md", "howto/record-pfl.md", "howto/record-blazefl.md"),
     *("howto/cluster.md", "howto/soup.md", "howto/language-models.md", "howto/trackers.md"),
 }
 #: the papers' commands take hours: `make papers` runs each, which tests/test_papers.py tries in small

@@ -259,7 +259,7 @@ class NamedRounds(FrameworkRounds):
         before = self._here.get(one.client)
         if before is None:
             self._here[one.client] = one
-        elif _same(before.model, one.model):
+        elif same_models(before.model, one.model):
             self._here[one.client] = replace(before, weight=before.weight + one.weight)
         else:
             self.tell(
@@ -336,7 +336,7 @@ def by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else -1, part) for part in parts]
 
 
-def _same(one: Tensors, other: Tensors) -> bool:
+def same_models(one: Tensors, other: Tensors) -> bool:
     """Whether two models are the same, bit for bit."""
     return one.keys() == other.keys() and all(
         type(array) is type(other[name]) and array.dtype == other[name].dtype and _bytes(array) == _bytes(other[name])
@@ -345,4 +345,4 @@ def _same(one: Tensors, other: Tensors) -> bool:
 
 
 def _bytes(array: Any) -> bytes:
-    return array.tobytes() if isinstance(array, np.ndarray) else bytes(array.view(-1).numpy())
+    return bytes(array.tobytes() if isinstance(array, np.ndarray) else array.float().numpy().tobytes())  # bfloat16

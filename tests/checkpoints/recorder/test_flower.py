@@ -865,6 +865,7 @@ def test_the_scale_of_adapters_is_taken_as_by_the_recorder_of_loops(tmp_path: Pa
     [
         (fedscope.record, set()),
         (fedscope.record_pfl, set()),
+        (fedscope.record_blazefl, set()),
         # a job is sent as files, and its data stay where they are
         (fedscope.record_nvflare, {"keep_data", "partition", "labels"}),
     ],

@@ -63,7 +63,7 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
             except against_frameworks.NotHere as why:
                 pytest.skip(f"{against_frameworks.FLOWER.requirement} cannot be installed: {why}")
     home = tmp_path_factory.mktemp("home")
-    light = beside(home / "beside")
+    light = beside(home / "beside", against_frameworks.FLOWER)
     words = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
     def run(*script: str | Path, cwd: Path) -> str:

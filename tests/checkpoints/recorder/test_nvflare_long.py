@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import textwrap
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from framework_environments import bits, commands_of_page, read, runner_in
 
 from fedscope.checkpoints import Run
 from fedscope.checkpoints.rounds.verify import check_round
@@ -28,21 +28,7 @@ FACTORS = {1: 0.5, 3: 2.0}
 @pytest.fixture(scope="module")
 def nvflare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Runs a script in NVFlare's environment, and gives what it prints."""
-    from framework_environments import runner_in
-
     return runner_in("NVFLARE", tmp_path_factory.mktemp("home"), seconds=180)
-
-
-def read(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
-
-
-def bits(model: dict[str, Any], types: dict[str, np.dtype[Any]] | None = None) -> dict[str, tuple[Any, ...]]:
-    """Type, shape and bytes of each array."""
-    arrays = {name: np.asarray(array) for name, array in model.items()}
-    cast = {name: array.astype(types[name]) if types else array for name, array in arrays.items()}
-    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in cast.items()}
 
 
 def expected_weights(case: str) -> dict[int, float]:
@@ -125,19 +111,6 @@ def test_the_words_of_nvflare_are_those_that_are_read(nvflare: Callable[..., str
 
 
 def test_the_page_runs_and_prints_what_it_shows(nvflare: Callable[..., str], tmp_path: Path) -> None:
-    from test_docs import assert_shown, finish, steps_of
-
-    seen = []
-    for step in steps_of(PAGE):
-        if step.language == "python":
-            (tmp_path / "job.py").write_text(step.text, encoding="utf-8")
-            nvflare("job.py", cwd=tmp_path)
-        elif re.search(r"\bfedscope ", step.text):
-            output = finish(step, ["sh", "-c", step.text], tmp_path)
-            if step.language == "console":
-                assert_shown(step, output)
-            else:
-                assert [path for path in step.shown if not (tmp_path / path).exists()] == []
-            seen.append(step.text.split()[1])
+    seen = commands_of_page(PAGE, nvflare, tmp_path, "job.py")
     assert seen[0] == "ls"
     assert len(seen) == 7

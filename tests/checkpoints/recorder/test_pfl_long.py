@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from framework_environments import bits, commands_of_page, read, runner_in
 
 from fedscope.checkpoints import Run
 from fedscope.checkpoints.rounds.verify import check_round
@@ -28,8 +28,6 @@ CASES = (*MEANS, "adam", "private", "replaced")
 @pytest.fixture(scope="module")
 def pfl(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Runs a script in pfl's environment, and gives what it prints."""
-    from framework_environments import runner_in
-
     return runner_in("PFL", tmp_path_factory.mktemp("home"), {"OMP_NUM_THREADS": "1"})
 
 
@@ -38,17 +36,6 @@ def played(pfl: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) ->
     """All cases, within one process."""
     folder = tmp_path_factory.mktemp("here")
     return folder, json.loads(pfl(APP, folder, *CASES, cwd=folder).splitlines()[-1])
-
-
-def read(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
-
-
-def bits(model: dict[str, Any], types: dict[str, np.dtype[Any]]) -> dict[str, tuple[Any, ...]]:
-    """Shape and bytes of each array, in the types that were sent."""
-    arrays = {name: np.asarray(array).astype(types[name]) for name, array in model.items()}
-    return {name: (array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -116,19 +103,6 @@ def test_several_processes_are_refused(pfl: Callable[..., str], tmp_path: Path) 
 
 
 def test_the_page_runs_and_prints_what_it_shows(pfl: Callable[..., str], tmp_path: Path) -> None:
-    from test_docs import assert_shown, finish, steps_of
-
-    seen = []
-    for step in steps_of(PAGE):
-        if step.language == "python":
-            (tmp_path / "app.py").write_text(step.text, encoding="utf-8")
-            pfl("app.py", cwd=tmp_path)
-        elif re.search(r"\bfedscope ", step.text):
-            output = finish(step, ["sh", "-c", step.text], tmp_path)
-            if step.language == "console":
-                assert_shown(step, output)
-            else:
-                assert [path for path in step.shown if not (tmp_path / path).exists()] == []
-            seen.append(step.text.split()[1])
+    seen = commands_of_page(PAGE, pfl, tmp_path, "app.py")
     assert seen[0] == "ls"
     assert len(seen) == 6

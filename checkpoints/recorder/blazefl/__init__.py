@@ -1,0 +1,1 @@
+"""Recording of BlazeFL's simulations."""
