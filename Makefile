@@ -24,7 +24,8 @@ FOLDERS := core checkpoints landscape decomposition training cli
 SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/null)
 
 # As many processes as this process may use cores; a file's tests stay together, because they share what they train.
-SUITE := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile --doctest-modules --pyargs tests/ fedscope
+PASS := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile
+SUITE := $(PASS) --doctest-modules --pyargs tests/ fedscope
 # Long runs of the papers stand still meanwhile: programs on the same cores disturb each other.
 PAUSED := $(RUN) docs/papers/long/pause.py
 
@@ -34,20 +35,27 @@ SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short
 ELSEWHERE := -m 'not slow and not programs and not gpu and not device and not (same_elsewhere and not hypothesis)'
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
+.PHONY: demo test test-analyses test-training test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train federations on real data and draw every figure, into demo/
 demo: $(VENV)/.installed
 	$(VENV)/bin/fedscope demo
 
-## test: all tests and the examples in the docstrings, but for the slow ones and those of programs
-test: $(VENV)/.installed
-	$(PAUSED) $(SUITE)
+## test: all tests and the examples in the docstrings, but for the slow ones: the three passes below
+test: test-analyses test-training test-programs
+
+## test-analyses: those of all rooms but training
+test-analyses: $(VENV)/.installed
+	$(PAUSED) $(SUITE) --ignore=tests/training
+
+## test-training: those of training
+test-training: $(VENV)/.installed
+	$(PAUSED) $(PASS) tests/training
 
 ## test-programs: those that start programs or kill them, play pages and papers whole, or measure memory
 test-programs: $(VENV)/.installed
-	$(PAUSED) $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile -m 'not slow and programs' tests
+	$(PAUSED) $(PASS) -m 'not slow and programs' tests
 
 # Threads that wait for each other sleep: several processes' threads that spin take twice the time. Those of numpy's BLAS
 # spin whatever they are told, and took four times the time of one; `make test-everywhere` has a thread a core of them.

@@ -21,9 +21,8 @@ from hypothesis import settings
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# Programs that tests run, and no modules with examples.
-# and what NVFlare copies into its jobs imports NVFlare
-collect_ignore_glob = ["journeys/*", "checkpoints/recorder/nvflare_parts.py"]
+# Programs that tests run, and no modules with examples; some import a framework that has an environment of its own.
+collect_ignore_glob = ["journeys/*", "checkpoints/recorder/*_app.py", "checkpoints/recorder/nvflare_parts.py"]
 
 # Python looks for garbage cycles after every 700 new objects: a twentieth of the suite. Tests that measure memory
 # collect by themselves.

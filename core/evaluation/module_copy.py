@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
 from types import MethodType, ModuleType
@@ -20,10 +20,18 @@ from .taken_logits import return_logits
 
 #: marks a tensor of a copy that stands for one which the module had computed from its weights
 _STAND_IN = "_fedscope_stand_in"
+#: marks a buffer that nothing writes to: all copies share it
+_SHARED = "_fedscope_shared"
 
 
-def copy_module(module: nn.Module, *, weights: bool = True) -> nn.Module:
-    """Copy a module such that it shares no weights with it.
+def share(buffer: Tensor) -> Tensor:
+    """Have all copies of the module that gets this buffer share it; nothing may write to it, in training neither."""
+    setattr(buffer, _SHARED, True)
+    return buffer
+
+
+def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[str] = ()) -> nn.Module:
+    """Copy a module such that it shares no weights with it, but for buffers that :func:`share` marks.
 
     torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
     keep in addition to their parameters. It is taken by value: a forward pass computes it anew, and
@@ -33,6 +41,7 @@ def copy_module(module: nn.Module, *, weights: bool = True) -> nn.Module:
 
     Args:
         weights: False has NaN in place of the parameters, which take no memory.
+        without: names of parameters of which this holds alone. One that has another name, too, is copied.
 
     Raises:
         FedscopeError: it cannot be copied all the same; says why.
@@ -42,9 +51,10 @@ def copy_module(module: nn.Module, *, weights: bool = True) -> nn.Module:
     ['bias', 'weight_g', 'weight_v']
     """
     memo: dict[int, Any] = {}
-    if not weights:
-        for value in module.parameters():
-            memo[id(value)] = nn.Parameter(torch.full((), float("nan"), dtype=value.dtype).expand(value.shape))
+    for value in _left_out(module, without) if weights else module.parameters():
+        empty = torch.full((), float("nan"), dtype=value.dtype, device=value.device).expand(value.shape)
+        memo[id(value)] = nn.Parameter(empty, requires_grad=value.requires_grad)
+    memo |= {id(value): value for value in module.buffers() if hasattr(value, _SHARED)}
     of_module = {_memory(value) for value in module.parameters()} - {0}
     buffers = {id(value) for value in module.buffers()}
     for thing in _inside(module):
@@ -69,6 +79,13 @@ def copy_module(module: nn.Module, *, weights: bool = True) -> nn.Module:
     _compute_anew(copy)
     return_logits(copy)
     return copy
+
+
+def _left_out(module: nn.Module, names: Collection[str]) -> list[nn.Parameter]:
+    """Return the parameters all of whose names are among these."""
+    named = list(module.named_parameters(remove_duplicate=False))
+    kept = {id(value) for name, value in named if name not in names}
+    return [value for name, value in named if name in names and id(value) not in kept]
 
 
 def to_device(module: nn.Module, device: torch.device | str) -> nn.Module:

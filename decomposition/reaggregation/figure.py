@@ -59,11 +59,11 @@ def draw(result: Reaggregation, width: float = 3.5, title: str | None = None) ->
 
 
 def _name(row: ModelRow) -> str:
-    """``FedSA (quantile=0.9)``.
+    """Return a model's name with its server's as it is printed.
 
     >>> from types import SimpleNamespace
     >>> _name(SimpleNamespace(model="fedsa (quantile=0.9)", server="fedsa"))
-    'FedSA (quantile=0.9)'
+    'FedPake (FedSA) (quantile=0.9)'
     """
     return printed_method(row.server) + row.model.removeprefix(row.server) if row.server else row.model
 

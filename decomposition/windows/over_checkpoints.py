@@ -13,7 +13,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Round, Run, recorded_matrix
+from ...checkpoints import FedscopeError, FedscopeWarning, Round, Run, real_path, recorded_matrix
 from ...checkpoints.models.adapters import about_adapters
 from ...training.inputs.samples import (
     averaged_buffers,
@@ -107,7 +107,7 @@ def _of_folder(
         posed = resolve_models(folder.addresses[-1:], source)
         of_one = ("addresses", "models_sha256", "run")
         known: dict[str, Any] = {
-            "folder": str(folder.path if folder.path.name else folder.path.resolve()),
+            "folder": str(folder.path if folder.path.name else real_path(folder.path)),
             "names": list(folder.names),
             "files": folder.states(),
             **({"left_out": list(folder.beside)} if folder.beside else {}),
@@ -141,7 +141,7 @@ def _of_folder(
 
         return known, compute
 
-    words = [source.split, folder.path.resolve().name]
+    words = [source.split, real_path(folder.path).name]
     return _question(Path("figures"), words, (windows, lengths), weights, prepare)
 
 

@@ -56,7 +56,7 @@ def test_an_extension_that_was_typed_is_left_off(here: Path) -> None:
     assert found == {
         *("fig.curves.csv", "fig.curves.json", "fig.pdf", "fig.png"),
         *("lr0.1.nc", "lr0.1.updates.csv", "lr0.1.pdf", "lr0.1.png"),
-        *("re.safetensors", "re.reaggregate.csv", "re.reaggregate.json"),
+        *("re.safetensors", "re.reaggregate.csv", "re.reaggregate.json", "re.pdf", "re.png"),
     }
 
 

@@ -161,14 +161,18 @@ def _spellings(name: str) -> Iterator[str]:
 
 
 def _fixed(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
-    """Copy a module with some of its tensors as buffers that are no part of its ``state_dict``."""
-    from ...evaluation.module_copy import copy_module
+    """Copy a module with some of its tensors as buffers that are no part of its ``state_dict``.
 
-    copy = copy_module(module)
+    Weights among them are shared by all further copies, one for each worker, so that there is one base in memory.
+    """
+    from ...evaluation.module_copy import copy_module, share
+
+    weights = dict(module.named_parameters(remove_duplicate=False))
+    copy = copy_module(module, without=values)
     for name, value in values.items():
         path, _, leaf = name.rpartition(".")
         place = copy.get_submodule(path)
         place._parameters.pop(leaf, None)
         place._buffers.pop(leaf, None)
-        place.register_buffer(leaf, value.clone(), persistent=False)
+        place.register_buffer(leaf, share(value) if name in weights else value.clone(), persistent=False)
     return copy
