@@ -53,7 +53,7 @@ def adapters(
             dataset = dataset_of([opened], source)
             samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
             settings |= {
-                **given_settings([opened], source),
+                **given_settings([opened], source, module=module),
                 **describe_samples(samples, source.seed if source.limit else None),
                 "device": source.compute.name,
                 "precision": source.precision,

@@ -57,7 +57,7 @@ def consensus(
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
             "rounds": [[run.name, number] for run, number in asked],
-            **given_settings(opened, source, said_of_means(opened)),
+            **given_settings(opened, source, said_of_means(opened), module=modules[opened[0].name]),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,

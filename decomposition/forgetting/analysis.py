@@ -51,7 +51,7 @@ def forgetting(
         settings: dict[str, Any] = {
             "run": identity(opened),
             "rounds": asked,
-            **given_settings([opened], source),
+            **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,

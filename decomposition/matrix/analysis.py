@@ -55,7 +55,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
         settings: dict[str, Any] = {
             "run": identity(opened),
             "rounds": asked,
-            **given_settings([opened], source),
+            **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "test_samples": len(samples if test is None else test),
             "models": "personal" if personal else "sent",

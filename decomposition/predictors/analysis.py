@@ -54,7 +54,7 @@ def predictors(
         settings: dict[str, Any] = {
             "run": identity(opened),
             "rounds": numbers,
-            **given_settings([opened], source, said_of_means([opened])),
+            **given_settings([opened], source, said_of_means([opened]), module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,

@@ -109,7 +109,7 @@ def reaggregate(
             **({"align": align} if align != "none" else {}),
             **statistics_settings(source, normalization),
             **({"keeps": keeps} if (keeps := kept_by_others(made)) else {}),
-            **(given_settings([opened], source) if opened.is_foreign else {}),
+            **(given_settings([opened], source, module=module) if opened.is_foreign else {}),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,

@@ -97,7 +97,7 @@ def subsets(
             "weights": weights,
             **({"align": align} if align != "none" else {}),
             **statistics_settings(source, normalization),
-            **given_settings(opened, source),
+            **given_settings(opened, source, module=modules[opened[0].name]),
             **said,
             "device": source.compute.name,
             "precision": source.precision,

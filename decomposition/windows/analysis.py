@@ -115,7 +115,7 @@ def wima(
             "windows": list(lengths),
             "parts": parts,
             "averages": {run.name: average_of(run, own[-1]) for run, own in zip(opened, numbers, strict=True)},
-            **given_settings(opened, source),
+            **given_settings(opened, source, module=modules[0]),
             **describe_samples(samples, source.seed),
             "device": source.compute.name,
             "precision": source.precision,

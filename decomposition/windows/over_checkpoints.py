@@ -68,7 +68,7 @@ def windows_of_checkpoints(
             "checkpoints": count,
             "windows": list(lengths),
             "weights": list(map(str, weightings)),
-            **given_settings([run], source),
+            **given_settings([run], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,

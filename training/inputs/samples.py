@@ -187,12 +187,15 @@ def read_as(module: nn.Module, run: Run) -> None:
     run.layout = run.layout.as_in(Layout.of(module))
 
 
-def given_settings(runs: Sequence[Run], source: EvaluationConfig, adapters: str = "factors") -> dict[str, Any]:
+def given_settings(
+    runs: Sequence[Run], source: EvaluationConfig, adapters: str = "factors", *, module: nn.Module | None = None
+) -> dict[str, Any]:
     """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance.
 
     Args:
         adapters: what the question does with adapters, as
             :func:`~fedscope.checkpoints.models.adapters.about_adapters` takes it.
+        module: the first run's, where it is there; by default it is made, and a base is then in memory twice.
     """
     from ...evaluation.standard_tasks import CLASSIFICATION
     from .base import base_digest, base_named
@@ -205,11 +208,12 @@ def given_settings(runs: Sequence[Run], source: EvaluationConfig, adapters: str 
     if is_own_model(model):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
-        said |= behaviour_settings(module_for(runs[0], source, dataset), dataset.samples("test"), weights)
+        module = module_for(runs[0], source, dataset) if module is None else module
+        said |= behaviour_settings(module, dataset.samples("test"), weights)
     clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names, adapters) for run in runs)]
     said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     if (base := base_named(model, source.base, runs)) is not None:
-        module = module_for(runs[0], source, dataset_of(runs, source))
+        module = module_for(runs[0], source, dataset_of(runs, source)) if module is None else module
         said["base"] = {"path": str(base), "sha256": base_digest(module, runs[0].layout.names)}
     task = asked_task(runs, source)
     return said | ({} if task is CLASSIFICATION else {"task": task.name})

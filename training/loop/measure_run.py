@@ -272,7 +272,7 @@ def _fill(
     module = module_for(run, source, dataset)
     samples = limit_samples(dataset, source)
     few, seed = _take_fewer(run, samples, source)
-    given = given_settings([run], source)
+    given = given_settings([run], source, module=module)
     about = {
         # outputs of the user's own code fill a page
         **{name: value for name, value in given.items() if name != "behaviour"},
