@@ -33,6 +33,7 @@ PAUSED := $(RUN) docs/papers/long/pause.py
 SHUFFLED = -p randomly --randomly-seed=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 # What the processor's arithmetic and threads cannot change is not repeated there; property tests are, with more examples.
 ELSEWHERE := -m 'not slow and not programs and not gpu and not device and not (same_elsewhere and not hypothesis)'
+OTHERWISE = THOROUGH=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(AVX2) $(PAUSED)
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
 .PHONY: demo test test-analyses test-training test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
@@ -59,9 +60,10 @@ test-programs: $(VENV)/.installed
 
 # Threads that wait for each other sleep: several processes' threads that spin take twice the time. Those of numpy's BLAS
 # spin whatever they are told, and took four times the time of one; `make test-everywhere` has a thread a core of them.
-## test-elsewhere: those that compute, as a processor without AVX-512, in another order, with a thread a core and more examples
+## test-elsewhere: in two passes those that compute, as a processor without AVX-512, in another order, with a thread a core and more examples
 test-elsewhere: $(VENV)/.installed
-	THOROUGH=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(AVX2) $(PAUSED) $(SUITE) $(ELSEWHERE) $(SHUFFLED)
+	$(OTHERWISE) $(SUITE) $(ELSEWHERE) $(SHUFFLED) --ignore=tests/training
+	$(OTHERWISE) $(PASS) $(ELSEWHERE) $(SHUFFLED) tests/training
 
 # In processes of their own: the device is torch's accelerator for a whole process, and `auto` takes it.
 ON_DEVICE := $(RUN) -m pytest -q -n auto --maxprocesses 8 --dist loadfile
