@@ -25,6 +25,7 @@ SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/nul
 
 # As many processes as this process may use cores; a file's tests stay together, because they share what they train.
 PASS := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile
+RUNS := tests/training tests/checkpoints
 SUITE := $(PASS) --doctest-modules --pyargs tests/ fedscope
 # Long runs of the papers stand still meanwhile: programs on the same cores disturb each other.
 PAUSED := $(RUN) docs/papers/long/pause.py
@@ -36,7 +37,7 @@ ELSEWHERE := -m 'not slow and not programs and not gpu and not device and not (s
 OTHERWISE = THOROUGH=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(AVX2) $(PAUSED)
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-analyses test-training test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
+.PHONY: demo test test-analyses test-runs test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train federations on real data and draw every figure, into demo/
@@ -44,15 +45,15 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/fedscope demo
 
 ## test: all tests and the examples in the docstrings, but for the slow ones: the three passes below
-test: test-analyses test-training test-programs
+test: test-analyses test-runs test-programs
 
-## test-analyses: those of all rooms but training
+## test-analyses: those of analyses, figures and commands, and the examples
 test-analyses: $(VENV)/.installed
-	$(PAUSED) $(SUITE) --ignore=tests/training
+	$(PAUSED) $(SUITE) $(RUNS:%=--ignore=%)
 
-## test-training: those of training
-test-training: $(VENV)/.installed
-	$(PAUSED) $(PASS) tests/training
+## test-runs: those of training and of what runs hold
+test-runs: $(VENV)/.installed
+	$(PAUSED) $(PASS) $(RUNS)
 
 ## test-programs: those that start programs or kill them, play pages and papers whole, or measure memory
 test-programs: $(VENV)/.installed
@@ -62,8 +63,8 @@ test-programs: $(VENV)/.installed
 # spin whatever they are told, and took four times the time of one; `make test-everywhere` has a thread a core of them.
 ## test-elsewhere: in two passes those that compute, as a processor without AVX-512, in another order, with a thread a core and more examples
 test-elsewhere: $(VENV)/.installed
-	$(OTHERWISE) $(SUITE) $(ELSEWHERE) $(SHUFFLED) --ignore=tests/training
-	$(OTHERWISE) $(PASS) $(ELSEWHERE) $(SHUFFLED) tests/training
+	$(OTHERWISE) $(SUITE) $(ELSEWHERE) $(SHUFFLED) $(RUNS:%=--ignore=%)
+	$(OTHERWISE) $(PASS) $(ELSEWHERE) $(SHUFFLED) $(RUNS)
 
 # In processes of their own: the device is torch's accelerator for a whole process, and `auto` takes it.
 ON_DEVICE := $(RUN) -m pytest -q -n auto --maxprocesses 8 --dist loadfile
