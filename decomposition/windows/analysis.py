@@ -77,7 +77,7 @@ def wima(
 
     source = EvaluationConfig.of("test", measured)
     refuse_unknown_choice("parts", parts, ("all", "features", "classifier"))
-    if checkpoints or folder_in(runs, sure=False) is not None:
+    if checkpoints or folder_in(runs, sure=source.model is not None) is not None:
         if parts != "all":
             raise FedscopeError(
                 f"--parts {parts} is of a run's global models, but "

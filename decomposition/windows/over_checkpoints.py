@@ -165,7 +165,7 @@ def folder_in(runs: RunLike | Sequence[RunLike], *, sure: bool = True) -> Path |
     """Return the folder of files that was given; None where it is a run, or more than one was.
 
     Args:
-        sure: whether checkpoints were asked for; else only a folder that has some is one.
+        sure: whether checkpoints were asked for, or a network was given; else only a folder that has some is one.
     """
     given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     if len(given) != 1 or isinstance(given[0], Run):

@@ -204,6 +204,10 @@ def test_what_is_refused(here: Path, given: dict[str, Any], said: str) -> None:
 
 def test_a_command_that_is_refused_ends_with_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
+    assert command(["wima", "empty"]) == 2
+    assert "empty is not a run: it has no run.json" in capsys.readouterr().err
+    assert command(["wima", "empty", "--model", "nets:small", "--data", "digits"]) == 2
+    assert "fedscope: empty holds no checkpoint: " in capsys.readouterr().err
     assert command(["wima", "empty", "--checkpoints"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("fedscope: empty holds no checkpoint: ")
