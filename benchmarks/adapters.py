@@ -29,6 +29,8 @@ LAYERS, WIDTH, RANK = 64, 4096, 16
 DEEP, WIDE, OF_WIDE = 6, 2048, 64
 #: a layer, its input and its output, of the tiny runs
 TINY = 8
+#: few, so that outputs of many classes are not taken for what adapters cost
+CLASSES = 8
 NET = """
 from torch import nn
 
@@ -42,10 +44,10 @@ class Low(nn.Module):
         return x + (self.base(x) + self.lora_B(self.lora_A(x))).relu()
 
 def large():
-    return nn.Sequential(*(Low({wide}, {rank}) for _ in range({deep})))
+    return nn.Sequential(*(Low({wide}, {rank}) for _ in range({deep})), nn.Linear({wide}, {classes}))
 
 def tiny():
-    return nn.Sequential(Low({tiny}, 2))
+    return nn.Sequential(Low({tiny}, 2), nn.Linear({tiny}, {classes}))
 """
 Shapes = Mapping[str, tuple[int, ...]]
 FACTORS: dict[str, list[str]] = {
@@ -100,6 +102,8 @@ def save_base(path: Path, layers: int, width: int) -> float:
     draw = torch.Generator().manual_seed(0)
     made = {f"{k}.weight": torch.randn(width, width, generator=draw) / width for k in range(layers)}
     made |= {f"{k}.bias": torch.zeros(width) for k in range(layers)}
+    head = torch.randn(CLASSES, width, generator=draw) / width
+    made |= {f"{layers}.weight": head, f"{layers}.bias": torch.zeros(CLASSES)}
     torch.save(made, path)
     return sum(value.numel() for value in made.values()) * 4 / 1e6
 
@@ -134,7 +138,7 @@ def of_products(layers: int, folder: str) -> list[Line]:
 
 def of_losses(folder: str) -> list[Line]:
     """Questions that measure losses beside a base."""
-    numbers = {"wide": WIDE, "rank": OF_WIDE, "deep": DEEP, "tiny": TINY}
+    numbers = {"wide": WIDE, "rank": OF_WIDE, "deep": DEEP, "tiny": TINY, "classes": CLASSES}
     Path(folder, "lownet.py").write_text(NET.format(**numbers), encoding="utf-8")
     sizes = {"large": (DEEP, WIDE, OF_WIDE), "tiny": (1, TINY, 2)}
     runs: list[Path] = []
