@@ -488,6 +488,7 @@ def write_material(folder: Path) -> None:
         shutil.copy(folder / f"{name}.pt", folder / "steps" / f"step-{seed}.pt")
     write_digits_as_mnist(folder / "mnist.npz")
     record_digits(folder / "runs" / "flower")
+    record_ring(folder / "runs" / "ring")
 
 
 TASK = """
@@ -519,6 +520,24 @@ def record_digits(path: Path, **named: str) -> None:
         states.append(build_module(MLP(), (1, 8, 8), 10, seed=seed).state_dict())
     with Recorder(path, **named) as recorder:  # type: ignore[arg-type]
         recorder.round(start=states[0], clients=states[1:], global_=states[0])
+
+
+def record_ring(path: Path) -> None:
+    """Twenty rounds of three nodes that give what they have to each other, without a server."""
+    from fedscope import Recorder
+    from fedscope.training.build import build_module
+    from fedscope.training.models.architectures.mlp import MLP
+
+    modules = [build_module(MLP(), (1, 8, 8), 10, seed=seed) for seed in range(3)]
+    starts = [{name: value.numpy() for name, value in module.state_dict().items()} for module in modules]
+    mixing = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.5, 0.0, 0.5]], np.float32)
+    with Recorder(path, model="mlp", data="digits") as recorder:
+        for _ in range(20):
+            recorder.round(starts=starts, clients=starts, mixing=mixing)
+            starts = [
+                {name: sum(p * one[name] for p, one in zip(row, starts, strict=True)) for name in starts[0]}
+                for row in mixing
+            ]
 
 
 def test_the_pages_are_seen() -> None:
