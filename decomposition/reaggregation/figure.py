@@ -54,7 +54,7 @@ def draw(result: Reaggregation, width: float = 3.5, title: str | None = None) ->
         axes.axvline(0, color="0.6", linewidth=0.6, zorder=0)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_yticks(range(len(names)), names)
-        axes.set_xlabel(f"{result.attrs['split']} loss less plain FMA's (nats)", labelpad=1)
+        axes.set_xlabel("loss less plain FMA's (nats)", labelpad=1)
         return sheet.finished(said)
 
 

@@ -455,7 +455,7 @@ def test_the_figure_has_the_differences_to_plain_fma_with_their_intervals() -> N
         "FedPake (FedSA) (quantile=0.9)",
         "FedAdam",
     ]
-    assert axes.get_xlabel() == "test loss less plain FMA's (nats)"
+    assert axes.get_xlabel() == "loss less plain FMA's (nats)"
     words = " ".join(one.get_text() for one in figure.texts)
     assert "left out, not finite: TIES" in words
 
