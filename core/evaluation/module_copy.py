@@ -121,7 +121,9 @@ def refuse_borrowed(original: nn.Module, copy: nn.Module, x: Tensor) -> None:
         FedscopeError: says what it reads.
     """
     theirs = {_memory(value): name for name, value in (*original.named_parameters(), *original.named_buffers())}
-    stale = {_memory(thing): "" for thing in _inside(copy) if isinstance(thing, Tensor) and hasattr(thing, _STAND_IN)}
+    # held to the end: the pass puts others in their place, and an address that is free is given to something else
+    stand_ins = [thing for thing in _inside(copy) if isinstance(thing, Tensor) and hasattr(thing, _STAND_IN)]
+    stale = {_memory(thing): "" for thing in stand_ins}
     own = {_memory(value) for value in (x, *copy.parameters(), *copy.buffers())}
     watched = {at: name for at, name in {**theirs, **stale}.items() if at and at not in own}
     if not watched:

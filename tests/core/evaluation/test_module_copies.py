@@ -20,7 +20,7 @@ from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.model_replica import Replica
-from fedscope.evaluation.module_copy import copy_module
+from fedscope.evaluation.module_copy import copy_module, refuse_borrowed
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape.curvature.derivatives import Derivatives
 
@@ -348,6 +348,34 @@ def test_samples_that_a_module_holds_too_are_no_weights_of_another() -> None:
     module = Remembering(part.x)
     loss, _ = Evaluator(module, part).models([weights_of(module)])
     assert loss[0] == pytest.approx(float(torchs_loss(module, part).detach()), rel=1e-5)
+
+
+class Refreshed(Base):
+    """Lets go of the weight it had when it makes it anew, so that what comes next may lie where that was."""
+
+    before: list[Tensor | None] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(self.fc.weight.detach().clone())
+        del self.fc._parameters["weight"]
+        self.fc.weight = self.scale * 2  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = weakref.ref(self.fc.weight)
+        self.fc.weight = self.scale * 2  # type: ignore[assignment]
+        self.before.append(before())
+        return super().forward(x)
+
+
+def test_what_is_made_anew_is_not_taken_for_what_lay_there_before() -> None:
+    # whether an address is given again is up to the allocator: it cannot be while the tensor there lives
+    module = Refreshed()
+    copy, x = copy_module(module), samples().x[:1]
+    Refreshed.before.clear()
+    refuse_borrowed(module, copy, x)
+    assert len(Refreshed.before) == 1
+    assert Refreshed.before.pop() is not None
 
 
 class Tempered(Base):
