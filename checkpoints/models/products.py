@@ -52,8 +52,8 @@ class Product:
 
     def factors(self, a: np.ndarray, b: np.ndarray) -> tuple[Array, Array]:
         """Shape the values of n models, [n, |A|] and [n, |B|], as A [n, r, in] and s B [n, out, r], in float64."""
-        shaped = np.asarray(b, np.float64).reshape(len(b), -1, self.rank)
-        return np.asarray(a, np.float64).reshape(len(a), self.rank, -1), shaped * self.scale
+        scaled = np.multiply(b, self.scale, dtype=np.float64).reshape(len(b), -1, self.rank)
+        return np.asarray(a, np.float64).reshape(len(a), self.rank, -1), scaled
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,20 @@ def differences(a: Array, b: Array, a0: Array, b0: Array) -> tuple[Array, Array]
         a, b: of n models, [n, r, in] and [n, out, r]; a0, b0: of the model that they are compared with, [r, in] and
             [out, r].
 
+    The first lies in memory as :func:`inner_products` takes it, which then copies nothing.
+
     >>> a, b = np.ones((1, 1, 3)), np.full((1, 2, 1), 5.0)
     >>> left, right = differences(a, b, np.ones((1, 3)), np.ones((2, 1)))
     >>> (left @ right)[0, 0].tolist()
     [4.0, 4.0, 4.0]
     """
-    left = np.concatenate([b - b0, np.broadcast_to(b0, b.shape)], axis=2)
-    return left, np.concatenate([a, a - a0], axis=1)
+    (n, rank, inside), out = a.shape, b.shape[1]
+    left, right = np.empty((out, n, 2 * rank)).transpose(1, 0, 2), np.empty((n, 2 * rank, inside))
+    np.subtract(b, b0, out=left[..., :rank])
+    left[..., rank:] = b0
+    right[:, :rank] = a
+    np.subtract(a, a0, out=right[:, rank:])
+    return left, right
 
 
 def inner_products(left: Array, right: Array, numbers: int = NUMBERS) -> Array:

@@ -73,7 +73,9 @@ def _parts(adapters: Adapters) -> list[tuple[tuple[str, ...], Callable[..., Arra
 
         def of_pair(a: Array, b: Array, factors: Callable[..., tuple[Array, Array]] = product.factors) -> Array:
             shaped_a, shaped_b = factors(a, b)
-            return inner_products(*differences(shaped_a, shaped_b, shaped_a[0], shaped_b[0]))
+            changes = differences(shaped_a, shaped_b, shaped_a[0], shaped_b[0])
+            del shaped_a, shaped_b  # as large as half of what they are compared by
+            return inner_products(*changes)
 
         parts.append(((product.a, product.b), of_pair))
 

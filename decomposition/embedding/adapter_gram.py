@@ -41,7 +41,9 @@ def adapter_gram(
     matrix, done = np.zeros((len(models.points),) * 2), 0
     for product in products:
         rows, reference = _factors(models, of_rounds, product)
-        matrix += inner_products(*differences(rows.a, rows.b, reference.a[0], reference.b[0]))
+        changes = differences(rows.a, rows.b, reference.a[0], reference.b[0])
+        del rows  # as large as half of what they are compared by
+        matrix += inner_products(*changes)
         done += 1
         if progress is not None:
             progress(done, len(products) + len(dense))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ...checkpoints import Layout, Round, Weights, recorded_matrix, weighted_mean
 from ...checkpoints.models.products import Adapters
 from ...evaluation.evaluator import Evaluator, load_into
+from ...evaluation.memory import return_freed_memory
 from ...evaluation.model_replica import Replica
 from ..adapters.inner_products import differences
 from ..reaggregation.conflicts import sign_conflict
@@ -45,8 +46,8 @@ def predicted_round(
     NaN where one does not exist.
 
     Of adapters Δ_i is what client i changed in the weights that they add to, s (B_i A_i − B_0 A_0), and U_i are its
-    directions in a layer; the mean and pairs are those of factors, which is what a server averages. There is no
-    ``conflict``: it would need every entry of the products.
+    directions in a layer; ``conflict`` is of the entries of these products, and the mean and pairs are those of
+    factors, which is what a server averages.
 
     Args:
         evaluator: of the samples.
@@ -73,6 +74,7 @@ def predicted_round(
     for done, (k, own, _) in enumerate(evaluator.evaluate(models, form, here=True)):
         loss[k] = own[0]
         progress(done + 1, models)
+    return_freed_memory()  # before all clients' factors of a layer are held: a hundred MB, of batches of a wide network
     with np.errstate(invalid="ignore"):
         alone, middle = float(p @ loss[:count]), loss[count + 1 :]
         barrier = float(np.mean([m - 0.5 * (loss[i] + loss[j]) for m, (i, j) in zip(middle, nexts, strict=True)]))
@@ -82,7 +84,7 @@ def predicted_round(
             products = adapter_products(round_, adapters, ())[-1]
         shown = geometry(products, p, number=round_.number, client_ids=ids)
         gain = alone - float(loss[count])
-    conflict = sign_conflict(round_) if adapters is None else None
+    conflict = sign_conflict(round_, adapters)
     numbers = {
         "cosine": shown.cosine_mean,
         "kept": shown.cancellation,
@@ -158,7 +160,8 @@ def _of_products(start: Weights, clients: Weights, adapters: Adapters | None) ->
         a, b = product.factors(*(np.asarray(clients.parameters[:, where]) for where in places))
         a0, b0 = product.factors(*(start.parameters[None, where] for where in places))
         if min(b.shape[1], a.shape[2]) >= 2 * DIRECTIONS:
-            yield [directions_of_product(*both) for both in zip(*differences(a, b, a0[0], b0[0]), strict=True)]
+            one_each = (differences(a[i : i + 1], b[i : i + 1], a0[0], b0[0]) for i in range(len(a)))
+            yield [directions_of_product(left[0], right[0]) for left, right in one_each]
 
 
 def matrices(layout: Layout) -> list[tuple[str, slice]]:

@@ -131,7 +131,7 @@ class Predictors(TableResult):
         wide = max(map(len, PREDICTORS.values()))
         lines += [f"  {PREDICTORS.get(one.predictor, one.predictor):{wide}}  {words(one)}" for one in self.correlations]
         if "adapters" in self.attrs:
-            lines.append("  updates are those of the products B·A, which are not formed, so no sign conflict is told")
+            lines.append("  updates are those of the products B·A, the mean is that of factors")
         return "\n".join(lines)
 
     def findings(self) -> dict[str, Any]:

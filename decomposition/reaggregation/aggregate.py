@@ -302,8 +302,8 @@ def measure_servers(
     chosen = {one.server: list(one.members) for one in made if one.members is not None}
     states = {server: kind for one in made for server, kind in one.by_layer.items()}
     kept = {**(attrs or {}), "diverged": list(made[0].diverged)}
-    if (conflict := sign_conflict(run.round(number))) is not None and np.isfinite(conflict):
-        kept["sign_conflict"] = conflict
+    if (conflict := sign_conflict(run.round(number), adapters)) is not None and np.isfinite(conflict):
+        kept |= {"sign_conflict": conflict} | ({} if adapters is None else {"conflict_of": "products"})
     more = {**({"members": chosen} if chosen else {}), **({"layer_states": states} if states else {})}
     return Reaggregation(tuple(rows), kept | more, own, tuple(own_rows))
 

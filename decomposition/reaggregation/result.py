@@ -199,9 +199,8 @@ class Reaggregation(TableResult):
                 words += f", error {_with_error(row.error_difference, row.error_difference_stderr, 100)} points"
             said.append(f"{row.model} less fma on the same samples: {words} (± 1.96 standard errors)")
         if (share := self.attrs.get("sign_conflict")) is not None:
-            said.append(
-                f"{100 * share:.3g} % of the parameters that moved were raised by some clients, lowered by others"
-            )
+            what = "entries of B·A" if self.attrs.get("conflict_of") == "products" else "parameters"
+            said.append(f"{100 * share:.3g} % of the {what} that moved were raised by some clients, lowered by others")
         return said
 
     def findings(self) -> dict[str, Any]:

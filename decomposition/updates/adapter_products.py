@@ -53,6 +53,7 @@ def adapter_products(
     for product in adapters.products:
         own, sent = factors_of(round_, product), factors_of(round_, product, "start")
         changes = differences(own.a, own.b, sent.a[0], sent.b[0])
+        del own  # as large as half of what they are compared by
         take((product.a, product.b), inner_products(*changes), sent.a.size + sent.b.size)
     for name in adapters.dense:
         moved = read_parameter(round_, name).astype(np.float64) - read_parameter(round_, name, "start")

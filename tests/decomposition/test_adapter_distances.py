@@ -16,8 +16,11 @@ from torch import Tensor, nn
 
 import fedscope
 from fedscope.checkpoints import FedscopeWarning, Run
+from fedscope.decomposition.adapters.recorded import adapters_of_run
 from fedscope.decomposition.consensus.distances import measure_distances
 from fedscope.decomposition.predictors.measured import DIRECTIONS
+from fedscope.decomposition.reaggregation import conflicts
+from fedscope.decomposition.reaggregation.conflicts import sign_conflict
 
 #: of numbers that are told from factors in float32: those round to 6e-8
 ROUNDED = 1e-6
@@ -201,8 +204,34 @@ def test_predictors_are_those_of_dense_products(runs: tuple[Run, Run]) -> None:
             first = [np.linalg.svd(step)[0][:, :DIRECTIONS] for step in steps]
             overlaps += [np.sum((first[i].T @ first[(i + 1) % 3]) ** 2) / DIRECTIONS for i in range(3)]
         assert one.overlap == pytest.approx(np.mean(overlaps), abs=1e-5)
-        assert one.conflict is None
-    assert "updates are those of the products B·A, which are not formed, so no sign conflict is told" in found.summary()
+        assert one.conflict == np.mean((away > 0).any(axis=0) & (away < 0).any(axis=0))
+        assert 0.2 < one.conflict < 0.95
+    assert "updates are those of the products B·A, the mean is that of factors" in found.summary()
+
+
+def test_other_factors_of_one_product_are_no_conflict(tmp_path: Path) -> None:
+    one = adapter(3)
+    raised = {**one, "3.bias": one["3.bias"] + np.float32(1)}
+    lowered = {**turned(one, 1), "3.bias": one["3.bias"] - (np.arange(9) < 3).astype(np.float32)}
+    with fedscope.Recorder(tmp_path / "run", lora_alpha=8, **HOW) as recorder:
+        recorder.round(start=one, clients=[turned(one, 0), turned(one, 1)])
+        recorder.round(start=one, clients=[raised, lowered])
+    run = Run.open(tmp_path / "run")
+    adapters = adapters_of_run(run)
+    first, second = (sign_conflict(run.round(number), adapters) for number in run.rounds)
+    assert first is not None
+    assert np.isnan(first)
+    assert second == 3 / 9
+
+
+def test_reaggregation_counts_conflicts_over_products(runs: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    (wanted,) = fedscope.predictors(runs[0], model=network, rounds=2).rounds
+    found = fedscope.reaggregate(runs[0], ["ties"], model=network, rounds=2)
+    assert found.attrs["sign_conflict"] == wanted.conflict
+    assert f"{100 * wanted.conflict:.3g} % of the entries of B·A that moved were raised" in found.summary()
+    # in blocks of a row, too
+    monkeypatch.setattr(conflicts, "ENTRIES", 1)
+    assert sign_conflict(runs[0].round(2), adapters_of_run(runs[0])) == wanted.conflict
 
 
 @pytest.mark.parametrize("question", [fedscope.predictors, fedscope.consensus], ids=["predictors", "consensus"])

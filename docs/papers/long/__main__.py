@@ -1,12 +1,14 @@
 """The papers' figures at their own length: `make papers-long`.
 
-    python docs/papers/long [UNIT ...] [--runs FOLDER] [--data FILE.npz] [--list] [--keep] [--hours H] [--quick]
+    python docs/papers/long [UNIT ...] [--runs FOLDER] [--data FILE.npz] [--list] [--keep] [--hours H]
+                             [--all-cores] [--quick]
 
-Does one unit of the plan after the other, at the lowest priority and on all cores but one, with fedscope as one commit
-has it, and goes on after any stop. FOLDER (PAPERS_LONG, else ~/.fedscope-papers) lies outside the checkout. A file
-PAUSE in it pauses everything. `--keep` copies the numbers of finished units into `docs/papers/results/long`, where
-they are committed. FILE is CIFAR-10 (x_train, y_train, x_test, y_test; see docs/howto/own-data.md), by default
-FOLDER/cifar10.npz. `--quick` tries all of it on small runs of the embedded digits.
+Does one unit of the plan after the other, at the lowest priority and on all cores but one (`--all-cores`: where nothing
+else is to be done meanwhile), with fedscope as one commit has it, and goes on after any stop. FOLDER (PAPERS_LONG, else
+~/.fedscope-papers) lies outside the checkout. A file PAUSE in it pauses everything. `--keep` copies the numbers of
+finished units into `docs/papers/results/long`, where they are committed. FILE is CIFAR-10 (x_train, y_train, x_test,
+y_test; see docs/howto/own-data.md), by default FOLDER/cifar10.npz. `--quick` tries all of it on small runs of the
+embedded digits.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "make"))  # what a run and a question are, stands there
 
 from calls import Caller  # noqa: E402
-from frozen import Identity, data_sum, frozen, head, machine  # noqa: E402
+from frozen import Identity, data_sum, frozen, head, machine, spared, usable  # noqa: E402
 from pause import HOME  # noqa: E402
 from plan import QUICK, Scale, Unit, at_data, units  # noqa: E402
 from units import Place, groups, keep  # noqa: E402
@@ -35,7 +37,9 @@ KEPT = HERE.parent / "results" / "long"
 ROOM = 4 << 30
 
 
-def main(names: list[str], home: Path, data: Path, hours: float, quick: bool, frozen_at: str | None) -> None:
+def main(
+    names: list[str], home: Path, data: Path, hours: float, quick: bool, frozen_at: str | None, cores: frozenset[int]
+) -> None:
     """Do the units, or those named, that are not finished."""
     home.mkdir(parents=True, exist_ok=True)
     plan = planned(names, quick, data)
@@ -51,7 +55,7 @@ def main(names: list[str], home: Path, data: Path, hours: float, quick: bool, fr
             return
         refuse_full(home)
         print(f"{unit.name}: {unit.shown}; about {unit.hours:g} h of two idle cores", flush=True)
-        place.do(unit, Caller(home))
+        place.do(unit, Caller(home, cores))
         print(f"{unit.name}: finished; --keep copies its numbers", flush=True)
 
 
@@ -115,9 +119,11 @@ if __name__ == "__main__":
     words.add_argument("--list", action="store_true")
     words.add_argument("--keep", action="store_true")
     words.add_argument("--hours", type=float, default=float("inf"))
+    words.add_argument("--all-cores", action="store_true", help="where nothing else is to be done meanwhile")
     words.add_argument("--quick", action="store_true")
     words.add_argument("--commit", help="freeze this commit, and begin a group of numbers of its own")
     given = words.parse_args()
+    cores = usable() if given.all_cores else spared()
     folder = given.runs.expanduser().resolve()
     signal.signal(signal.SIGTERM, stop)
     try:
@@ -127,7 +133,8 @@ if __name__ == "__main__":
             for path in keep(folder / "finished", folder / "kept" if given.quick else KEPT):
                 print(os.path.relpath(path))
         else:
-            main(given.units, folder, given.data or folder / "cifar10.npz", given.hours, given.quick, given.commit)
+            data = given.data or folder / "cifar10.npz"
+            main(given.units, folder, data, given.hours, given.quick, given.commit, cores)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command has said why
     except KeyboardInterrupt:

@@ -27,10 +27,12 @@ class Caller:
     """Runs commands, and adds up what they took.
 
     Attributes:
-        home: where PAUSE is looked for; active: wall seconds while not paused; cpu: seconds of all cores.
+        home: where PAUSE is looked for; cores: for the commands; active: wall seconds while not paused; cpu: seconds of
+            all cores.
     """
 
     home: Path
+    cores: frozenset[int] = field(default_factory=spared)
     active: float = field(default=0.0, init=False)
     cpu: float = field(default=0.0, init=False)
 
@@ -42,7 +44,9 @@ class Caller:
             KeyboardInterrupt: it was stopped, as the command itself stops.
         """
         before = os.times()
-        child = subprocess.Popen([str(word) for word in command], cwd=cwd, start_new_session=True, preexec_fn=_humble())
+        child = subprocess.Popen(
+            [str(word) for word in command], cwd=cwd, start_new_session=True, preexec_fn=_humble(self.cores)
+        )
         stopped, last = False, time.monotonic()
         try:
             while child.poll() is None:
@@ -71,9 +75,8 @@ def _signal(child: subprocess.Popen[Any], number: int) -> None:
         os.killpg(child.pid, number)
 
 
-def _humble() -> Callable[[], None]:
+def _humble(cores: frozenset[int]) -> Callable[[], None]:
     """What a command does to itself before it begins: it ends with its caller, even where that is killed."""
-    cores = spared()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:

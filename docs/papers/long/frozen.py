@@ -115,7 +115,13 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def spared() -> set[int]:
+def usable() -> frozenset[int]:
+    """The cores that this process may use."""
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return frozenset(own)
+
+
+def spared() -> frozenset[int]:
     """The cores for long runs: all that this process may use but one."""
-    own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    return set(own[1:] or own)
+    own = sorted(usable())
+    return frozenset(own[1:] or own)

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from calls import Caller
-from frozen import Identity, processor, spared
+from frozen import Identity, processor
 from plan import Unit
 from work import KEPT, Trained
 
@@ -71,7 +71,7 @@ class Place:
             now = {"active": before["active"] + call.active, "cpu": before["cpu"] + call.cpu}
             spent.write_text(json.dumps(now) + "\n", encoding="utf-8")
             call.active = call.cpu = 0.0
-        self._gather(unit, folder, now)
+        self._gather(unit, folder, now, len(call.cores))
 
     def _train(self, run: Trained, folder: Path, call: Caller) -> None:
         there = _rounds(folder / run.name)
@@ -89,7 +89,7 @@ class Place:
         print(f"{folder.name}/{run.name}: {there} of {run.rounds} rounds", flush=True)
         call([self.fedscope, "train", *words], folder)
 
-    def _gather(self, unit: Unit, folder: Path, spent: dict[str, float]) -> None:
+    def _gather(self, unit: Unit, folder: Path, spent: dict[str, float], cores: int) -> None:
         """Copy the numbers to one folder, which gets its name when it is whole."""
         target = self.finished / unit.name
         made = target.with_name(f"{unit.name}.partial")
@@ -106,7 +106,7 @@ class Place:
             "shown": unit.shown,
             **asdict(self.identity),
             "processor": processor(),
-            "cores": len(spared()),
+            "cores": cores,
             # what a killed command took is in its rounds alone
             "seconds": round(max(spent["active"], sum(_trained_seconds(folder / run.name) for run in unit.runs))),
             "cpu_seconds": round(spent["cpu"]),

@@ -53,16 +53,26 @@ def groups(kept: Path, paper: str) -> list[Group]:
         tested = {name: [one for one in own if one.kind != UNTESTED] for name, own in outcomes.items()}
         if any(tested.values()):
             about = [json.loads((folder / "unit.json").read_text(encoding="utf-8")) for folder in folders.values()]
-            hours = sum(float(one["seconds"]) for one in about) / 3600
             processors = ", ".join(sorted({str(one.get("processor", "")) for one in about} - {""}))
             said = (
                 f"Commit {identity.commit[:10]}, data {identity.data[:8]}, {identity.machine}"
                 + (f" ({processors})" if processors else "")
-                + f"; finished: {', '.join(sorted(folders))}; {hours:.1f} hours on one core in all. The rules were "
-                "committed before these runs."
+                + f"; finished: {', '.join(sorted(folders))}; {_hours(about)} in all. The rules were committed before "
+                "these runs."
             )
             found.append(Group(said, folders, tested))
     return found
+
+
+def _hours(about: list[dict[str, Any]]) -> str:
+    """Return ``3.4 hours on one core``, and those on more cores apart."""
+    spent: dict[int, float] = {}
+    for one in about:
+        spent[int(one["cores"])] = spent.get(int(one["cores"]), 0.0) + float(one["seconds"]) / 3600
+    names = {1: "one core", 2: "two cores"}
+    return " and ".join(
+        f"{hours:.1f} hours on {names.get(cores, f'{cores} cores')}" for cores, hours in sorted(spent.items())
+    )
 
 
 def _groups(kept: Path) -> list[tuple[Any, dict[str, Path]]]:
