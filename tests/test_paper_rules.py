@@ -501,6 +501,13 @@ def test_long_results_of_one_identity_are_never_averaged_with_anothers(
     assert [[len(number.seeds) for number in one.outcomes["table2"][0].numbers] for one in found] == [[2], [2]]
     assert [one.outcomes["table2"][0].kind for one in found] == ["reproduced", "contradicted"]
     assert "wima-a0-2" not in found[0].said
+    about = [
+        {"seconds": 1800.0},
+        {"seconds": 5400, "cores": 2},
+        {"seconds": 1800, "cores": 1},
+        {"seconds": 0, "cores": 8},
+    ]
+    assert made.long_pages._hours(about) == "1.0 hours on one core and 1.5 hours on two cores and 0.0 hours on 8 cores"
     short = made.outcomes.Outcome("c", "r", "contradicted", "", (), key="gains")
     (settled,) = made.long_pages.settled([short], "table2", "wima", found)
     assert (settled.long, settled.outcome.kind, settled.short) == (True, "reproduced", short)

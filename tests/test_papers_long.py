@@ -118,6 +118,19 @@ def test_a_paused_command_stands_still_and_its_time_does_not_count(tmp_path: Pat
     assert "0" in lines, "nothing was written while it stood still"
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are not given here")
+def test_a_core_is_left_to_others_unless_all_are_asked_for(tmp_path: Path) -> None:
+    code = (
+        "from calls import Caller; from frozen import usable; home = Path(sys.argv[2]); import os\n"
+        "work = 'import os; print(len(os.sched_getaffinity(0)))'\n"
+        "for more in ({}, {'cores': usable()}):\n"
+        "    Caller(home, **more)([sys.executable, '-c', work], home)\n"
+    )
+    own = len(os.sched_getaffinity(0))
+    assert said(code, tmp_path).split() == [str(max(1, own - 1)), str(own)]
+    assert "--all-cores" in driver(tmp_path, "--help").stdout
+
+
 def test_a_command_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
     code = (
         "from calls import Caller; home = Path(sys.argv[2])\n"

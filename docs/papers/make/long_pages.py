@@ -68,7 +68,8 @@ def _hours(about: list[dict[str, Any]]) -> str:
     """Return ``3.4 hours on one core``, and those on more cores apart."""
     spent: dict[int, float] = {}
     for one in about:
-        spent[int(one["cores"])] = spent.get(int(one["cores"]), 0.0) + float(one["seconds"]) / 3600
+        cores = int(one.get("cores", 1))
+        spent[cores] = spent.get(cores, 0.0) + float(one["seconds"]) / 3600
     names = {1: "one core", 2: "two cores"}
     return " and ".join(
         f"{hours:.1f} hours on {names.get(cores, f'{cores} cores')}" for cores, hours in sorted(spent.items())
