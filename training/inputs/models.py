@@ -81,6 +81,7 @@ def resolve_models(
     from ...evaluation.resumable import digest
     from ..models.pretrained import folder_as_model
     from .base import base_digest, base_named
+    from .fitting_scale import refuse_misfit
     from .model_outputs import refuse_other_functions
 
     for address in (str(model) for model in models if isinstance(model, str | Path)):
@@ -119,6 +120,8 @@ def resolve_models(
     samples = limit_samples(dataset, replace(source, split="test") if source.split == "both" else source)
     if source.model is None:
         refuse_other_functions(module, samples, loaded, models, first)
+    if not runs:  # of runs, what was recorded says it
+        refuse_misfit(module, dataset, [(model.address, model.weights) for model in loaded], source)
     read = {model.address: model.note for model in loaded if model.note}
     read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
     read |= {"adapters": adapters} if adapters else {}

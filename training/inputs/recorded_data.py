@@ -101,7 +101,7 @@ def scale_of(runs: Sequence[Run], source: EvaluationConfig, data: Any) -> bool |
         FedscopeError: runs whose models were trained in other scales.
     """
     trained = [run for run in runs if not is_recorded(run)]
-    said = {run.path: bool(run.info.get("data", {})["standardise"]) for run in runs if _says_scale(run)}
+    said = {run.path: bool(run.info.get("data", {})["standardise"]) for run in runs if says_scale(run)}
     if trained and (source.standardise is False or False in said.values()):
         other = next((path for path, how in said.items() if not how), None)
         if other is None:
@@ -195,7 +195,7 @@ def _format_counts(counts: Any) -> str:
     return "[" + ", ".join(map(str, counts[:10].tolist())) + (", ...]" if len(counts) > 10 else "]")
 
 
-def _says_scale(run: Run) -> bool:
+def says_scale(run: Run) -> bool:
     return is_recorded(run) and "standardise" in run.info.get("data", {})
 
 

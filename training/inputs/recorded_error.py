@@ -21,7 +21,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
 from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
 from .behaviour import behaviour
-from .recorded_data import dataset_asked, refuse_unlike
+from .recorded_data import dataset_asked, refuse_unlike, says_scale
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: outcomes of this process, for folders that cannot be written: by the run's folder and the outcome's key
 _SEEN: dict[tuple[str, str], ErrorCheck] = {}
+#: runs whose scale was looked at in this process, by folder and data
+_FITTING: set[tuple[str, str]] = set()
 #: losses differ where they do by this share, and by this much
 _SHARE, _LEAST = 0.02, 1e-3
 #: sizes of batches whose means a loop may have averaged
@@ -76,6 +78,7 @@ def compare_recorded(
     for run in foreign:
         outcome = _outcome(run, source, dataset, module_of)
         if outcome is None:
+            _check_scale(run, source, dataset, module_of)
             continue
         if outcome.differs:
             if not source.accept_data:
@@ -87,6 +90,27 @@ def compare_recorded(
         **({"data_accepted": "; ".join(accepted)} if accepted else {}),
         **({"recorded_numbers": "; ".join(notes)} if notes else {}),
     }
+
+
+def _check_scale(run: Run, source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]) -> None:
+    """Of a run that says neither an error nor a scale, ask whether its last model answers better in the other one."""
+    from .fitting_scale import refuse_misfit
+
+    key = str(real_path(run.path)), f"{dataset.sha256} {bool(dataset.means)}"
+    if key in _FITTING or says_scale(run):
+        return
+    round_ = run.round("last")
+    address = f"{run.path}@{round_.number}"
+    given = {f"{address}/{name}": round_.read(name) for name in _MODELS if name in round_.models}
+    if round_.has_clients:  # a mean of networks trained apart says nothing
+        given[f"{address}/client-{round_.client_ids[0]}"] = round_.clients().row(0)
+    module = module_of(run) if given else None
+    if module is None:
+        return
+    models = [(name, _in_order(weights, Layout.of(module))) for name, weights in given.items()]
+    # what does not fit, whoever reads the models says
+    refuse_misfit(module, dataset, [(name, weights) for name, weights in models if weights is not None], source)
+    _FITTING.add(key)
 
 
 def recorded_numbers(run: Run) -> Iterator[RecordedNumbers]:
