@@ -73,7 +73,7 @@ def share(counted: Iterable[tuple[int, int]]) -> float:
 
 
 def _signs(values: np.ndarray, own: np.ndarray) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    return (values > own).any(axis=0), (values < own).any(axis=0)
+    return np.asarray((values > own).any(axis=0)), np.asarray((values < own).any(axis=0))
 
 
 def _of_adapters(round_: Round, adapters: Adapters) -> Iterator[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
