@@ -37,7 +37,7 @@ ELSEWHERE := -m 'not slow and not programs and not gpu and not device and not (s
 OTHERWISE = THOROUGH=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(AVX2) $(PAUSED)
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-analyses test-runs test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long gpu gpu-wheels lint types format site docs notebooks bench dist clean
+.PHONY: demo test test-analyses test-runs test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long papers-gpu gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train federations on real data and draw every figure, into demo/
@@ -111,6 +111,11 @@ PLATFORMS := $(foreach age,2_28 2_27 2_17 2014,--platform manylinux$(if $(findst
 gpu-wheels:
 	$(PYTHON) -m pip --disable-pip-version-check download -q --no-deps --only-binary=:all: -c constraints.txt -d wheels \
 		$(if $(FOR),--python-version $(FOR) --implementation cp $(PLATFORMS)) $(NAMES)
+
+## papers-gpu: papers-long on a GPU, with PYTHON's own torch and no network: PYTHON=, DEVICE=, WORDS=
+papers-gpu:
+	$(PYTHON) tests/gpu/make.py --environment
+	PYTHONPATH=$(CURDIR)/.gpu:$(CURDIR)/.gpu/site $(PYTHON) -P docs/papers/long --here --device $(DEVICE) $(WORDS)
 
 lint: $(VENV)/.dependencies
 	$(RUN) -m ruff check .

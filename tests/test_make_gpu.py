@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -74,3 +75,16 @@ def test_without_a_device_it_says_how_to_try_it() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("make gpu: torch ")
     assert done.stderr.endswith(" sees no CUDA device; `make gpu DEVICE=cpu` tries it without one\n")
+
+
+def test_the_environment_alone_is_laid_out(tmp_path: Path) -> None:
+    path = python("print(make.environment(()))", tmp_path).stdout.strip().splitlines()[-1]
+    code = "import fedscope; print(fedscope.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == str(tmp_path / ".gpu" / "fedscope" / "__init__.py")

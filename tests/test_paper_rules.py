@@ -506,8 +506,11 @@ def test_long_results_of_one_identity_are_never_averaged_with_anothers(
         {"seconds": 5400, "cores": 2},
         {"seconds": 1800, "cores": 1},
         {"seconds": 0, "cores": 8},
+        {"seconds": 360, "cores": 15, "device": "NVIDIA H200"},
     ]
-    assert made.long_pages._hours(about) == "1.0 hours on one core and 1.5 hours on two cores and 0.0 hours on 8 cores"
+    assert made.long_pages._hours(about) == (
+        "1.0 hours on one core and 1.5 hours on two cores and 0.0 hours on 8 cores and 0.1 hours on one NVIDIA H200"
+    )
     short = made.outcomes.Outcome("c", "r", "contradicted", "", (), key="gains")
     (settled,) = made.long_pages.settled([short], "table2", "wima", found)
     assert (settled.long, settled.outcome.kind, settled.short) == (True, "reproduced", short)

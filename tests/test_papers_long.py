@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -141,6 +142,29 @@ def test_a_command_gives_way_to_other_sessions_too(tmp_path: Path) -> None:
     nice, group = (*said(code, tmp_path).splitlines(), "")[:2]
     assert nice == "19"
     assert not group or group.endswith("nice 19"), "Linux shares cores between sessions first"
+
+
+def test_units_are_done_on_an_accelerator_and_their_numbers_stand_apart(tmp_path: Path) -> None:
+    code = (
+        "from plan import *; from frozen import *; import torch; from types import SimpleNamespace as N\n"
+        "for unit in units(QUICK):\n"
+        "    there = on_device(unit, 'cuda:1')\n"
+        "    assert on_device(unit, 'cpu') is unit\n"
+        "    assert all(run.words.endswith(' --device cuda:1') for run in there.runs)\n"
+        "    for one in there.asked:\n"
+        "        assert one.words.endswith(' --device cuda:1') is (one.words[:6] != 'curves'), one\n"
+        "cpu = machine(), accelerator('cpu')\n"
+        "torch.get_device_module = lambda kind: N(get_device_name=lambda k: f'NVIDIA {kind.upper()} {k}')\n"
+        "print(*cpu, machine('cuda:1'), accelerator('cuda:1'), sep='|')\n"
+    )
+    own, none, there, name = said(code, tmp_path).split("|")
+    assert (none, there, name) == ("", "cuda-NVIDIA-CUDA-1", "NVIDIA CUDA 1")
+    assert "-" in own
+    done = driver(tmp_path, "--device", "nosuch:0")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"make papers-long: torch \S+ sees no device nosuch:0 \(.*\); leave --device out\n", done.stderr
+    ), done.stderr
 
 
 def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`make gpu`: the tests and the benchmarks of an accelerator, on a machine that may have no network.
 
     python tests/gpu/make.py [--device cuda] [--data FILE.npz] [--out FILE] [--quick]
+    python tests/gpu/make.py --environment    # lays out `.gpu/` and ends
 
 Runs in the Python that it is started with, on that Python's own torch (2.6 or newer). What else fedscope needs and that
 Python lacks is taken from `wheels/`, which `make gpu-wheels` fills where there is a network; nothing is installed but
@@ -148,12 +149,32 @@ def step(words: list[str], seconds: int, environment: dict[str, str]) -> tuple[i
     return (124 if late else process.returncode), "".join(lines)
 
 
-def main(device: str, data: Path | None, out: Path, quick: bool) -> int:
-    """Do all of it; 0 where the tests passed and the benchmarks ran."""
-    needed = project()["project"]["dependencies"]
-    own = [one for one in needed if one.startswith("torch")]
+def refuse_torch() -> None:
+    """Refuse a Python whose torch is lacking or too old: the device's own is not replaced.
+
+    Raises:
+        SystemExit: says so.
+    """
+    own = [one for one in project()["project"]["dependencies"] if one.startswith("torch")]
     if short := lacking(own):
         sys.exit(f"make gpu: {sys.executable} lacks {' and '.join(short)} as new as {', '.join(own)}; PYTHON= names it")
+
+
+def environment(tools: tuple[str, ...]) -> str:
+    """Lay out `.gpu/` with fedscope and what this Python lacks of it and of tools; returns its PYTHONPATH.
+
+    Raises:
+        SystemExit: no torch, or one that is too old; a wheel that is not there.
+    """
+    refuse_torch()
+    provide([*(one for one in project()["project"]["dependencies"] if not one.startswith("torch")), *tools])
+    lay_out()
+    return os.pathsep.join([str(PLACE), str(PLACE / "site")])
+
+
+def main(device: str, data: Path | None, out: Path, quick: bool) -> int:
+    """Do all of it; 0 where the tests passed and the benchmarks ran."""
+    refuse_torch()
     import torch
 
     if device != "cpu" and not torch.cuda.is_available():
@@ -165,18 +186,11 @@ def main(device: str, data: Path | None, out: Path, quick: bool) -> int:
         out.touch()
     except OSError as error:
         sys.exit(f"make gpu: OUT={out} cannot be written: {error.strerror}; give another")
-    provide([*(one for one in needed if one not in own), *TOOLS])
-    lay_out()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(PLACE), str(PLACE / "site")]),
-        "FEDSCOPE_DEVICE": device,
-        "PYTHONUNBUFFERED": "1",
-    }
+    around = {**os.environ, "PYTHONPATH": environment(TOOLS), "FEDSCOPE_DEVICE": device, "PYTHONUNBUFFERED": "1"}
     tests = ["-P", "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"]
-    code, said = step(tests, TESTS, environment)
+    code, said = step(tests, TESTS, around)
     words = ["benchmarks/gpu.py", "--device", device, *(["--data", str(data)] if data else [])]
-    rate, figures = step([*words, *(["--quick"] if quick else [])], BENCHMARKS, environment)
+    rate, figures = step([*words, *(["--quick"] if quick else [])], BENCHMARKS, around)
     name = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
     ends = {0: "passed", 124: "out of time"}
@@ -196,5 +210,9 @@ if __name__ == "__main__":
     words.add_argument("--data", type=Path)
     words.add_argument("--out", type=Path, default=ROOT / "gpu-results.md")
     words.add_argument("--quick", action="store_true")
+    words.add_argument("--environment", action="store_true")
     given = words.parse_args()
+    if given.environment:
+        print(environment(()))
+        sys.exit(0)
     sys.exit(main(given.device, given.data, given.out, given.quick))

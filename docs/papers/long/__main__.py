@@ -1,14 +1,15 @@
 """The papers' figures at their own length: `make papers-long`.
 
     python docs/papers/long [UNIT ...] [--runs FOLDER] [--data FILE.npz] [--list] [--keep] [--hours H]
-                             [--all-cores] [--quick]
+                             [--all-cores] [--device cuda] [--here] [--quick]
 
 Does one unit of the plan after the other, at the lowest priority and on all cores but one (`--all-cores`: where nothing
 else is to be done meanwhile), with fedscope as one commit has it, and goes on after any stop. FOLDER (PAPERS_LONG, else
 ~/.fedscope-papers) lies outside the checkout. A file PAUSE in it pauses everything. `--keep` copies the numbers of
 finished units into `docs/papers/results/long`, where they are committed. FILE is CIFAR-10 (x_train, y_train, x_test,
-y_test; see docs/howto/own-data.md), by default FOLDER/cifar10.npz. `--quick` tries all of it on small runs of the
-embedded digits.
+y_test; see docs/howto/own-data.md), by default FOLDER/cifar10.npz. `--device cuda` trains and asks on an accelerator,
+whose numbers stand apart. `--here` takes the fedscope that this Python imports for that of the commit, where nothing
+can be installed (`make papers-gpu`). `--quick` tries all of it on small runs of the embedded digits.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,9 +29,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "make"))  # what a run and a question are, stands there
 
 from calls import Caller  # noqa: E402
-from frozen import Identity, data_sum, frozen, head, machine, spared, usable  # noqa: E402
+from frozen import Identity, accelerator, data_sum, frozen, head, machine, spared, usable  # noqa: E402
 from pause import HOME  # noqa: E402
-from plan import QUICK, Scale, Unit, at_data, units  # noqa: E402
+from plan import QUICK, Scale, Unit, at_data, on_device, units  # noqa: E402
 from units import Place, groups, keep  # noqa: E402
 
 KEPT = HERE.parent / "results" / "long"
@@ -37,51 +39,77 @@ KEPT = HERE.parent / "results" / "long"
 ROOM = 4 << 30
 
 
-def main(
-    names: list[str], home: Path, data: Path, hours: float, quick: bool, frozen_at: str | None, cores: frozenset[int]
-) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """What is to be done, and where.
+
+    Attributes:
+        names: of units, all if none; home: the folder of runs; data: the file; hours: after which no unit begins.
+        quick: small runs; commit: whose fedscope is taken; cores: for commands; device: as ``cuda``; here: whether
+            this Python's fedscope is that of the commit.
+    """
+
+    names: tuple[str, ...]
+    home: Path
+    data: Path
+    hours: float
+    quick: bool
+    commit: str | None
+    cores: frozenset[int]
+    device: str
+    here: bool
+
+    @property
+    def kept(self) -> Path:
+        """Where numbers are that count already."""
+        return self.home / "kept" if self.quick else KEPT
+
+
+def main(asked: Asked) -> None:
     """Do the units, or those named, that are not finished."""
-    home.mkdir(parents=True, exist_ok=True)
-    plan = planned(names, quick, data)
-    kept = home / "kept" if quick else KEPT
-    place = placed(home, data, kept, quick, frozen_at)
-    end = time.monotonic() + 3600 * hours
+    asked.home.mkdir(parents=True, exist_ok=True)
+    plan = planned(asked)
+    place = placed(asked)
+    end = time.monotonic() + 3600 * asked.hours
     for unit in plan:
-        if place.is_finished(unit, kept):
+        if place.is_finished(unit, asked.kept):
             print(f"{unit.name}: finished", flush=True)
             continue
         if time.monotonic() > end:
-            print(f"{unit.name}: left for another time, after {hours:g} hours", flush=True)
+            print(f"{unit.name}: left for another time, after {asked.hours:g} hours", flush=True)
             return
-        refuse_full(home)
+        refuse_full(asked.home)
         print(f"{unit.name}: {unit.shown}; about {unit.hours:g} h of two idle cores", flush=True)
-        place.do(unit, Caller(home, cores))
+        place.do(unit, Caller(asked.home, asked.cores))
         print(f"{unit.name}: finished; --keep copies its numbers", flush=True)
 
 
-def planned(names: list[str], quick: bool, data: Path) -> tuple[Unit, ...]:
+def planned(asked: Asked) -> tuple[Unit, ...]:
     """The units that are asked for, in the plan's order."""
-    plan = units(QUICK if quick else Scale())
-    if unknown := [name for name in names if name not in {unit.name for unit in plan}]:
+    plan = units(QUICK if asked.quick else Scale())
+    if unknown := [name for name in asked.names if name not in {unit.name for unit in plan}]:
         sys.exit(f"make papers-long: {unknown[0]!r} is no unit; --list shows them")
-    chosen = tuple(unit for unit in plan if not names or unit.name in names)
-    return chosen if quick else tuple(at_data(unit, f"npz:{data.resolve()}") for unit in chosen)
+    chosen = tuple(on_device(unit, asked.device) for unit in plan if not asked.names or unit.name in asked.names)
+    return chosen if asked.quick else tuple(at_data(unit, f"npz:{asked.data.resolve()}") for unit in chosen)
 
 
-def placed(home: Path, data: Path, kept: Path, quick: bool, frozen_at: str | None) -> Place:
+def placed(asked: Asked) -> Place:
     """The frozen install: of the commit whose numbers on these data and this machine are kept, else of this one."""
-    sum_ = "digits00" if quick else data_sum(data)
-    own = machine()
-    if quick and frozen_at is None:  # the environment that runs this
-        return Place(home, Path(sys.executable).with_name("fedscope"), Identity("0" * 40, sum_, own))
-    known = [one.commit for one, _ in groups(kept) if (one.data, one.machine) == (sum_, own)]
-    said = home / "commit"
+    sum_ = "digits00" if asked.quick else data_sum(asked.data)
+    own, device = machine(asked.device), accelerator(asked.device)
+    this = (sys.executable, "-P", "-m", "fedscope")
+    if asked.quick and asked.commit is None:  # the environment that runs this
+        return Place(asked.home, this, Identity("0" * 40, sum_, own), device)
+    if asked.here:
+        return Place(asked.home, this, Identity(asked.commit or head(), sum_, own), device)
+    known = [one.commit for one, _ in groups(asked.kept) if (one.data, one.machine) == (sum_, own)]
+    said = asked.home / "commit"
     if said.exists():
         known.append(said.read_text(encoding="utf-8").strip())
-    commit = frozen_at or next(iter(known), None) or head()
-    bin_ = frozen(home, commit)
+    commit = asked.commit or next(iter(known), None) or head()
+    bin_ = frozen(asked.home, commit)
     said.write_text(commit + "\n", encoding="utf-8")
-    return Place(home, bin_ / "fedscope", Identity(commit, sum_, own))
+    return Place(asked.home, (bin_ / "fedscope",), Identity(commit, sum_, own), device)
 
 
 def refuse_full(home: Path) -> None:
@@ -120,6 +148,8 @@ if __name__ == "__main__":
     words.add_argument("--keep", action="store_true")
     words.add_argument("--hours", type=float, default=float("inf"))
     words.add_argument("--all-cores", action="store_true", help="where nothing else is to be done meanwhile")
+    words.add_argument("--device", default="cpu", metavar="NAME")
+    words.add_argument("--here", action="store_true", help="this Python's fedscope is that of --commit, or of HEAD")
     words.add_argument("--quick", action="store_true")
     words.add_argument("--commit", help="freeze this commit, and begin a group of numbers of its own")
     given = words.parse_args()
@@ -133,8 +163,12 @@ if __name__ == "__main__":
             for path in keep(folder / "finished", folder / "kept" if given.quick else KEPT):
                 print(os.path.relpath(path))
         else:
-            data = given.data or folder / "cifar10.npz"
-            main(given.units, folder, data, given.hours, given.quick, given.commit, cores)
+            where = folder, given.data or folder / "cifar10.npz"
+            main(
+                Asked(
+                    tuple(given.units), *where, given.hours, given.quick, given.commit, cores, given.device, given.here
+                )
+            )
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command has said why
     except KeyboardInterrupt:

@@ -22,7 +22,8 @@ class Identity:
 
     Attributes:
         commit: of the frozen install, 40 digits; data: SHA-256 of the data file; machine: its architecture and what
-            torch's kernels use of it, as ``x86_64-AVX512``, on which the last bits of trained models depend.
+            torch's kernels use of it, as ``x86_64-AVX512``, or the accelerator, as ``cuda-NVIDIA-H200``, on which the
+            last bits of trained models depend.
     """
 
     commit: str
@@ -99,10 +100,12 @@ def data_sum(path: Path) -> str:
     return made.hexdigest()
 
 
-def machine() -> str:
-    """``x86_64-AVX512``: the architecture, and the kernels that torch takes on it."""
+def machine(device: str = "cpu") -> str:
+    """``x86_64-AVX512``: the architecture, and the kernels that torch takes on it; ``cuda-NVIDIA-H200``."""
     import torch
 
+    if device != "cpu":
+        return f"{device.partition(':')[0]}-{accelerator(device)}".replace(" ", "-")
     return f"{platform.machine()}-{torch.backends.cpu.get_cpu_capability()}".replace(" ", "")
 
 
@@ -113,6 +116,25 @@ def processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def accelerator(device: str) -> str:
+    """The name of a device, as ``NVIDIA H200``; "" of the processor.
+
+    Raises:
+        SystemExit: torch sees no such device.
+    """
+    import torch
+
+    if device == "cpu":
+        return ""
+    kind, _, number = device.partition(":")
+    try:
+        torch.device(device)
+        return str(torch.get_device_module(kind).get_device_name(int(number or 0)))
+    except (RuntimeError, AssertionError, ValueError, AttributeError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        sys.exit(f"make papers-long: torch {torch.__version__} sees no device {device} ({said}); leave --device out")
 
 
 def usable() -> frozenset[int]:

@@ -215,6 +215,19 @@ def at_data(unit: Unit, data: str) -> Unit:
     return replace(unit, runs=runs)
 
 
+def on_device(unit: Unit, device: str) -> Unit:
+    """The same computed on an accelerator, as ``cuda``."""
+    if device == "cpu":
+        return unit
+    runs = tuple(replace(run, words=f"{run.words} --device {device}") for run in unit.runs)
+    # curves computes nothing
+    asked = tuple(
+        one if one.words.startswith("curves ") else replace(one, words=f"{one.words} --device {device}")
+        for one in unit.asked
+    )
+    return replace(unit, runs=runs, asked=asked)
+
+
 def _seeded(seed: int) -> str:
     """A seed of training, partition and cohorts alike, so that seeds are independent federations."""
     return f"--seed {seed} --set data.seed={seed}"

@@ -27,12 +27,14 @@ class Place:
     """Where long runs lie.
 
     Attributes:
-        home: outside the checkout; fedscope: the frozen command; identity: what numbers of one group share.
+        home: outside the checkout; fedscope: the words of the frozen command; identity: what numbers of one group
+            share; device: the accelerator's name, "" of the processor.
     """
 
     home: Path
-    fedscope: Path
+    fedscope: tuple[str | Path, ...]
     identity: Identity
+    device: str = ""
 
     @property
     def finished(self) -> Path:
@@ -65,7 +67,7 @@ class Place:
                 done = answers / f"{one.name}.done"
                 if not done.exists() or done.read_text(encoding="utf-8") != one.command:
                     words = [*shlex.split(one.words), "--out", f"answers/{one.name}", "--force"]
-                    call([self.fedscope, *words], folder)
+                    call([*self.fedscope, *words], folder)
                     done.write_text(one.command, encoding="utf-8")
         finally:
             now = {"active": before["active"] + call.active, "cpu": before["cpu"] + call.cpu}
@@ -87,7 +89,7 @@ class Place:
         begun = (folder / run.name / "run.json").exists()
         words = ["--resume", run.name] if begun else [*shlex.split(run.words), "--out", run.name]
         print(f"{folder.name}/{run.name}: {there} of {run.rounds} rounds", flush=True)
-        call([self.fedscope, "train", *words], folder)
+        call([*self.fedscope, "train", *words], folder)
 
     def _gather(self, unit: Unit, folder: Path, spent: dict[str, float], cores: int) -> None:
         """Copy the numbers to one folder, which gets its name when it is whole."""
@@ -106,6 +108,7 @@ class Place:
             "shown": unit.shown,
             **asdict(self.identity),
             "processor": processor(),
+            **({"device": self.device} if self.device else {}),
             "cores": cores,
             # what a killed command took is in its rounds alone
             "seconds": round(max(spent["active"], sum(_trained_seconds(folder / run.name) for run in unit.runs))),

@@ -65,14 +65,15 @@ def groups(kept: Path, paper: str) -> list[Group]:
 
 
 def _hours(about: list[dict[str, Any]]) -> str:
-    """Return ``3.4 hours on one core``, and those on more cores apart."""
-    spent: dict[int, float] = {}
-    for one in about:
-        cores = int(one.get("cores", 1))
-        spent[cores] = spent.get(cores, 0.0) + float(one["seconds"]) / 3600
+    """Return ``3.4 hours on one core``, and those on more cores or on an accelerator apart."""
     names = {1: "one core", 2: "two cores"}
+    spent: dict[tuple[str, int], float] = {}
+    for one in about:
+        where = (str(one["device"]), 0) if one.get("device") else ("", int(one.get("cores", 1)))
+        spent[where] = spent.get(where, 0.0) + float(one["seconds"]) / 3600
     return " and ".join(
-        f"{hours:.1f} hours on {names.get(cores, f'{cores} cores')}" for cores, hours in sorted(spent.items())
+        f"{hours:.1f} hours on {f'one {device}' if device else names.get(cores, f'{cores} cores')}"
+        for (device, cores), hours in sorted(spent.items())
     )
 
 
