@@ -303,13 +303,13 @@ def permute(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis
     return [[args[0].axes[dim] for dim in args[1]]]
 
 
-@rule("t")
+@rule("t", "t_")
 def turn(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis]]:
     """A matrix transposed."""
     return [args[0].axes[::-1]]
 
 
-@rule("transpose")
+@rule("transpose", "transpose_", "swapaxes", "swapdims")
 def transpose(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis]]:
     """Two dimensions exchanged."""
     axes = list(args[0].axes)
