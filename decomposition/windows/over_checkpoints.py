@@ -153,7 +153,7 @@ def _diverged(means: Sequence[CheckpointMean], checkpoints: Weights, names: Sequ
 
     if not any(isnan(one.loss) for one in means):
         return {}
-    broken = [names[k] for k in np.flatnonzero(diverged_rows(checkpoints))]
+    broken = [name for name, own in zip(names, diverged_rows(checkpoints), strict=True) if own]
     return {"diverged": broken} if broken else {}
 
 

@@ -249,6 +249,12 @@ def test_tied_weights_and_sequences() -> None:
         loss = nn.functional.cross_entropy(module(one[None]), label[None])
         gradient = gradient + torch.autograd.grad(loss, module.one.weight)[0].square()
     np.testing.assert_allclose(found[0], (gradient / 23).reshape(-1).numpy(), rtol=1e-6)
+    # a weight that is two layers' has the inputs of both
+    given = torch.cat([x.double(), torch.tanh(module.one(x.double()))]).detach().numpy()
+    products = probe.input_products(model(module))
+    assert sorted(products) == ["one.weight", "two.weight"]
+    for own in products.values():
+        np.testing.assert_allclose(own, given.T @ given, rtol=1e-9)
 
     # a layer that sees positions of sequences
     class Pooled(nn.Module):

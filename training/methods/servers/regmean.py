@@ -23,7 +23,8 @@ class RegMean(ServerMethod):
 
         W⁺ = (Σ p_i W_i G_i) (Σ p_i G_i)⁻¹
 
-    which minimises Σ p_i ‖X_i W⁺ᵀ − X_i W_iᵀ‖² where α is 1. All other parameters, also biases, are their mean with p;
+    which minimises Σ p_i ‖X_i W⁺ᵀ − X_i W_iᵀ‖² where α is 1. A weight that several layers share has the inputs of all
+    of them that are linear. All other parameters, also biases, are their mean with p;
     buffers too. Chosen: along directions in which no model has inputs W⁺ is the mean, too; p_i, where the paper counts
     models alike (``weighting`` = ``uniform``); all models see the same samples, where the paper takes each model's own,
     so a first layer, whose inputs these are, gets the mean. Weights of a unit that is almost never active may become
