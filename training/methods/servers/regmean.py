@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ....checkpoints import Weights, weighted_mean
+from ....checkpoints import FedscopeError, Weights, weighted_mean
 from ...settings.settings import setting
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.probes import probe_of
@@ -49,6 +49,11 @@ class RegMean(ServerMethod):
         return self.split, self.samples
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        """See the class.
+
+        Raises:
+            FedscopeError: a model without linear layers.
+        """
         probe, layout = probe_of(cohort), clients.layout
         mean = weighted_mean(clients, cohort.p).parameters.astype(np.float64)
         means, total, beside = layout.views(mean), dict[str, np.ndarray](), dict[str, np.ndarray]()
@@ -59,6 +64,11 @@ class RegMean(ServerMethod):
                 weighed = cohort.p[k] * self.shrunk(products)
                 total[name] = total.get(name, 0.0) + weighed
                 beside[name] = beside.get(name, 0.0) + (own[name] - means[name]) @ weighed
+        if not total:
+            raise FedscopeError(
+                "the server regmean merges linear layers, and the model calls none (torch.nn.Linear), so it would be "
+                "the plain mean; use --server fma"
+            )
         for name, products in total.items():
             # from the mean, which stays where there are no inputs
             with np.errstate(invalid="ignore"):
