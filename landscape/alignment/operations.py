@@ -479,3 +479,6 @@ def fix(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> 
         for axis in value.axes:
             atoms.fix_axis(axis)
     return [[atoms.fixed(size) for size in shape] for shape in shapes]
+
+
+rule("tril", "triu", "tril_", "triu_")(fix)  # of a mask, whose entries are positions and no units
