@@ -43,7 +43,9 @@ _RANK_IS = {
     "lokr_w2_a": 1,
     "lokr_w2_b": 0,
     "lora_E": 0,
+    "lora_mid": 0,  # between both, of convolutions
     "lora_magnitude_vector": None,
+    "dora_scale": None,
     "vera_lambda_b": None,
     "vera_lambda_d": None,
 }
@@ -208,6 +210,8 @@ def settings_of_adapters(
         return {}
     settings = {} if told is None else dict(told[1])
     had = settings.get("lora_alpha", settings.get("alpha"))
+    if alpha is not None and isinstance(had, Mapping) and set(had.values()) == {alpha}:
+        alpha = None  # every layer says it
     if alpha is not None and had not in (None, alpha):
         assert told is not None, "it says so"
         says = "by layer" if isinstance(had, Mapping) else f"{had:g}"

@@ -77,6 +77,7 @@ def best_of_rank(left: Array, right: Array, rank: int) -> tuple[Array, Array]:
     return b * signs, a * signs[:, None]
 
 
+@np.errstate(invalid="ignore", over="ignore")  # of clients that diverged
 def _core(left: Array, right: Array) -> Array:
     """R_U R_Vᵀ, which has the norm and the singular values of U V."""
     (_, of_left), (_, of_right) = np.linalg.qr(left), np.linalg.qr(right.T)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -38,7 +39,7 @@ class Product:
     """One pair of factors: to its layer's weights it adds s B A.
 
     Attributes:
-        name: of the layer.
+        name: of the layer; of one of several adapters of a layer that of its A, as ``q.lora_A.default``.
         a, b: the parameters' names, A [r, in] and B [out, r]; of a convolution in is channels × height × width.
         rank: r.
         scale: s, α/r, or α/√r of rank-stabilised adapters.
@@ -96,7 +97,39 @@ def adapters_of(layout: Layout, settings: Mapping[str, Any]) -> Adapters | None:
     """
     if not factors_in(layout.names):
         return None
-    found: dict[tuple[str, str, str], dict[str, TensorEntry]] = {}
+    pairs, dense, odd = _sort_out(layout)
+    if odd:
+        return None
+    count = Counter(before for before, _, _ in pairs)
+    products, known = [], True
+    for (before, kind, _), pair in pairs.items():
+        rank = pair["a"].shape[0]
+        layer = before or kind.partition("_")[0]
+        scale = _scale(layer, rank, settings)
+        name = layer if count[before] == 1 else pair["a"].name.removesuffix(".weight")
+        products.append(Product(name, pair["a"].name, pair["b"].name, rank, 1.0 if scale is None else scale))
+        known = known and scale is not None
+    if not products:
+        return None
+    return Adapters(tuple(products), tuple(dense), known)
+
+
+def odd_one(layout: Layout) -> str:
+    """Return the first parameter on account of which the factors of a model are no pairs that multiply; "" where they
+    are.
+
+    >>> import fedscope, torch
+    >>> net = torch.nn.ModuleDict({"lora_A": torch.nn.Linear(8, 2, False), "lora_B": torch.nn.Linear(2, 4)})
+    >>> odd_one(fedscope.Layout.of(net))
+    'lora_B.bias'
+    """
+    return _sort_out(layout)[2]
+
+
+def _sort_out(layout: Layout) -> tuple[dict[tuple[str, str, str], dict[str, TensorEntry]], list[str], str]:
+    """Return the pairs of factors, the names of parameters that are no factors, and the name of the first factor that
+    is in no pair; "" of none."""
+    pairs: dict[tuple[str, str, str], dict[str, TensorEntry]] = {}
     dense = []
     for entry in layout.parameters:
         place = split_factor(entry.name)
@@ -105,23 +138,16 @@ def adapters_of(layout: Layout, settings: Mapping[str, Any]) -> Adapters | None:
             continue
         before, kind, after = place
         if kind not in PAIRS and kind not in _FIRST:
-            return None
-        found.setdefault((before, _FIRST.get(kind, kind), after), {})["b" if kind in _FIRST else "a"] = entry
-    products = []
-    for (before, kind, _), pair in found.items():
-        if pair.keys() != {"a", "b"}:
-            return None
-        rank = pair["a"].shape[0]
+            return {}, [], entry.name
+        pairs.setdefault((before, _FIRST.get(kind, kind), after), {})["b" if kind in _FIRST else "a"] = entry
+    for pair in pairs.values():
+        if len(pair) < 2:
+            return {}, [], next(iter(pair.values())).name
+        rank, b = pair["a"].shape[0], pair["b"].shape
         # loralib's merged layers share A's rows among several B
-        if len(pair["b"].shape) < 2 or pair["b"].shape[1] != rank or prod(pair["b"].shape[2:]) != 1:
-            return None
-        name = before or kind.partition("_")[0]
-        scale = _scale(name, rank, settings)
-        products.append(Product(name, pair["a"].name, pair["b"].name, rank, 1.0 if scale is None else scale))
-    if not products:
-        return None
-    known = all(_scale(product.name, product.rank, settings) is not None for product in products)
-    return Adapters(tuple(products), tuple(dense), known)
+        if len(b) < 2 or b[1] != rank or prod(b[2:]) != 1:
+            return {}, [], pair["b"].name
+    return pairs, dense, ""
 
 
 def _scale(name: str, rank: int, settings: Mapping[str, Any]) -> float | None:

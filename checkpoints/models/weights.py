@@ -286,7 +286,7 @@ def from_bfloat16(bits: np.ndarray) -> np.ndarray:
     >>> from_bfloat16(np.array([0x3F80, 0xC000], np.uint16))
     array([ 1., -2.], dtype=float32)
     """
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    return np.asarray(bits.astype(np.uint32) << 16).view(np.float32)  # of one number, too, an array
 
 
 def stack(models: Sequence[Weights]) -> Weights:

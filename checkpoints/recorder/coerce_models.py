@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
-from ..models.adapters import other_ranks
+from ..models.adapters import other_ranks, scale_in
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
 from ..models.match_names import COUNTERS, is_constant, match_names
 from ..models.state_dicts import find_state_dict
@@ -125,7 +125,7 @@ class ModelTensors:
         """
         arrays = {
             name: (
-                (numbers[name].astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+                np.asarray(numbers[name].astype(np.float32).view(np.uint32) >> np.uint32(16), np.uint16)
                 if self.dtypes[name] == BFLOAT16
                 else numbers[name].astype(array.dtype)
             )
@@ -269,6 +269,17 @@ def numbers_of(array: np.ndarray, dtype: str) -> np.ndarray:
     from ..models.weights import from_bfloat16
 
     return from_bfloat16(array) if dtype == BFLOAT16 else array
+
+
+def scale_of_tensors(model: ModelTensors) -> dict[str, Any]:
+    """Read what kohya's adapters say of their scale, see :func:`~fedscope.checkpoints.models.adapters.scale_in`.
+
+    >>> alpha = coerce_model({"q.lora_down.weight": np.ones((2, 3)), "q.alpha": np.array(4.0)})
+    >>> scale_of_tensors(alpha)
+    {'alpha': {'q': 4.0}}
+    """
+    numbers = {name: numbers_of(array, model.dtypes[name]) for name, array in model.arrays.items() if array.size == 1}
+    return scale_in({**model.arrays, **numbers})
 
 
 def difference(model: ModelTensors, layout: Layout) -> str:

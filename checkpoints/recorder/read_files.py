@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
-from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside, scale_in
+from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside
 from ..models.expected import STATISTICS, ExpectedModel
 from ..models.files import file_and_key, read_tensors
 from ..models.state_dicts import refuse_valueless
 from ..models.weights import Layout
-from .coerce_models import ModelTensors, coerce_model
+from .coerce_models import ModelTensors, coerce_model, scale_of_tensors
 from .match_files import natural
 
 #: types that a run cannot keep
@@ -93,7 +93,7 @@ class FileReader:
         if not self.adapters:
             self.adapters = about_adapters(model.arrays)
         if self.adapters:
-            self._refuse_other_scale("in", path, scale_in(model.arrays))
+            self._refuse_other_scale("in", path, scale_of_tensors(model))
         if not self._ordered and kind != "safetensors" and set(model.arrays) == set(self._names or ()):
             self._names, self._ordered = tuple(model.arrays), True
         self._refuse_other(path, model)

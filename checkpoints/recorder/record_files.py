@@ -392,7 +392,8 @@ def _to_bfloat16(values: np.ndarray) -> np.ndarray:
     # below the least normal number it has fewer digits: all are multiples of 2^-133
     nearest = np.where(np.abs(values) < 2.0**-126, np.ldexp(np.rint(np.ldexp(values, 133)), -133), nearest)
     found = np.where(np.isfinite(values), nearest, values).astype(np.float32)
-    return (found.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    # of one number without dimensions the operators give a scalar, which is no array
+    return np.asarray(found.view(np.uint32) >> np.uint32(16), np.uint16)
 
 
 def provenance_of_files(files: CheckpointFiles) -> dict[str, str]:

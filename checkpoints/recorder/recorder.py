@@ -38,7 +38,7 @@ from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.partition import Partition
 from ..runs.run import Run
 from ..runs.writer import RunWriter
-from .coerce_models import ModelTensors, architecture, coerce_model, difference, numbers_of
+from .coerce_models import ModelTensors, architecture, coerce_model, difference, numbers_of, scale_of_tensors
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
@@ -154,6 +154,7 @@ class Recorder:
         self._layout: Layout | None = None
         self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
         self._scale: tuple[object, dict[str, Any]] | None = None
+        self._alphas: tuple[object, dict[str, Any]] | None = None
         self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
         self._base = None if base is None else named_base(base)
         self._check: ServerIdentifier | None = None
@@ -398,6 +399,8 @@ class Recorder:
             self._tell("adapters", f"{place}: {adapters}")
         all_ = {f"client {k}": one for k, one in read.items()}
         all_ |= {f"the start of client {k}": one for k, one in began.items()}
+        if adapters:
+            self._refuse_other_alphas(place, {**all_, "start": sent, "global_": end})
         for what, given in (("start", sent), ("global_", end), *all_.items()):
             if given is not None and (clause := difference(given, layout)):
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
@@ -438,6 +441,14 @@ class Recorder:
             if scale := scale_of_module(model):
                 self._scale = self._scale or (f"{place}: {what}", scale)
                 refuse_other_scale(*self._scale, f"{place}: {what}", scale)
+
+    def _refuse_other_alphas(self, place: str, given: Mapping[str, ModelTensors | None]) -> None:
+        """Refuse the same as far as tensors say it, as kohya's adapters have them."""
+        for what, model in given.items():
+            if model is not None and (scale := scale_of_tensors(model)):
+                self._alphas = self._alphas or (f"{place}: {what}", scale)
+                if not _is_mean(scale["alpha"], self._alphas[1]["alpha"]):
+                    refuse_other_scale(*self._alphas, f"{place}: {what}", scale)
 
     def _drift_of(self, models: _Models, cohort: Sequence[ModelTensors], p: np.ndarray, place: str) -> dict[str, float]:
         """How far the clients' updates agree; nothing where there are none, or of adapters."""
@@ -515,7 +526,7 @@ class Recorder:
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),
             **self.about,
-            **settings_of_adapters(layout.names, self._scale, self._alpha, self._base),
+            **settings_of_adapters(layout.names, self._scale or self._alphas, self._alpha, self._base),
         }
         if self._partition is not None:
             clients, classes = self._partition.label_counts.shape
@@ -563,6 +574,11 @@ def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
             )
         found[int(k)] = model
     return found
+
+
+def _is_mean(alphas: Mapping[str, float], of: Mapping[str, float]) -> bool:
+    """Check whether alphas are the others but for the rounding of a mean of equal numbers, in bfloat16 at worst."""
+    return alphas.keys() == of.keys() and all(abs(alphas[name] - of[name]) <= 0.01 * abs(of[name]) for name in of)
 
 
 def _by_number(clients: Mapping[Any, Any]) -> dict[str, Any]:

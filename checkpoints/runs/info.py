@@ -268,10 +268,13 @@ def _check(file: Path, place: str, found: Mapping[str, Any], known: Mapping[str,
 
 # --- what is near ---
 
+_IMPORTED = "fedscope import {} --out RUN makes a run of models"
+
 
 def _no_run(path: Path) -> str:
     if path.is_file():
-        return f"{path} is a file, not a run; a run is a folder with a run.json"
+        made = f"; {_IMPORTED.format(f'{path} FILE ...')}" if _holds_models(path) else ""
+        return f"{path} is a file, not a run; a run is a folder with a run.json{made}"
     here = [entry.name for entry in _folders(path.parent) if (entry / "run.json").is_file()]
     there = f"{path} is not a run: it has no run.json" if path.is_dir() else f"{path} does not exist"
     if (path / "sweep.json").is_file():
@@ -281,9 +284,21 @@ def _no_run(path: Path) -> str:
         return f"{there}; it holds the sweeps {list_few(sweeps)}"
     if path.is_dir() and (inside := [entry.name for entry in _folders(path) if (entry / "run.json").is_file()]):
         return f"{there}; it holds the runs {list_few(inside)}"
+    if path.is_dir() and _holds_models(path):
+        return f"{there}; {_IMPORTED.format(path)}"
     hint = nearest(path.name, here, {name: str(path.with_name(name)) for name in here})
     runs = f"; the runs in {path.parent} are {list_few(here)}" if here and not hint else ""
     return there + hint + runs
+
+
+def _holds_models(path: Path) -> bool:
+    """Check whether a path is a model's file, or a folder of models."""
+    from ..models.files import SUFFIXES, is_model_folder
+    from ..models.folders import is_model_name, model_names
+
+    if path.is_file():
+        return is_model_name(path.name, SUFFIXES)
+    return bool(model_names(path, SUFFIXES)) or any(is_model_folder(one) for one in (path, *_folders(path)))
 
 
 def _folders(path: Path) -> list[Path]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
-from ...checkpoints import FedscopeError, Run
+from ...checkpoints import FedscopeError, Run, recorded_matrix
 from ...checkpoints.models.adapters import factors_in
-from ...checkpoints.models.products import Adapters
+from ...checkpoints.models.products import Adapters, odd_one
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .means import RoundMeans
 from .recorded import about_products, adapters_of_run, warn_of_products
@@ -76,12 +77,24 @@ def adapters(
         def compute(attrs: dict[str, Any], work: Execution) -> AdapterMeans:
             with work.store(settings, *ROUNDS) as store:
                 found = work.each(f"means of adapters of {opened.name}", map(task, asked), store)
-            return AdapterMeans(tuple(cell for own in found for cell in own.cells), attrs)
+            broken = {
+                str(t): _diverged(opened, t) for t, own in zip(asked, found, strict=True) if isnan(own.cells[-1].norm)
+            }
+            said = {"diverged": broken} if broken else {}
+            return AdapterMeans(tuple(cell for own in found for cell in own.cells), {**attrs, **said})
 
         return settings, compute
 
     name = f"adapters-{slug_rounds(asked_rounds or 'all')}"
     return one(AdapterMeans, opened.path / "figures", name, prepare)
+
+
+def _diverged(run: Run, number: int) -> list[int]:
+    """The clients of a round, by their ids, with a parameter that is not finite."""
+    from ..draws.divergence import diverged_rows
+
+    round_ = run.round(number)
+    return [int(k) for k in round_.client_ids[diverged_rows(recorded_matrix(round_))]]
 
 
 def required_adapters(run: Run) -> Adapters:
@@ -96,8 +109,8 @@ def required_adapters(run: Run) -> Adapters:
     kinds = factors_in(run.layout.names)
     if kinds:
         raise FedscopeError(
-            f"the adapters of {run.path} are not only pairs of factors A and B ({', '.join(kinds)}), so there is no "
-            "mean of products; merge them into their base"
+            f"the adapters of {run.path} are not only pairs of factors A and B ({', '.join(kinds)}): "
+            f"{odd_one(run.layout)} is in no pair, so there is no mean of products; merge them into their base"
         )
     other = "consensus" if any(run.round(number).own_starts for number in run.rounds) else "updates"
     raise FedscopeError(

@@ -9,8 +9,11 @@ Array = npt.NDArray[np.float64]
 
 #: numbers of one tile of products of factors, 64 MiB
 NUMBERS = 2**23
+#: models that diverged have no numbers here, which is told by what asks
+_DIVERGED = np.errstate(invalid="ignore", over="ignore")
 
 
+@_DIVERGED
 def differences(a: Array, b: Array, a0: Array, b0: Array) -> tuple[Array, Array]:
     """Factors of B_i A_i − B_0 A_0 = (B_i − B_0) A_i + B_0 (A_i − A_0): [n, out, 2r] and [n, 2r, in].
 
@@ -36,6 +39,7 @@ def differences(a: Array, b: Array, a0: Array, b0: Array) -> tuple[Array, Array]
     return left, right
 
 
+@_DIVERGED
 def inner_products(left: Array, right: Array, numbers: int = NUMBERS) -> Array:
     """⟨U_i V_i, U_j V_j⟩ = Σ_kl (U_iᵀ U_j)_kl (V_i V_jᵀ)_kl, [n, n], with U [n, out, q] and V [n, q, in].
 

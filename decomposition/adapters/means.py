@@ -13,7 +13,7 @@ from ...checkpoints import Round
 from ...checkpoints.models.low_rank import best_of_rank, difference, norm, singular_values, stacked
 from ...checkpoints.models.products import Adapters
 from ...results import Serializable
-from .recorded import Factors, factors_of
+from .recorded import Factors, eps_of, factors_of
 
 Array = npt.NDArray[np.float64]
 
@@ -23,6 +23,8 @@ MEANS = ("factors", "products", "frozen_a")
 ALL_LAYERS = "all layers"
 #: of M: a recorded model that is nearer to one of its means than this was made by it; float32 rounds to 1e-7
 SAME = 1e-4
+#: of M: means that are as near as this to the nearest one are told to be the first of them in ``MEANS``
+TIED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class LayerMeans(Serializable):
         products: the same of M's best approximation of the adapter's rank.
         frozen_a: of Σ p_i B_i with the start's A; None without ``start``.
         recorded: of the round's ``global``; None where that was not recorded.
-        recorded_is: which of these means that is, ``other`` for none of them; "" where it was not recorded.
+        recorded_is: which of these means that is, ``other`` for none of them; "" where it was not recorded. Of means
+            that are the same, as where no client has changed A, the first in this order.
         factors_of_moved: the error of averaging factors over ``moved`` instead of ‖M‖.
         effective_rank: of M, exp of the entropy of its singular values (σ_i / Σσ); None of all layers together.
         cost, cost_stderr: of all layers together the loss of the mean of factors less that of ``products``, and its
@@ -72,14 +75,17 @@ class RoundMeans(Serializable):
 
 @dataclass(frozen=True)
 class _Distances:
-    """Norms of one layer: of M, of its change, and of the differences of means and the recorded model to M."""
+    """Norms of one layer: of M, of its change, and of the differences of means and the recorded model to M; and by how
+    much the product of the recorded factors may be off because they are kept in half precision."""
 
     norm: float
     moved: float | None
     to_mean: dict[str, float]
     recorded_to: dict[str, float]
+    rounding: float
 
 
+@np.errstate(invalid="ignore", over="ignore")  # of clients that diverged, who are told
 def round_means(round_: Round, adapters: Adapters) -> RoundMeans:
     """Measure a round's means of adapters, see :class:`LayerMeans`. Of all clients one pair of factors is held at a
     time, and no product is formed.
@@ -89,14 +95,14 @@ def round_means(round_: Round, adapters: Adapters) -> RoundMeans:
     """
     p = np.asarray(round_.weights, np.float64)
     start = "start" in round_.models
-    recorded = "global" in round_.models
+    recorded, eps = "global" in round_.models, eps_of(round_)
     found, cells = [], []
     for product in adapters.products:
-        own = factors_of(round_, product)
+        own = factors_of(round_, product)[p > 0]  # a client of weight 0 may have diverged
         sent = factors_of(round_, product, "start") if start else None
         made = factors_of(round_, product, "global") if recorded else None
-        mean = stacked(own.b, own.a, p)
-        distances = _distances(own, mean, p, product.rank, sent, made)
+        mean = stacked(own.b, own.a, p[p > 0])
+        distances = _distances(own, mean, p[p > 0], product.rank, sent, made, eps)
         found.append(distances)
         values = singular_values(*mean)
         cells.append(_cell(round_.number, product.name, product.rank, distances, effective_rank(values)))
@@ -132,6 +138,7 @@ def _distances(
     rank: int,
     sent: Factors | None,
     made: Factors | None,
+    eps: float,
 ) -> _Distances:
     to_mean, recorded_to = {}, {}
     for name, one in means_of(own, p, rank, sent):
@@ -141,7 +148,9 @@ def _distances(
     if made is not None:
         to_mean["recorded"] = norm(*difference((made.b[0], made.a[0]), mean))
     moved = None if sent is None else norm(*difference(mean, (sent.b[0], sent.a[0])))
-    return _Distances(norm(*mean), moved, to_mean, recorded_to)
+    # each entry of both factors by half of eps
+    off = 0.0 if made is None else eps * float(np.linalg.norm(made.b) * np.linalg.norm(made.a))
+    return _Distances(norm(*mean), moved, to_mean, recorded_to, off)
 
 
 def _together(found: list[_Distances]) -> _Distances:
@@ -156,6 +165,7 @@ def _together(found: list[_Distances]) -> _Distances:
         root(moved) if moved else None,
         {name: root([one.to_mean[name] for one in found]) for name in found[0].to_mean},
         {name: root([one.recorded_to[name] for one in found]) for name in found[0].recorded_to},
+        root([one.rounding for one in found]),
     )
 
 
@@ -166,8 +176,10 @@ def _cell(round_: int, layer: str, rank: int | None, found: _Distances, effectiv
             return None
         return distance / of if of else (0.0 if distance == 0 else math.nan)
 
-    nearest = min(found.recorded_to, key=found.recorded_to.__getitem__, default="")
-    if nearest and not found.recorded_to[nearest] <= SAME * found.norm:
+    least = min(found.recorded_to.values(), default=math.nan)
+    tied = (name for name in MEANS if found.recorded_to.get(name, math.inf) <= least + TIED * found.norm)
+    nearest = next(tied, "other") if found.recorded_to else ""
+    if nearest and not least <= max(SAME * found.norm, found.rounding):
         nearest = "other"
     factors, products = share("factors"), share("products")
     assert factors is not None

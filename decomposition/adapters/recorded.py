@@ -15,11 +15,13 @@ from ...analysis.runs import warn_of_adapters
 from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, Weights, read_chunks
 from ...checkpoints.models.low_rank import difference, norm
 from ...checkpoints.models.products import Adapters, Product, adapters_of
+from ...checkpoints.models.weights import BFLOAT16
 
 Array = npt.NDArray[np.float64]
 
 #: numbers of a chunk that is read
 NUMBERS = 2**20
+_EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, BFLOAT16: 2.0**-7}
 
 
 def adapters_of_run(run: Run) -> Adapters | None:
@@ -74,7 +76,7 @@ class Factors:
     a: Array
     b: Array
 
-    def __getitem__(self, rows: slice) -> Factors:
+    def __getitem__(self, rows: slice | npt.NDArray[np.bool_]) -> Factors:
         """Those of some of the models."""
         return Factors(self.a[rows], self.b[rows])
 
@@ -111,6 +113,11 @@ def read_parameter(round_: Round, name: str, which: str = "clients") -> npt.NDAr
         FedscopeError: the models were not recorded.
     """
     return joined(list(read_chunks(round_, NUMBERS, [name], which=which)))
+
+
+def eps_of(round_: Round) -> float:
+    """The distance from 1 to the next number, in the coarsest type in which a round keeps its parameters."""
+    return max(_EPS.get(entry.stored or entry.dtype, 0.0) for entry in round_.layout.parameters)
 
 
 def joined(chunks: Sequence[ColumnChunk]) -> npt.NDArray[np.floating]:

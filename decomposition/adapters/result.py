@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
+from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.errors import list_few
 from ...results import Table, TableResult, columns_of
 from ...results.layer_cells import LayerCells
 from .means import MEANS, LayerMeans
 
+#: of a norm: what is smaller is the rounding of float64, in which all is computed
+ROUNDED = 1e-12
 #: the kinds of mean in words
 WORDS = {"factors": "the mean of factors", "products": "the mean of products", "frozen_a": "the mean of B with A kept"}
 
@@ -23,7 +27,8 @@ class AdapterMeans(LayerCells, TableResult):
 
     Attributes:
         cells: a row a round and layer, rounds ascending; of each round the last row is of all layers together.
-        attrs: provenance; ``adapter_scales`` are the s that products are multiplied with.
+        attrs: provenance; ``adapter_scales`` are the s that products are multiplied with, ``diverged`` the clients by
+            round that are not finite, where there are some.
 
     Raises:
         FedscopeError: no row, or rounds of different layers.
@@ -61,19 +66,26 @@ class AdapterMeans(LayerCells, TableResult):
         """Say of the last round how far each mean is from the mean of products, in which layer most, which of them was
         recorded, and what the mean of factors costs where that was measured."""
         *parts, whole = self.cells[-len(self.layers) :]
+        if not isfinite(whole.norm):
+            who = self.attrs.get("diverged", {}).get(str(whole.round), [])
+            clients = f"client{'' if len(who) == 1 else 's'} {list_few(map(str, who), 4)}" if who else "a client"
+            return f"{self.run}, round {whole.round}: {clients} diverged, so no mean exists; give other --rounds"
         errors = [f"{WORDS[name]} {_percent(error)}" for name in MEANS if (error := getattr(whole, name)) is not None]
         most = max(parts, key=lambda cell: -1.0 if np.isnan(cell.factors) else cell.factors)
         kept = f" (products at the adapter's rank {most.rank})" if most.rank else ""
         sentence = f"{self.run}, round {whole.round}: off the mean of products B·A are {', '.join(errors)}{kept}"
-        if len(parts) > 1 and whole.factors:
+        if len(parts) > 1 and whole.factors > ROUNDED:
             sentence += f"; the mean of factors is off most in {most.layer}, {_percent(most.factors)}"
-        if whole.factors_of_moved is not None and whole.factors:
+        if whole.factors_of_moved is not None and whole.factors > ROUNDED:
             sentence += f"; that is {_percent(whole.factors_of_moved)} of what the round has changed"
         lines = [sentence]
         if whole.recorded is not None:
             known = WORDS.get(whole.recorded_is)
             is_ = f"is {known}" if known else "is none of these means"
-            lines.append(f"the recorded global {is_}, {_percent(whole.recorded)} off the mean of products")
+            if isfinite(whole.recorded):
+                lines.append(f"the recorded global {is_}, {_percent(whole.recorded)} off the mean of products")
+            else:
+                lines.append("the recorded global is not finite")
         if whole.cost is not None and whole.cost_stderr is not None:
             lines.append(_cost(whole, self.attrs))
         return "\n".join(lines)
@@ -94,4 +106,4 @@ def _cost(whole: LayerMeans, attrs: Mapping[str, Any]) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g} %" if not share <= ROUNDED else "0 %"

@@ -80,7 +80,7 @@ def _parts(adapters: Adapters) -> list[tuple[tuple[str, ...], Callable[..., Arra
         parts.append(((product.a, product.b), of_pair))
 
     def of_parameter(values: Array) -> Array:
-        moved = values - values[0]
+        moved = values.astype(np.float64) - values[0]
         return np.asarray(moved @ moved.T, np.float64)
 
     return parts + [((name,), of_parameter) for name in adapters.dense]

@@ -11,16 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import ColumnChunk, Round, Run, read_chunks
-from ...checkpoints.models.weights import BFLOAT16
 from ...checkpoints.rounds.mixing import Mixing, Moments, explain_mixing, identify_mixing
 from ...evaluation.device import CPU, Compute, run_in_workers
-from ..adapters.recorded import adapters_of_run
+from ..adapters.recorded import adapters_of_run, eps_of
 from .adapter_distances import product_distances
 
 Array = npt.NDArray[np.float64]
 #: numbers of all models at a time, 8 MiB of float64 a worker
 NUMBERS = 2**20
-_EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, BFLOAT16: 2.0**-7}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +90,7 @@ def measure_distances(
         if then is not None:
             after = _root(float(sums["spread"]) / len(staying))
             size = float(sums["size"]) / len(staying)
-            moments = Moments(clients, sums["across"], sums["starts"], size, round_.layout.size, _eps_of(round_))
+            moments = Moments(clients, sums["across"], sums["starts"], size, round_.layout.size, eps_of(round_))
         mixing = _mixing_of(round_, then, staying, moments)
         if after is None and mixing.matrix is not None:
             turned = mixing.matrix - mixing.matrix.mean(axis=0)
@@ -188,7 +186,3 @@ def _none() -> Iterator[None]:
 
 def _root(square: float) -> float:
     return float(np.sqrt(max(square, 0.0))) if not np.isnan(square) else square
-
-
-def _eps_of(round_: Round) -> float:
-    return max(_EPS.get(entry.stored or entry.dtype, 0.0) for entry in round_.layout.parameters)

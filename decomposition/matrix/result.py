@@ -221,12 +221,16 @@ def _sentence(run: str, one: RoundMatrix) -> str:
     verb = "gains" if home.mean >= 0 else "loses"
     mean = f"there it {verb} {_shown(one, abs(home.mean), home.stderr)} on average over clients"
     least = home.least
-    most = _shown(one, getattr(least, f"{kind}_gain"), getattr(least, f"{kind}_gain_stderr"), sign="+")
+    gain, stderr = getattr(least, f"{kind}_gain"), getattr(least, f"{kind}_gain_stderr")
     table, models = one.table(kind), one.models
     tests = table[:, -1]
     clients, deployed = tests[: len(one.clients)], tests[models.index(one.deployed)]
     test = f"test {kind} {_level(one, deployed)}, of a client's model {_level(one, float(clients.mean()))} on average"
-    worst = f", least for client {least.client} ({most})" if home.measured > 1 else ""
+    if home.mean >= 0:
+        word, most = "least", _shown(one, gain, stderr, sign="+")
+    else:
+        word, most = "most", _shown(one, abs(gain), stderr)
+    worst = f", {word} for client {least.client} ({most})" if home.measured > 1 else ""
     return f"{worse}; {mean}{worst}; {test}"
 
 

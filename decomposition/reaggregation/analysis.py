@@ -97,8 +97,13 @@ def reaggregate(
     asked = with_layers(opened, number, made, len(names), of_layers, chosen=bool(given))
 
     def prepare() -> SettingsAndCompute[Reaggregation]:
+        from ...evaluation.tied_parameters import tied_names
+        from .asked import refuse_torn
+
         dataset = dataset_of([opened], source)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
+        for server in asked:
+            refuse_torn(server.parts, tied_names(module))
         known: dict[str, Any] = {
             "run": identity(opened),
             "round": number,

@@ -113,6 +113,24 @@ def parts_of(
     return tuple(parts)
 
 
+def refuse_torn(parts: Sequence[LayerPart], tied: Mapping[str, frozenset[str]]) -> None:
+    """Refuse parts of which two hold one tensor under two names.
+
+    Args:
+        tied: the names of each such tensor, by every one of them.
+
+    Raises:
+        FedscopeError: names both.
+    """
+    for part in parts:
+        for name in sorted(part.names & tied.keys()) if part.pattern else ():
+            if beside := sorted(tied[name] - part.names):
+                raise FedscopeError(
+                    f"--layers {part.pattern} names {name}, which is the same tensor as {beside[0]} in the model (tied "
+                    "weights); name the layers of both in one pattern, separated by a comma"
+                )
+
+
 @dataclass(frozen=True)
 class AskedServer:
     """A row that is asked for.

@@ -200,7 +200,10 @@ class Reaggregation(TableResult):
             said.append(f"{row.model} less fma on the same samples: {words} (± 1.96 standard errors)")
         if (share := self.attrs.get("sign_conflict")) is not None:
             what = "entries of B·A" if self.attrs.get("conflict_of") == "products" else "parameters"
-            said.append(f"{100 * share:.3g} % of the {what} that moved were raised by some clients, lowered by others")
+            before = ", in the clients' own order of units" if self.attrs.get("align") else ""
+            said.append(
+                f"{100 * share:.3g} % of the {what} that moved were raised by some clients, lowered by others{before}"
+            )
         return said
 
     def findings(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class CheckpointWindows(TableResult):
     Attributes:
         means: the newest checkpoint first, then by weighting and window.
         attrs: provenance: run, round, windows, weights, data, split, samples, versions; ``checkpoints``, how many there
-            are.
+            are; ``diverged``, those that are not finite, where there are some.
 
     >>> from fedscope.decomposition.windows.checkpoint_result import CheckpointMean, CheckpointWindows
     >>> rows = [CheckpointMean(1, "newest", 0.5, 0.2, 0.0, 0.0, 0.0, 0.0)]
@@ -132,7 +132,12 @@ class CheckpointWindows(TableResult):
     def notes(self) -> list[str]:
         """Say which mean gains most, whether it is more than chance, and how statistics were made."""
         best, notes = self.best, order_words(self.attrs)
-        if best.window == 1:
+        if broken := self.attrs.get("diverged"):
+            are = f"{list_few(broken, 4)} {'is' if len(broken) == 1 else 'are'}"
+            notes.append(f"{are} not finite, so no mean with {'it' if len(broken) == 1 else 'them'} exists")
+        if isnan(self.newest.loss):
+            notes.append("the newest checkpoint has no loss that means could be compared with")
+        elif best.window == 1:
             notes.append("no mean gains on the newest checkpoint")
         else:
             error = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Round, Run, real_path, recorded_matrix
+from ...checkpoints import FedscopeError, FedscopeWarning, Round, Run, Weights, real_path, recorded_matrix
 from ...checkpoints.models.adapters import about_adapters
 from ...training.inputs.samples import (
     averaged_buffers,
@@ -25,7 +26,7 @@ from ...training.inputs.samples import (
     module_for,
 )
 from .checkpoint_files import CheckpointFolder, find_checkpoints, is_checkpoint_folder
-from .checkpoint_result import CheckpointWindows
+from .checkpoint_result import CheckpointMean, CheckpointWindows
 from .result import WindowMeans
 from .weightings import Weighting, weightings_of, windows_over
 
@@ -80,7 +81,8 @@ def windows_of_checkpoints(
             there = recorded_matrix(run.round(round_.number))
             with work.progress("checkpoints") as report:
                 means = measure_means(module, samples, there, averages, source.compute, round_.number, report)
-            return CheckpointWindows(means, {**attrs, **averaged_statistics([run])})
+            names = [f"client-{k}" for k in run.round(round_.number).client_ids]
+            return CheckpointWindows(means, {**attrs, **_diverged(means, there, names), **averaged_statistics([run])})
 
         return known, compute
 
@@ -137,12 +139,22 @@ def _of_folder(
                     look=digests.add,
                 )
             said = {"xxh3": dict(zip(folder.names, digests.texts(), strict=True)), **averaged_buffers(layout)}
-            return CheckpointWindows(means, {**attrs, **said})
+            return CheckpointWindows(means, {**attrs, **_diverged(means, there, folder.names), **said})
 
         return known, compute
 
     words = [source.split, real_path(folder.path).name]
     return _question(Path("figures"), words, (windows, lengths), weights, prepare)
+
+
+def _diverged(means: Sequence[CheckpointMean], checkpoints: Weights, names: Sequence[str]) -> dict[str, Any]:
+    """Name the checkpoints that are not finite, where a mean has no loss; only then are they looked through."""
+    from ..draws.divergence import diverged_rows
+
+    if not any(isnan(one.loss) for one in means):
+        return {}
+    broken = [name for name, own in zip(names, diverged_rows(checkpoints), strict=True) if own]
+    return {"diverged": broken} if broken else {}
 
 
 def _question(

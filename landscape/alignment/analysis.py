@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
@@ -70,6 +71,9 @@ def align(
             f"{' '.join(names) or 'nothing'} alone cannot be aligned; give two models or more, or RUN@ROUND for a "
             "round's clients"
         )
+    files = [str(one) for one in given if isinstance(one, str | Path)]
+    if twice := next((name for name in files if files.count(name) > 1), ""):
+        raise FedscopeError(f"{twice} is given twice, and its units are in its own order; give each model once")
     parts = cohorts or [("", given)]
 
     def prepare() -> SettingsAndCompute[Alignment]:

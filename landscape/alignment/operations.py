@@ -303,13 +303,13 @@ def permute(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis
     return [[args[0].axes[dim] for dim in args[1]]]
 
 
-@rule("t")
+@rule("t", "t_")
 def turn(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis]]:
     """A matrix transposed."""
     return [args[0].axes[::-1]]
 
 
-@rule("transpose")
+@rule("transpose", "transpose_", "swapaxes", "swapdims")
 def transpose(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis]]:
     """Two dimensions exchanged."""
     axes = list(args[0].axes)
@@ -479,3 +479,6 @@ def fix(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> 
         for axis in value.axes:
             atoms.fix_axis(axis)
     return [[atoms.fixed(size) for size in shape] for shape in shapes]
+
+
+rule("tril", "triu", "tril_", "triu_")(fix)  # of a mask, whose entries are positions and no units

@@ -127,9 +127,9 @@ class Alignment(TableResult):
         most = max(shares, key=lambda layer: shares[layer])
         models = list(dict.fromkeys(row.model for row in self.moved))
         who = f"{len(models)} models" if len(models) > 1 else models[0]
-        begin = (
-            f"{100 * moved / units:.3g} % of {units:,} units of {who} move, most in {most} ({100 * shares[most]:.3g} %)"
-        )
+        begin = f"{100 * moved / units:.3g} % of {units:,} units of {who} move"
+        if moved:
+            begin += f", most in {most} ({100 * shares[most]:.3g} %)"
         lines = [f"{begin}; matched by {self.attrs.get('by')} to {self.attrs.get('reference')}"]
         for row in self.averages:
             if row.barrier is None:

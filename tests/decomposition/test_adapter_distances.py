@@ -131,6 +131,17 @@ def test_consensus_distances_are_those_of_dense_products(tmp_path: Path, told: b
     assert found.mixing.matrix == pytest.approx(MIXING, abs=1e-4)
 
 
+def test_starts_of_great_numbers_are_squared_in_float64(tmp_path: Path) -> None:
+    great = [{**adapter(k), "3.bias": np.full(9, k * 1e20, np.float32)} for k in (1, 2, 4)]
+    with fedscope.Recorder(tmp_path / "run", lora_alpha=8) as recorder:
+        recorder.round(starts=great, clients=great)
+        recorder.round(starts=great, clients=great)
+    found = measure_distances(Run.open(tmp_path / "run"), 1)
+    want = 1e20 * np.sqrt(9 * np.var([1.0, 2.0, 4.0]))
+    assert found.before == pytest.approx(want, rel=ROUNDED)
+    assert found.after == pytest.approx(want, rel=ROUNDED)
+
+
 def test_nodes_with_one_product_from_other_factors_are_not_apart(tmp_path: Path) -> None:
     one = adapter(3)
     nodes = [one, *(turned(one, k) for k in range(3))]

@@ -256,6 +256,7 @@ def test_both_factors_are_one_layer_and_a_linear_layer_beside_them_another() -> 
 
 def layout_of(*names: str, rank: int = 4) -> Layout:
     shapes = {"A": (rank, 8), "B": (6, rank), "down": (rank, 8, 3, 3), "up": (6, rank, 1, 1), "magnitude": (6,)}
+    shapes |= {"mid": (rank, rank, 3, 3), "scale": (6, 1)}
     kinds = [next(kind for kind in shapes if f"_{kind}" in name) for name in names]
     entries = (TensorEntry(name, shapes[kind], "float32", "parameter") for name, kind in zip(names, kinds, strict=True))
     return Layout(tuple(entries))
@@ -288,7 +289,13 @@ def test_convolutions_multiply_and_other_kinds_of_factors_do_not() -> None:
     shaped_a, shaped_b = found.products[0].factors(a, b)
     convolved = torch.einsum("or,rihw->oihw", torch.tensor(b[1]).view(6, 4), torch.tensor(a[1]).view(4, 8, 3, 3))
     assert np.allclose((shaped_b @ shaped_a)[1], convolved.reshape(6, -1).numpy())
-    for names in (("q.lora_A.weight",), ("q.lora_A.weight", "q.lora_B.weight", "q.lora_magnitude_vector")):
+    for names in (
+        ("q.lora_A.weight",),
+        ("q.lora_A.weight", "q.lora_B.weight", "q.lora_magnitude_vector"),
+        # the core that a convolution of kohya's has between both, and the magnitudes of its DoRA
+        ("q.lora_down.weight", "q.lora_up.weight", "q.lora_mid.weight"),
+        ("q.lora_down.weight", "q.lora_up.weight", "q.dora_scale"),
+    ):
         assert adapters_of(layout_of(*names), {}) is None
 
 
@@ -390,6 +397,71 @@ def test_the_server_of_adapters_refuses_factors_that_are_no_pairs() -> None:
         )
 
 
+def test_of_means_that_are_the_same_the_first_is_named(tmp_path: Path) -> None:
+    clients = [
+        {**adapter(k), **{f"{layer}.lora_A.weight": adapter(0)[f"{layer}.lora_A.weight"] for layer in "qv"}}
+        for k in (1, 2, 3)
+    ]
+    found = fedscope.adapters(record(tmp_path / "run", [(adapter(0), clients, mean_of(clients, [1 / 3] * 3))]))
+    assert {cell.recorded_is for cell in found.cells} == {"factors"}
+    first, second = found.summary().splitlines()
+    assert "are the mean of factors 0 %, the mean of products 0 %, the mean of B with A kept 0 % (" in first
+    assert "most" not in first, "no layer is off, but for rounding"
+    assert second.startswith("the recorded global is the mean of factors, ")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mean_in_half_precision_is_told_as_that(tmp_path: Path, dtype: str) -> None:
+    def half(state: State) -> dict[str, Tensor]:
+        return {name: torch.tensor(value).to(getattr(torch, dtype)) for name, value in state.items()}
+
+    sent, clients = half(adapter(0)), [half(adapter(k, 0.5)) for k in (1, 2, 3)]
+    mean = {name: (sum(one[name].double() for one in clients) / 3).to(value.dtype) for name, value in sent.items()}
+    for is_, end in (("factors", mean), ("other", half(adapter(9)))):
+        with fedscope.Recorder(tmp_path / is_, lora_alpha=8) as recorder:
+            recorder.round(start=sent, clients=clients, global_=end)
+        assert {cell.recorded_is for cell in fedscope.adapters(tmp_path / is_).cells} == {is_}
+
+
+@pytest.mark.filterwarnings("ignore:.*has diverged")
+def test_a_client_that_diverged_is_named_and_one_of_weight_0_has_no_part(tmp_path: Path) -> None:
+    broken = {**adapter(3), "q.lora_A.weight": np.full((RANK, IN), np.inf, np.float32)}
+    clients = [adapter(1), broken, adapter(2)]
+    for question in (fedscope.adapters, fedscope.updates):
+        run = record(tmp_path / question.__name__, [(adapter(0), clients, None)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            said = question(run).summary()
+        assert "client 1" in said
+    assert fedscope.adapters(tmp_path / "adapters").summary() == (
+        "adapters, round 1: client 1 diverged, so no mean exists; give other --rounds"
+    )
+    without = record(tmp_path / "without", [(adapter(0), clients, None)], samples=[1, 0, 3])
+    two = record(tmp_path / "two", [(adapter(0), [adapter(1), adapter(2)], None)], samples=[1, 3])
+    assert fedscope.adapters(without).cells == fedscope.adapters(two).cells
+
+
+def test_several_adapters_of_one_layer_are_told_apart(tmp_path: Path) -> None:
+    def both(seed: int) -> State:
+        one, other = adapter(seed), adapter(seed + 50)
+        return {
+            name.replace(".weight", f".{word}.weight"): value
+            for word, state in (("default", one), ("other", other))
+            for name, value in state.items()
+            if "lora" in name
+        }
+
+    clients = [both(1), both(2)]
+    found = fedscope.adapters(record(tmp_path / "both", [(both(0), clients, None)]))
+    names = [f"{layer}.lora_A.{word}" for word in ("default", "other") for layer in ("q", "v")]
+    assert list(found.layers) == [*names, "all layers"]
+    for seed, name in ((0, "q.lora_A.default"), (50, "q.lora_A.other")):
+        alone = record(tmp_path / name, [(adapter(seed), [adapter(seed + 1), adapter(seed + 2)], None)])
+        want = fedscope.adapters(alone).cells[0]
+        cell = next(one for one in found.cells if one.layer == name)
+        assert (cell.norm, cell.factors) == (want.norm, want.factors)
+
+
 # --- what is said ---
 
 
@@ -443,7 +515,9 @@ def test_other_models_and_other_kinds_of_adapters_are_refused(
     dora = {**adapter(0), "q.lora_magnitude_vector.weight": np.ones(OUT, np.float32)}
     record(tmp_path / "dora", [(dora, [dora, dora], None)])
     assert command(["adapters", str(tmp_path / "dora")]) == 2
-    assert "are not only pairs of factors A and B (lora_A, lora_B, lora_magnitude" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "are not only pairs of factors A and B (lora_A, lora_B, lora_magnitude" in said
+    assert "q.lora_magnitude_vector.weight is in no pair, so there is no mean of products; merge them" in said
     # of these the factors are compared, and that is said
     with pytest.warns(FedscopeWarning, match=r"factors of a product"):
         fedscope.updates(tmp_path / "dora")

@@ -68,6 +68,20 @@ def in_parts(folder: Path, state: dict[str, torch.Tensor], *, index: bool = True
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
 
 
+@pytest.mark.parametrize("which", [2, len(STEPS) - 1])
+def test_a_checkpoint_that_is_not_finite_is_named(here: Path, which: int) -> None:
+    folder = saved("ckpt")
+    state = states()[which]
+    state["0.bias"] = torch.full_like(state["0.bias"], float("nan"))
+    save_file(state, folder / f"step-{STEPS[which]}.safetensors")
+    found = fedscope.wima(folder, model=small(), **ASKED)
+    said = f"step-{STEPS[which]}.safetensors is not finite, so no mean with it exists"
+    assert said in found.notes()
+    assert [one.gained is None for one in found.means] == [which == 5, which == 5, True, which == 5, True]
+    newest = "the newest checkpoint has no loss that means could be compared with"
+    assert (newest in found.notes()) == (which == 5)
+
+
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
 def test_a_folder_answers_as_its_import(here: Path, kind: str) -> None:
     folder = saved("ckpt", kind)

@@ -241,7 +241,7 @@ def test_the_sentence_says_for_how_many_the_average_is_worse_at_home() -> None:
     assert said == (
         "ima, round 4: on their own data the global model has a larger error than the client's own model for 2 of 3 "
         "clients (1 of them by more than two standard errors); there it loses 3.67 ± 8.8 points on average over "
-        "clients, least for client 1 (-20 ± 1 points); test error 50 %, of a client's model 50 % on average"
+        "clients, most for client 1 (20 ± 1 points); test error 50 %, of a client's model 50 % on average"
     )
     without = Matrix("ima", (made(0.1, 0.3, error=False),)).summary()
     assert "has a larger loss than the client's own model for 0 of 2 clients" in without

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedscope
 from fedscope.checkpoints import (
@@ -500,3 +501,42 @@ def test_what_is_saved_is_loaded(tmp_path: Path, runs: Any) -> None:
     files[0].unlink()
     with pytest.raises(FedscopeError, match=r"r\.v2\.safetensors does not exist, but .*json does; compute it again"):
         Reaggregation.load(tmp_path / "new" / "r.v2")
+
+
+class Tied(nn.Module):
+    """Two layers of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.two.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.out(torch.tanh(self.two(torch.tanh(self.one(x)))))
+        return made
+
+
+def test_tied_weights_stay_one_tensor(tmp_path: Path) -> None:
+    nets = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        nets.append(Tied())
+    x, y = torch.randn(40, 4), torch.arange(40) % 3
+    with fedscope.Recorder(tmp_path / "run", data=((x, y), (x, y))) as recorder:
+        recorder.round(start=nets[0], clients=nets[1:])
+    how: dict[str, Any] = {"model": Tied, "split": "test"}
+    servers = ["dare", "regmean", "fisher", "ties", "slerp"]
+    found = fedscope.reaggregate(f"{tmp_path / 'run'}@1", servers, **how)
+    for server, made in found.models.items():
+        arrays = made.arrays()
+        assert np.array_equal(arrays["one.weight"], arrays["two.weight"]), server
+    # what is measured is what the file holds
+    for path in found.save(tmp_path / "out"):
+        if path.name.endswith(".dare.safetensors"):
+            line = fedscope.line([path, nets[0]], model=Tied, data=(x, y), points=3, range=(0, 1))
+            (row,) = (one for one in found.measured if one.server == "dare")
+            assert np.ravel(line.loss)[-1] == pytest.approx(row.loss, rel=1e-6)
+    with pytest.raises(FedscopeError, match=r"layers='one' names one.weight, which is the same tensor as two.weight"):
+        fedscope.reaggregate(f"{tmp_path / 'run'}@1", "fma", layers=["one=personal"], **how)
+    both = fedscope.reaggregate(f"{tmp_path / 'run'}@1", "fma", layers=["one,two=personal"], **how)
+    assert len(both.by_client) == 3

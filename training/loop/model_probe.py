@@ -17,6 +17,7 @@ from ...evaluation.device import Compute, torch_threads
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.samples import Samples
+from ...evaluation.tied_parameters import tied_names
 
 #: samples of a forward pass in which inputs of layers are collected
 BATCH = 100
@@ -88,7 +89,8 @@ class ModelProbe:
     def input_products(self, model: Weights) -> dict[str, np.ndarray]:
         """Compute XᵀX of the inputs X [rows, in] of every linear layer, float64, by the name of its weight.
 
-        All that a layer is given counts, positions of sequences too.
+        All that a layer is given counts, positions of sequences too; of a weight that is several layers' what all of
+        them are given, by each of its names.
         """
         found: dict[str, Tensor] = {}
         hooks = []
@@ -110,6 +112,10 @@ class ModelProbe:
             finally:
                 for one in hooks:
                     one.remove()
+        for names in {*tied_names(self._own.module).values()}:
+            if uses := [found[name] for name in sorted(names) if name in found]:
+                together = torch.stack(uses).sum(0)
+                found |= dict.fromkeys(names & self._own.layout.slices.keys(), together)
         return {name: products.numpy() for name, products in found.items()}
 
     @contextmanager

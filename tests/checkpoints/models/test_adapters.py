@@ -229,6 +229,32 @@ def test_alphas_of_kohya_that_differ_are_named(tmp_path: Path) -> None:
         fedscope.import_models(files, tmp_path / "run", force=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_alphas_of_kohya_are_read_in_any_precision_by_files_and_by_the_recorder(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    name = "base_model.model.layers.0.q_proj.alpha"
+
+    def model(seed: int, alpha: float) -> dict[str, torch.Tensor]:
+        made = factors("kohya", seed, **{name: torch.tensor(alpha)})
+        return {key: value.to(dtype) for key, value in made.items()}
+
+    for k in range(3):
+        save_file(model(k, 6.0), tmp_path / f"{k}.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        imported = fedscope.import_models([tmp_path / f"{k}.safetensors" for k in range(3)], tmp_path / "imported")
+        with fedscope.Recorder(tmp_path / "recorded") as recorder:
+            recorder.round(clients=[model(k, 6.0) for k in range(3)], global_=model(4, 5.99))
+            with pytest.raises(FedscopeError, match=r"alpha 6.0 at .*q_proj, .*@2: client 1 one with 16.0"):
+                recorder.round(clients=[model(0, 6.0), model(1, 16.0)])
+        with fedscope.Recorder(tmp_path / "given", lora_alpha=6) as recorder:
+            recorder.round(clients=[model(k, 6.0) for k in range(2)])
+    recorded = [fedscope.Run.open(tmp_path / folder) for folder in ("recorded", "given")]
+    for run in (imported, *recorded):
+        assert run.info["adapters"] == {"alpha": {name.removesuffix(".alpha"): 6.0}}
+
+
 def test_modules_of_peft_that_scale_otherwise_are_refused(tmp_path: Path) -> None:
     models = [Adapted(1), Adapted(2)]
     for model, alpha in zip(models, (8, 64), strict=True):

@@ -304,6 +304,16 @@ def test_what_is_no_run_says_what_is_near(tmp_path):
         Run.open(tmp_path / "runs/zzz")
     with pytest.raises(FedscopeError, match=r"runs is not a run: it has no run.json; it holds the runs fedswa, ima"):
         Run.open(tmp_path / "runs")
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "step-1.pt").write_bytes(b"")
+    with pytest.raises(
+        FedscopeError, match=r"ckpt is not a run: .*; fedscope import \S+ckpt --out RUN makes a run of m"
+    ):
+        Run.open(tmp_path / "ckpt")
+    with pytest.raises(
+        FedscopeError, match=r"step-1.pt is a file, .*; fedscope import \S+step-1.pt FILE ... --out RUN"
+    ):
+        Run.open(tmp_path / "ckpt" / "step-1.pt")
     with pytest.raises(FedscopeError, match=r"is a file, not a run"):
         Run.open(tmp_path / "runs/ima/metrics.csv")
     create(tmp_path / "sweeps/first/runs/fma-seed0")

@@ -140,6 +140,10 @@ def test_the_command_writes_models_that_import_takes(
 def test_models_that_cannot_be_aligned_are_refused(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
     with pytest.raises(FedscopeError, match="alone cannot be aligned; give two models or more, or RUN@ROUND"):
         fedscope.align([wide()], data=digits)
+    with pytest.raises(FedscopeError, match=r"^one\.pt is given twice, and its units are in its own order; give each"):
+        fedscope.align(["one.pt", "other.pt", "one.pt"], data=digits)
+    net = wide()
+    assert "0 % of 256 units of Sequential 2 move; matched" in fedscope.align([net, net], data=digits).summary()
     with pytest.raises(FedscopeError, match="does not fit the architecture of"):
         fedscope.align([wide(32), wide(16)], data=digits)
     with pytest.raises(FedscopeError, match=r"by='words' is none of weights, activations"):

@@ -48,6 +48,45 @@ def test_a_permuted_network_computes_the_same_with_other_numbers(name: str) -> N
     assert weights <= changed, "each layer has units before it or behind it"
 
 
+def test_units_of_a_gru_go_through_its_three_gates() -> None:
+    torch.manual_seed(0)
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.read, self.out = nn.Linear(5, 6), nn.GRU(6, 7, batch_first=True), nn.Linear(7, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.out(self.read(self.first(x))[0][:, -1])
+            return made
+
+    module, x = Last(), torch.randn(3, 4, 5)
+    found = specification_of(module, x)
+    assert (found.stopped, sorted(group.size for group in found.groups)) == ((), [6, 7])
+    assert difference(module, moved_at_random(module, found), x) < 1e-6
+
+
+def test_the_mask_of_causal_attention_stops_nothing() -> None:
+    torch.manual_seed(0)
+
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read, self.value, self.out = nn.Linear(5, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            read = self.read(x)
+            seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+            weights = (read @ read.transpose(1, 2)).masked_fill(~seen, -1e9).softmax(-1)
+            made: Tensor = self.out(weights @ self.value(read))
+            return made
+
+    module, x = Causal(), torch.randn(3, 4, 5)
+    found = specification_of(module, x)
+    assert (found.stopped, [group.size for group in found.groups]) == ((), [6, 6])
+    assert difference(module, moved_at_random(module, found), x) < 1e-6
+
+
 def test_groups_inside_of_groups_stay() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(

@@ -127,6 +127,8 @@ def test_reaggregation_of_shuffled_clients(there: SimpleNamespace, server: str) 
     assert own[2].loss == pytest.approx(own[0].loss, rel=CLOSE)
     assert own[1].loss > own[0].loss + 0.05
     assert any("one order before, matched by weights" in note for note in aligned.notes())
+    of_recorded = "lowered by others, in the clients' own order of units"
+    assert [of_recorded in found.summary() for found in (mixed, aligned)] == [False, True]
 
 
 def test_lines_over_rounds_by_layer(there: SimpleNamespace) -> None:

@@ -249,6 +249,12 @@ def test_tied_weights_and_sequences() -> None:
         loss = nn.functional.cross_entropy(module(one[None]), label[None])
         gradient = gradient + torch.autograd.grad(loss, module.one.weight)[0].square()
     np.testing.assert_allclose(found[0], (gradient / 23).reshape(-1).numpy(), rtol=1e-6)
+    # a weight that is two layers' has the inputs of both
+    given = torch.cat([x.double(), torch.tanh(module.one(x.double()))]).detach().numpy()
+    products = probe.input_products(model(module))
+    assert sorted(products) == ["one.weight", "two.weight"]
+    for own in products.values():
+        np.testing.assert_allclose(own, given.T @ given, rtol=1e-9)
 
     # a layer that sees positions of sequences
     class Pooled(nn.Module):
@@ -289,3 +295,20 @@ def test_a_recorded_round_is_merged(server: str, tmp_path: Path) -> None:
     found = fedscope.reaggregate(f"{run.path}@1", server, settings={"samples": 30})
     assert found.measured[-1].identical, "the run's own server gives the recorded model bit for bit"
     assert found.measured[1].distance > 0
+
+
+def test_a_model_without_linear_layers_is_refused() -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(4, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.w
+
+    module = Plain().double()
+    probe = ModelProbe(module, Samples(samples().x, torch.arange(23) % 3, 3, "toy", "train", np.arange(23)), CPU)
+    one = model(module)
+    clients = Weights(one.layout, np.stack([one.parameters] * 2), {})
+    with pytest.raises(FedscopeError, match=r"^the server regmean merges linear layers, and the model calls none"):
+        RegMean().step({}, one, clients, cohort([0.5, 0.5], probe))

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ....checkpoints import Weights, weighted_mean
+from ....checkpoints import FedscopeError, Weights, weighted_mean
 from ...settings.settings import setting
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.probes import probe_of
@@ -23,7 +23,8 @@ class RegMean(ServerMethod):
 
         W⁺ = (Σ p_i W_i G_i) (Σ p_i G_i)⁻¹
 
-    which minimises Σ p_i ‖X_i W⁺ᵀ − X_i W_iᵀ‖² where α is 1. All other parameters, also biases, are their mean with p;
+    which minimises Σ p_i ‖X_i W⁺ᵀ − X_i W_iᵀ‖² where α is 1. A weight that several layers share has the inputs of all
+    of them that are linear. All other parameters, also biases, are their mean with p;
     buffers too. Chosen: along directions in which no model has inputs W⁺ is the mean, too; p_i, where the paper counts
     models alike (``weighting`` = ``uniform``); all models see the same samples, where the paper takes each model's own,
     so a first layer, whose inputs these are, gets the mean. Weights of a unit that is almost never active may become
@@ -48,6 +49,11 @@ class RegMean(ServerMethod):
         return self.split, self.samples
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        """See the class.
+
+        Raises:
+            FedscopeError: a model without linear layers.
+        """
         probe, layout = probe_of(cohort), clients.layout
         mean = weighted_mean(clients, cohort.p).parameters.astype(np.float64)
         means, total, beside = layout.views(mean), dict[str, np.ndarray](), dict[str, np.ndarray]()
@@ -58,6 +64,11 @@ class RegMean(ServerMethod):
                 weighed = cohort.p[k] * self.shrunk(products)
                 total[name] = total.get(name, 0.0) + weighed
                 beside[name] = beside.get(name, 0.0) + (own[name] - means[name]) @ weighed
+        if not total:
+            raise FedscopeError(
+                "the server regmean merges linear layers, and the model calls none (torch.nn.Linear), so it would be "
+                "the plain mean; use --server fma"
+            )
         for name, products in total.items():
             # from the mean, which stays where there are no inputs
             with np.errstate(invalid="ignore"):
