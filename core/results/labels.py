@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.visible_text import visible
 
 T = TypeVar("T")
@@ -17,9 +18,9 @@ T = TypeVar("T")
 #: fields that hold a name of a run or a model, or several
 _NAMED = frozenset({"run", "label", "model", "labels", "pairs", "ends"})
 #: labels of these fields that are kinds of models and no names
-_KINDS = frozenset({"mean", "global", "averaged", "start", "all"})
-#: what stands between the two names of a pair
-_BETWEEN = " - "
+_KINDS = frozenset({"mean", "mean of aligned", "mean repaired", "global", "averaged", "start", "all"})
+#: what stands between the two names of a pair, and between those of runs that are taken together
+_BETWEEN, _TOGETHER = " - ", ", "
 
 
 def names_in(result: Any) -> tuple[str, ...]:
@@ -33,7 +34,14 @@ def names_in(result: Any) -> tuple[str, ...]:
     >>> names_in((Row("ima", "global"), Row("fma", "global")))
     ('ima', 'fma')
     """
-    return tuple(dict.fromkeys(_find_names(result, "")))
+    found = dict.fromkeys(_find_names(result, ""))
+    return tuple(name for name in found if not _is_of_several(name, found))
+
+
+def _is_of_several(name: str, names: Container[str]) -> bool:
+    """Whether a name is that of runs that are taken together, and that have names of their own."""
+    parts = name.split(_TOGETHER)
+    return len(parts) > 1 and all(part in names for part in parts)
 
 
 def rename(result: T, labels: Mapping[str, str]) -> T:
@@ -63,25 +71,35 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
 
 
 def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names.
+    """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names, or of their runs.
 
     >>> labels_of(["FedAvg", "IMA"], ["fma", "ima"]), labels_of(["ima=IMA"], ["fma", "ima"])
     ({'fma': 'FedAvg', 'ima': 'IMA'}, {'ima': 'IMA'})
+    >>> labels_of(["FedAvg"], ["fma@6/client-3", "fma@6/client-4"])
+    {'fma': 'FedAvg'}
 
     Raises:
-        FedscopeError: another number of them than there are names.
+        FedscopeError: another number of them than there are names; a name that is not there, or one twice.
     """
     told = [label.partition("=") for label in given]
-    known = {*names, *map(run_of, names)}
-    if given and all(sign and old in known for old, sign, _ in told):
+    runs = list(dict.fromkeys(map(run_of, names)))
+    known = {*names, *runs}
+    strange = [old for old, sign, _ in told if not sign or old not in known]
+    if given and not strange:
+        olds = [old for old, _, _ in told]
+        if twice := next((old for old in olds if olds.count(old) > 1), None):
+            raise FedscopeError(f"{twice!r} is given two labels; give one")
         return {old: new for old, _, new in told}
     for old, sign, _ in told:
-        if sign and old not in known and (hint := nearest(old, known)):
+        if sign and old not in known and (len(strange) < len(told) or (hint := nearest(old, known))):
+            hint = nearest(old, known) or f"; it names {', '.join(names)}"
             raise FedscopeError(f"{old!r} is not in this result{hint}")
-    if len(given) > len(names):
-        about = f"names {len(names)}, {', '.join(names)}" if names else "names no run and no model"
-        raise FedscopeError(f"{len(given)} labels are given, but the result {about}; give one for each, or OLD=NEW")
-    return dict(zip(names, given, strict=False))
+    for those in (names, runs):
+        if len(given) == len(those):
+            return dict(zip(those, given, strict=True))
+    about = f"names {len(names)}, {list_few(names, 6)}" if names else "names no run and no model"
+    many = f"{len(given)} labels are" if len(given) != 1 else "1 label is"
+    raise FedscopeError(f"{many} given, but the result {about}; give one for each, or OLD=NEW")
 
 
 def _find_names(value: Any, field: str) -> Iterator[str]:
@@ -133,9 +151,10 @@ def _rename(value: Any, labels: Mapping[str, str], field: str) -> Any:
 
 
 def _with_labels(text: str, labels: Mapping[str, str], field: str) -> str:
-    parts = _parts(text, field)
+    between = _TOGETHER if field == "run" and text not in labels else _BETWEEN
+    parts = text.split(between) if field in ("pairs", "run") and text not in labels else [text]
     swapped = [labels.get(part) or _of_run(part, labels) for part in parts]
-    return text if swapped == parts else _BETWEEN.join(swapped)
+    return text if swapped == parts else between.join(swapped)
 
 
 def _of_run(whole: str, labels: Mapping[str, str]) -> str:

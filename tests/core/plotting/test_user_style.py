@@ -14,6 +14,7 @@ from legible import assert_apart, assert_inside
 from matplotlib.text import Text
 
 import fedscope
+from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import draw_panels
 from fedscope.plotting.looks import looks_of
 from fedscope.plotting.style import save_figure
@@ -123,7 +124,7 @@ def test_a_web_page_takes_the_font_and_the_colours_of_the_style_and_keeps_its_si
     assert styled["layout"].pop("font") == {"family": "DejaVu Serif, DejaVu Sans, sans-serif"}
     assert own["data"][0]["colorscale"] != styled["data"][0]["colorscale"]
     assert styled["layout"] == own["layout"]
-    with style(rc={"font.family": 'A "font"'}):
+    with matplotlib.rc_context({"font.family": 'A "font"'}), style(rc="user"):
         assert page_figure(surface())["layout"]["font"] == {"family": "A font, sans-serif"}
 
 
@@ -207,3 +208,19 @@ def test_svg_has_the_same_bytes_for_the_same_data_and_no_date(tmp_path: Path) ->
             )
         assert one.read_bytes() == other.read_bytes()
         assert b"<dc:date>" not in one.read_bytes()
+
+
+def test_colours_markers_and_fonts_that_there_are_not_are_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    """Matplotlib takes their names and looks for them when it draws."""
+    for name, value, said in (
+        ("image.cmap", "virids", r'no colours of surfaces are called so; did you mean "viridis"'),
+        ("lines.marker", "zz", "Unrecognized marker style"),
+        ("font.family", "Dejavu Seriff, Nowhere Sans", r"no such font is installed here; did you mean"),
+    ):
+        with pytest.raises(FedscopeError, match=said):
+            style(rc={name: value})
+        (tmp_path / "my.mplstyle").write_text(f"axes.grid: True\n{name}: {value}\n")
+        with pytest.raises(FedscopeError, match=f"line 2, sets {name} to '{value}', which it cannot be .*{said}"):
+            style(file=tmp_path / "my.mplstyle")
+    with style(rc={"font.family": ["Nowhere Sans", "DejaVu Serif", "serif"]}) as chosen:
+        assert chosen.family == ("DejaVu Serif", "serif"), "matplotlib would complain of the first at each word"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,16 @@ import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.plotting.style import literal
-from fedscope.results.labels import labels_of
+from fedscope.results.labels import labels_of, names_in, rename
 
 pytestmark = pytest.mark.same_elsewhere
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a result."""
+
+    run: str
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +96,14 @@ def test_labels_change_places_and_files_keep_them(nets: Any, data: Any, tmp_path
     [
         (["x", "x"], "two of the runs or models would be called 'x'; give each a label of its own"),
         ({"Linear 1": "Linear 2"}, "two of the runs or models would be called 'Linear 2'"),
+        (["a"], "1 label is given, but the result names 2, Linear 1, Linear 2; give one for each, or OLD=NEW"),
+        (["Nett 3=a"], "1 label is given, but the result names 2, Linear 1"),
+        (["Linear 1=a", "Q=b"], "'Q' is not in this result; it names Linear 1, Linear 2"),
+        (["Linear 1=a", "Linear 1=b"], "'Linear 1' is given two labels; give one"),
         (["a", "b", "c"], "3 labels are given, but the result names 2, Linear 1, Linear 2; give one for each, or OLD="),
         ({"Linear 3": "c"}, "'Linear 3' is not in this result; did you mean"),
         ({"q": "c"}, "'q' is not in this result; it names Linear 1, Linear 2"),
-        ([" "], "the label of 'Linear 1' is empty; give a word that figures can show"),
+        ([" ", "b"], "the label of 'Linear 1' is empty; give a word that figures can show"),
         ([7], "labels hold 7, which is no text; give a word for each run or model"),
     ],
 )
@@ -137,3 +149,27 @@ def test_runs_in_a_dict_are_called_by_its_keys(here: Path) -> None:
     assert updates.list_names() == ("Fed\N{FRACTION SLASH}Avg",), "its name is a folder's"
     assert updates.summary().startswith("Fed\N{FRACTION SLASH}Avg: mean cosine")
     assert fedscope.subsets({"FedAvg": "runs/fma"}, rounds=1).summary().startswith("FedAvg, round 1:")
+
+
+def test_one_label_for_many_models_of_a_run_is_the_runs(here: Path) -> None:
+    plain = fedscope.plane("runs/fma@1", clients=True, grid=3)
+    assert len(plain.list_names()) > 1
+    assert labels_of(["FedAvg"], plain.list_names()) == {"fma": "FedAvg"}
+    assert {name.partition("@")[0] for name in plain.renamed({"fma": "FedAvg"}).list_names()} == {"FedAvg"}
+
+
+def test_runs_that_are_taken_together_are_no_name_of_their_own() -> None:
+    rows = tuple(Row(run) for run in ("fma", "ima", "fma, ima"))
+    assert names_in(rows) == ("fma", "ima")
+    assert [row.run for row in rename(rows, {"fma": "FedAvg", "ima": "ours"})] == ["FedAvg", "ours", "FedAvg, ours"]
+    assert names_in((Row("a, b"),)) == ("a, b",), "a run may be called so"
+    assert rename((Row("a, b"),), {"a, b": "c"}) == (Row("c"),)
+
+
+@pytest.mark.parametrize("name", ["forgetting", "matrix", "theory", "predictors", "reaggregate"])
+def test_several_runs_where_one_is_asked_for_are_refused(name: str, here: Path) -> None:
+    Path("other").symlink_to("runs/fma")
+    with pytest.raises(
+        FedscopeError, match=r"one (run|round of a run) is asked for, but got 2 runs.*ask for each alone"
+    ):
+        getattr(fedscope, name)(["runs/fma", "other"], rounds=1)
