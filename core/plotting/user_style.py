@@ -345,8 +345,33 @@ def _checked(name: str, value: Any, place: str) -> Any:
     try:
         tried: Any = matplotlib.RcParams()
         tried[name] = value
-        return tried[name]
+        return _there(name, tried[name])
     except (ValueError, TypeError) as error:
         raise FedscopeError(
             f"{shown} to {visible(str(value))[:60]!r}, which it cannot be ({visible(str(error))[:120]})"
         ) from None
+
+
+def _there(name: str, value: Any) -> Any:
+    """Return a setting that names what matplotlib has; it would look only when it draws. Of fonts those that are there.
+
+    Raises:
+        ValueError: it has nothing of the name.
+    """
+    if name == "image.cmap":
+        import matplotlib
+
+        if value not in matplotlib.colormaps:
+            raise ValueError(f"no colours of surfaces are called so{nearest(str(value), list(matplotlib.colormaps))}")
+    if name in ("lines.marker", "scatter.marker"):
+        from matplotlib.markers import MarkerStyle
+
+        MarkerStyle(value)
+    if name == "font.family":
+        from matplotlib import font_manager
+
+        names = {*font_manager.fontManager.get_font_names(), *_GENERIC}
+        if not (found := [one for one in value if one in names]):
+            raise ValueError(f"no such font is installed here{nearest(str(value[0]), names)}")
+        return found
+    return value
