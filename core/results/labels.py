@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
 from types import MappingProxyType
@@ -18,7 +18,7 @@ T = TypeVar("T")
 #: fields that hold a name of a run or a model, or several
 _NAMED = frozenset({"run", "label", "model", "labels", "pairs", "ends"})
 #: labels of these fields that are kinds of models and no names
-_KINDS = frozenset({"mean", "mean of aligned", "mean repaired", "global", "averaged", "start", "all"})
+_KINDS = frozenset({"mean", "mean of aligned", "mean repaired", "recorded", "global", "averaged", "start", "all"})
 #: what stands between the two names of a pair, and between those of runs that are taken together
 _BETWEEN, _TOGETHER = " - ", ", "
 
@@ -81,9 +81,9 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     Raises:
         FedscopeError: another number of them than there are names; a name that is not there, or one twice.
     """
-    told = [label.partition("=") for label in given]
     runs = list(dict.fromkeys(map(run_of, names)))
     known = {*names, *runs}
+    told = [_told(label, known) for label in given]
     strange = [old for old, sign, _ in told if not sign or old not in known]
     if given and not strange:
         olds = [old for old, _, _ in told]
@@ -100,6 +100,16 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     about = f"names {len(names)}, {list_few(names, 6)}" if names else "names no run and no model"
     many = f"{len(given)} labels are" if len(given) != 1 else "1 label is"
     raise FedscopeError(f"{many} given, but the result {about}; give one for each, or OLD=NEW")
+
+
+def _told(label: str, known: Collection[str]) -> tuple[str, str, str]:
+    """Split a label at the sign behind a name that is known, which may hold such signs itself; else at the first.
+
+    >>> _told("greedy (split=test)=ours", ["greedy (split=test)"])
+    ('greedy (split=test)', '=', 'ours')
+    """
+    old = max((name for name in known if label.startswith(f"{name}=")), key=len, default="")
+    return (old, "=", label.removeprefix(f"{old}=")) if old else label.partition("=")
 
 
 def _find_names(value: Any, field: str) -> Iterator[str]:
@@ -173,8 +183,9 @@ def run_of(label: str) -> str:
 
 
 def _is_model_of_run(value: Any) -> bool:
-    """Whether a row's ``model`` is one of a run's round, such as ``global``, and no name."""
-    return bool(getattr(value, "run", "")) and hasattr(value, "model")
+    """Whether a row's ``model`` is one of a run's round, such as ``global``, and no name: its run stands in the row, or
+    its class says ``of_run``."""
+    return bool(getattr(value, "run", "") or getattr(value, "of_run", False)) and hasattr(value, "model")
 
 
 def _is_collection(value: Any) -> bool:

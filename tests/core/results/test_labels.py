@@ -166,6 +166,33 @@ def test_runs_that_are_taken_together_are_no_name_of_their_own() -> None:
     assert rename((Row("a, b"),), {"a, b": "c"}) == (Row("c"),)
 
 
+def test_a_matrix_is_called_by_its_run_and_its_clients_keep_their_numbers(here: Path) -> None:
+    plain = fedscope.matrix("runs/fma", rounds=1, limit=40)
+    assert plain.list_names() == ("fma",)
+    named = plain.renamed({"fma": "FedAvg"})
+    assert named.summary() == plain.summary().replace("fma", "FedAvg")
+    assert named.rounds == plain.rounds
+    named.figure()
+    with pytest.raises(FedscopeError, match="'client-0' is not in this result"):
+        plain.renamed({"client-0": "mine"})
+
+
+def test_servers_are_called_by_their_labels_and_what_was_recorded_is_none(here: Path) -> None:
+    plain = fedscope.reaggregate("runs/fma@1", ["fedavgm"], limit=40)
+    assert plain.list_names() == ("fma", "fedavgm")
+    named = fedscope.reaggregate("runs/fma@1", ["fedavgm"], limit=40, labels=["FedAvg", "momentum"])
+    assert [row.model for row in named.measured] == ["recorded", "FedAvg", "momentum"]
+    assert "momentum" in words_of(named.figure())
+
+
+@pytest.mark.parametrize("label", ["$x_1$", r"$\frac{x$", "50%_<b>"])
+def test_labels_of_lines_are_written_as_they_are(label: str, nets: Any, data: Any) -> None:
+    """Matplotlib would take dollars for mathematics, and end where they are none."""
+    figure = fedscope.line({label: nets[0], "b": nets[1]}, data=data, points=3).figure()
+    figure.canvas.draw()
+    assert f"1: {literal(label)}" in words_of(figure)
+
+
 @pytest.mark.parametrize("name", ["forgetting", "matrix", "theory", "predictors", "reaggregate"])
 def test_several_runs_where_one_is_asked_for_are_refused(name: str, here: Path) -> None:
     Path("other").symlink_to("runs/fma")
