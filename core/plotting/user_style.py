@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -169,13 +170,15 @@ def style(
     changes: dict[str, Any] = {}
     settings = {**(_of_file(Path(file).expanduser()) if file is not None else {}), **_of_rc(rc)}
     if "font.size" in settings:
-        changes["size"] = _number("font.size", settings.pop("font.size"), SIZES, "points")
+        changes["size"] = checked_number("font.size", settings.pop("font.size"), SIZES, "points")
     if "figure.figsize" in settings:
-        changes["width"] = _number("the width of figure.figsize", settings.pop("figure.figsize")[0], WIDTHS, "inches")
+        changes["width"] = checked_number(
+            "the width of figure.figsize", settings.pop("figure.figsize")[0], WIDTHS, "inches"
+        )
     if size is not None:
-        changes["size"] = _number("size", size, SIZES, "points")
+        changes["size"] = checked_number("size", size, SIZES, "points")
     if width is not None:
-        changes["width"] = _number("width", width, WIDTHS, "inches")
+        changes["width"] = checked_number("width", width, WIDTHS, "inches")
     if font is not None:
         changes["font"] = _known_font(font)
     if colors is not None:
@@ -191,13 +194,13 @@ def _changed(one: Style, changes: Mapping[str, Any]) -> Style:
     return replace(made, wide=_wideness({**settings, **_font_settings(made.font)}))
 
 
-def _number(name: str, value: Any, limits: tuple[float, float], unit: str) -> float:
+def checked_number(name: str, value: Any, limits: tuple[float, float], unit: str) -> float:
     """Return a number within limits.
 
     Raises:
         FedscopeError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not limits[0] <= value <= limits[1]:
+    if isinstance(value, bool) or not isinstance(value, Real) or not limits[0] <= value <= limits[1]:
         low, high = limits
         raise FedscopeError(
             f"{name} = {visible(str(value))} is none that figures have; give {low:g} to {high:g} {unit}"

@@ -53,12 +53,16 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
     Raises:
         FedscopeError: a name that the result does not have; a label that is empty or that two names share.
     """
+    if not isinstance(labels, Mapping):
+        raise FedscopeError(f"labels are a {type(labels).__name__}; give them by name, as {{'fma': 'FedAvg'}}")
     names = names_in(result)
     runs = tuple(dict.fromkeys(map(run_of, names)))
     for name, label in labels.items():
         if name not in names and name not in runs:
             known = ", ".join(names) or "none"
             raise FedscopeError(f"{name!r} is not in this result{nearest(name, names) or f'; it names {known}'}")
+        if not isinstance(label, str):
+            raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each run or model")
         if not visible(label).strip():
             raise FedscopeError(f"the label of {name!r} is empty; give a word that figures can show")
     # a label may be one that another name gives up: a and b may change places

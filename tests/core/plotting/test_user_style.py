@@ -224,3 +224,21 @@ def test_colours_markers_and_fonts_that_there_are_not_are_refused_before_anythin
             style(file=tmp_path / "my.mplstyle")
     with style(rc={"font.family": ["Nowhere Sans", "DejaVu Serif", "serif"]}) as chosen:
         assert chosen.family == ("DejaVu Serif", "serif"), "matplotlib would complain of the first at each word"
+
+
+@pytest.mark.parametrize("width", ["3.5in", 0, 1, 21, float("nan"), True])
+def test_widths_that_no_figure_has_are_refused_in_a_sentence(width: Any) -> None:
+    with pytest.raises(FedscopeError, match=f"width = {width} is none that figures have; give 2 to 20 inches"):
+        two_pairs().figure(width)
+    assert two_pairs().figure(np.float32(4)).get_figwidth() == 4
+
+
+def test_settings_that_no_figure_has_are_named() -> None:
+    for draw, name, hint in (
+        (two_pairs().figure, "axes", '; did you mean "ax"?'),
+        (surface().figure, "axes", '; did you mean "ax"?'),
+        (surface().figure, "titel", '; did you mean "title"?'),
+    ):
+        with pytest.raises(TypeError) as refused:
+            draw(**{name: None})
+        assert str(refused.value) == f"this figure has no setting {name!r}{hint}"

@@ -200,3 +200,28 @@ def test_several_runs_where_one_is_asked_for_are_refused(name: str, here: Path) 
         FedscopeError, match=r"one (run|round of a run) is asked for, but got 2 runs.*ask for each alone"
     ):
         getattr(fedscope, name)(["runs/fma", "other"], rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "said"),
+    [
+        ([], {}, "no models are given; give one or more"),
+        ({}, {}, "no models are given; give one or more"),
+        ({0: None, 1: None}, {}, "models has the label 0, which is no text; give a word for each run or model"),
+        (["a", "b"], {"labels": 3}, "labels are 3; give a list of words, or {old: new}"),
+    ],
+)
+def test_no_models_and_labels_that_are_none_are_refused(given: Any, settings: Any, said: str, data: Any) -> None:
+    with pytest.raises(FedscopeError) as refused:
+        fedscope.line(given, data=data, **settings)
+    assert str(refused.value) == said
+
+
+def test_renamed_takes_a_mapping_of_words(nets: Any, data: Any) -> None:
+    line = fedscope.line(nets[:2], data=data, points=3)
+    with pytest.raises(FedscopeError, match=r"labels are a list; give them by name, as \{'fma': 'FedAvg'\}"):
+        line.renamed(["a", "b"])
+    with pytest.raises(FedscopeError, match="labels hold 3, which is no text"):
+        line.renamed({"Linear 1": 3})
+    with pytest.raises(TypeError, match="has no setting 'label'; did you mean \"labels\""):
+        fedscope.line(nets[:2], data=data, label=["a", "b"])
