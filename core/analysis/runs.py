@@ -54,6 +54,10 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
 def _open(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
+    if not isinstance(run, str | Path):
+        raise FedscopeError(
+            f"one run is asked for, but got a {type(run).__name__}; give its folder, and ask for each alone"
+        )
     folder, at, rest = str(run).rpartition("@")
     if at and not Path(run).exists() and Path(folder, "run.json").is_file():
         rounds = f" (and {option} {rest.partition('/')[0]})" if option else ""

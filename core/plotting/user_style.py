@@ -200,7 +200,7 @@ def checked_number(name: str, value: Any, limits: tuple[float, float], unit: str
     Raises:
         FedscopeError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not limits[0] <= value <= limits[1]:
+    if isinstance(value, bool) or not isinstance(value, Real) or not limits[0] <= float(value) <= limits[1]:
         low, high = limits
         raise FedscopeError(
             f"{name} = {visible(str(value))} is none that figures have; give {low:g} to {high:g} {unit}"

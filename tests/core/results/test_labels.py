@@ -225,3 +225,10 @@ def test_renamed_takes_a_mapping_of_words(nets: Any, data: Any) -> None:
         line.renamed({"Linear 1": 3})
     with pytest.raises(TypeError, match="has no setting 'label'; did you mean \"labels\""):
         fedscope.line(nets[:2], data=data, label=["a", "b"])
+
+
+def test_what_takes_one_run_or_no_labels_says_so(here: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"one run is asked for, but got a list; give its folder"):
+        fedscope.measure(["runs/fma"])  # type: ignore[arg-type]
+    with pytest.raises(FedscopeError, match=r"a table calls its rows by methods and settings, and takes no labels"):
+        fedscope.table({"FedAvg": "runs/fma"})  # type: ignore[arg-type]
