@@ -253,8 +253,8 @@ def table(
     """
     if isinstance(runs, Mapping):
         raise FedscopeError(
-            "a table calls its rows by methods and settings, and takes no labels; give a list of runs (recorded ones are "
-            "called by Recorder(method=))"
+            "a table calls its rows by methods and settings, and takes no labels; give a list of runs (recorded ones "
+            "are called by Recorder(method=))"
         )
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
