@@ -81,6 +81,8 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     ({'fma': 'FedAvg', 'ima': 'IMA'}, {'ima': 'IMA'})
     >>> labels_of(["FedAvg"], ["fma@6/client-3", "fma@6/client-4"])
     {'fma': 'FedAvg'}
+    >>> labels_of(["FedAvg"], ["fma@6", "fma@6/client-4"])
+    {'fma@6': 'FedAvg'}
 
     Raises:
         FedscopeError: another number of them than there are names; a name that is not there, or one twice.
@@ -98,7 +100,8 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         if sign and old not in known and (len(strange) < len(told) or (hint := nearest(old, known))):
             hint = nearest(old, known) or f"; it names {', '.join(names)}"
             raise FedscopeError(f"{old!r} is not in this result{hint}")
-    for those in (names, runs):
+    whole = [name for name in names if "/" not in name]  # of several planes, not of the models on them
+    for those in (names, whole, runs):
         if len(given) == len(those):
             return dict(zip(those, given, strict=True))
     about = f"names {len(names)}, {list_few(names, 6)}" if names else "names no run and no model"
