@@ -23,3 +23,23 @@ class StoredModels(Mapping[str, Weights]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+class RenamedModels(Mapping[str, Weights]):
+    """Models by other names; each is read when it is asked for.
+
+    >>> list(RenamedModels({"fma": None, "repaired": None}, {"fma": "FedAvg"}))
+    ['FedAvg', 'repaired']
+    """
+
+    def __init__(self, models: Mapping[str, Weights], names: Mapping[str, str]) -> None:
+        self._models, self._was = models, {names.get(name, name): name for name in models}
+
+    def __getitem__(self, name: str) -> Weights:
+        return self._models[self._was[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._was)
+
+    def __len__(self) -> int:
+        return len(self._was)

@@ -248,6 +248,10 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
             )
         if getattr(value, "is_meta", False):
             raise FedscopeError(f"{name} is on the meta device, which keeps no numbers; make the module on the CPU")
+        if (form := str(getattr(value, "layout", ""))) not in ("", "torch.strided"):
+            raise FedscopeError(
+                f"{name} is {form.removeprefix('torch.')}, which a run cannot hold; give {name}.to_dense()"
+            )
         value = value.detach()
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype == BFLOAT16:
@@ -299,4 +303,22 @@ def difference(model: ModelTensors, layout: Layout) -> str:
             )
         if model.dtypes[name] != (entry.stored or entry.dtype):
             return f"has {name} in {model.dtypes[name]}, the run's models in {entry.stored or entry.dtype}"
+    return ""
+
+
+def other_shape(layout: Layout, module: ModelTensors) -> str:
+    """Name in one clause a tensor whose shape is not that of the architecture; empty where there is none. What only one
+    of the two has is left to questions: adapters lack the weights of what they adapt.
+
+    >>> module = ModelTensors({"w": np.zeros((2, 3))}, {"w": "float64"}, None)
+    >>> other_shape(ModelTensors({"w": np.zeros((2, 9))}, {"w": "float64"}, None).layout(), module)
+    'the models have w of shape [2, 9], and the architecture that model= gives of [2, 3]'
+    """
+    for entry in layout.entries:
+        own = module.arrays.get(entry.name)
+        if own is not None and own.shape != entry.shape:
+            return (
+                f"the models have {entry.name} of shape {list(entry.shape)}, and the architecture that model= gives of "
+                f"{list(own.shape)}"
+            )
     return ""

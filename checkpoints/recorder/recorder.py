@@ -7,7 +7,7 @@ import operator
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -38,12 +38,22 @@ from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.partition import Partition
 from ..runs.run import Run
 from ..runs.writer import RunWriter
-from .coerce_models import ModelTensors, architecture, coerce_model, difference, numbers_of, scale_of_tensors
+from .client_order import is_counted, refuse_uncounted
+from .coerce_models import (
+    ModelTensors,
+    architecture,
+    coerce_model,
+    difference,
+    numbers_of,
+    other_shape,
+    scale_of_tensors,
+)
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
 from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
 from .retention import ClientRetention
+from .shared_memory import one_memory
 from .stored_data import coerce_data, is_own_code
 
 #: client numbers are stored as int64
@@ -139,6 +149,8 @@ class Recorder:
     ) -> None:
         # absolute, because the program may change its folder
         self.path = Path(path).absolute()
+        if not isinstance(source, str) or not source.strip():
+            raise FedscopeError(f"source={source!r} is not a name; give a line of text, as source='my loop'")
         self._source = source
         divided = {"rows": partition is not None, "labels": labels is not None}
         self._data = coerce_data(self.path, data, standardise, keep=keep_data, **divided)
@@ -223,13 +235,15 @@ class Recorder:
             metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``.
 
         Returns:
-            What explains ``global``; None where ``global_`` is missing. What is wrong there, and clients that have
-            diverged, come as a :class:`~fedscope.checkpoints.FedscopeWarning` too.
+            What explains ``global``; None where ``global_`` is missing. What is wrong there, clients that have diverged
+            and models that were not copied come as a :class:`~fedscope.checkpoints.FedscopeWarning` too.
 
         Raises:
-            FedscopeError: no clients, or one twice; models that do not fit together (the client is named); a client
-                without samples, a start or a row of ``mixing``, or one of these without a client; rows of ``mixing``
-                that do not sum to 1; no ``start``, of whose updates sketches are asked for; the recorder is closed.
+            FedscopeError: no clients, or one twice; models that do not fit together (the client is named) or have other
+                shapes than those of ``model=``; a client without samples, a start or a row of ``mixing``, or one of
+                these without a client; one of them as a list, where clients came as others than 0, 1, 2, ...; rows of
+                ``mixing`` that do not sum to 1; no ``start``, of whose updates sketches are asked for; the recorder is
+                closed.
         """
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
@@ -239,10 +253,12 @@ class Recorder:
         refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
         models = self._models(number, clients, start, global_, starts)
         ids = sorted(models.clients)
+        for what, given in (("samples", samples), ("weights", weights), ("staleness", staleness)):
+            refuse_uncounted(given, models.clients, place, what)
         own = self._own_starts(models, ids, mixing, staleness, place)
         counts = _samples(samples, ids, place)
         p = _weights(weights, counts, ids, place)
-        given_numbers = _numbers(metrics or {}, place)
+        given_numbers = _numbers({} if metrics is None else metrics, place)
         if clause := _other_numbers(given_numbers):
             self._tell("metrics", f"{place}: {clause}")
         cohort = [models.clients[k] for k in ids]
@@ -368,15 +384,19 @@ class Recorder:
         names = None if self._module is None else tuple(self._module.arrays)
         read = {k: self._read(place, f"client {k}", model, names) for k, model in by_id.items()}
         if starts is not None:
-            own = _numbered(starts, place, "starts")
-            refuse_unmatched(place, own, by_id)
-            if all(own[k] is by_id[k] for k in by_id):
+            if is_counted(starts):
+                refuse_uncounted(starts, by_id, place, "starts")
+            given_starts = _numbered(starts, place, "starts")
+            refuse_unmatched(place, given_starts, by_id)
+            if all(given_starts[k] is by_id[k] for k in by_id):
                 self._tell(
                     "same",
                     f"{place}: starts= are the very models of clients=, so that nobody has moved; copy them before "
                     "they train: starts = [copy.deepcopy(net) for net in nets]",
                 )
-            began = {k: self._read(place, f"the start of client {k}", model, names) for k, model in own.items()}
+            began = {
+                k: self._read(place, f"the start of client {k}", model, names) for k, model in given_starts.items()
+            }
         sent = None if start is None else self._read(place, "start", start, names)
         end = None if global_ is None else self._read(place, "global_", global_, names)
         self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
@@ -404,6 +424,12 @@ class Recorder:
         for what, given in (("start", sent), ("global_", end), *all_.items()):
             if given is not None and (clause := difference(given, layout)):
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
+        if self._module is not None and (clause := other_shape(layout, self._module)):
+            raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
+        # recorders of frameworks give what they have copied, and importers what they have read
+        loop = self.waiting is None and not any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
+        if loop and "same" not in self._said and (clause := one_memory(sent, end, read, began)):
+            self._tell("memory", f"{place}: {clause}")
         return _Models(layout, read, sent, end, None if starts is None else began)
 
     def _own_starts(
@@ -555,10 +581,11 @@ def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
         pairs = list(given.items())
     else:
         pairs = list(given) if isinstance(given, list | tuple) else []
-        if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], int | np.integer) for one in pairs):
+        if is_counted(pairs):
             pairs = list(enumerate(pairs))
     if not pairs:
-        how = f"no {what}" if not given else f"{what} as {type(given).__name__}"
+        none = given is None or (isinstance(given, Sized) and not len(given))
+        how = f"no {what}" if none else f"{what} as {type(given).__name__}"
         raise FedscopeError(f"{place}: {how} were given; give {what}={{number: model}}, or a list")
     found: dict[int, Any] = {}
     for k, model in pairs:
@@ -607,7 +634,7 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
     """Make a partition, with the clients' counts of each class.
 
     Raises:
-        FedscopeError: no labels; clients that are no numbers; samples that there are not.
+        FedscopeError: no labels; clients that are no numbers; samples that are no rows, or that there are not.
     """
     if labels is None:
         raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
@@ -616,7 +643,7 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
         raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
     by_id: Any = dict(enumerate(given)) if isinstance(given, list | tuple) else given  # as clients= are numbered
     try:
-        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in by_id.items()}
+        rows = {operator.index(k): _rows(k, part) for k, part in by_id.items()}
     except (AttributeError, TypeError, ValueError):
         raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
     for k, part in rows.items():
@@ -627,6 +654,29 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
     parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows, default=-1) + 1))
     classes = int(y.max()) + 1
     return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
+
+
+def _rows(client: Any, given: Any) -> np.ndarray:
+    """Return a client's rows of the training split.
+
+    Raises:
+        FedscopeError: a mask, fractions or a part of a data set, which would be taken for rows that they are not.
+        ValueError: no numbers.
+    """
+    if hasattr(given, "indices") and hasattr(given, "dataset"):  # torch's Subset, whose items are samples
+        what = f"client {client} a {type(given).__name__}; give its rows of x_train, as {{{client}: part.indices}}"
+        raise FedscopeError(f"partition= gives {what}")
+    part = np.asarray(given).reshape(-1)
+    if part.dtype.kind == "b":
+        raise FedscopeError(
+            f"partition= gives client {client} a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"
+        )
+    rows: np.ndarray = part.astype(np.int64)
+    if part.size and part.dtype.kind == "f" and not (rows == part).all():
+        raise FedscopeError(
+            f"partition= gives client {client} {list_few(part.tolist(), 4)}; give whole numbers of rows"
+        )
+    return rows
 
 
 def _labels(given: Any, held: np.ndarray | None) -> Any:
@@ -692,7 +742,15 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
     """
     if given is None:
         return None
-    by_id = dict(enumerate(given)) if not isinstance(given, Mapping) else {int(k): v for k, v in given.items()}
+    try:
+        by_id = dict(enumerate(given)) if not isinstance(given, Mapping) else dict(given)
+    except TypeError:  # one number
+        raise FedscopeError(f"{place}: {what}= is {given!r}; give one of each client: {what}={{number: ...}}") from None
+    if other := [k for k in by_id if k not in ids and not isinstance(k, int | np.integer)]:
+        raise FedscopeError(
+            f"{place}: {what}= has {other[0]!r}, which is no client's number; number them as clients= does "
+            f"({list_few(ids, 6)})"
+        )
     if lacking := [k for k in ids if k not in by_id]:
         raise FedscopeError(f"{place}: client {lacking[0]} has a model, but no {what}; give {what} of all clients")
     if other := [k for k in by_id if k not in ids]:
@@ -710,10 +768,16 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
     """Make a round's numbers plain floats, whatever they were given as.
 
     Raises:
-        FedscopeError: what is no number.
+        FedscopeError: they have no names; what is no number.
     """
+    if not isinstance(metrics, Mapping):
+        raise FedscopeError(
+            f"{place}: metrics= is {type(metrics).__name__}; give numbers by name, as metrics={{'test_error': 0.1}}"
+        )
     found: dict[str, float | None] = {}
     for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise FedscopeError(f"{place}: the metric {name!r} is not a name; give a word, as 'test_error'")
         try:
             found[name] = None if value is None else float(value)
         except (TypeError, ValueError):

@@ -54,7 +54,9 @@ class RetentionPolicy:
             return cls("rounds", rounds=tuple(sorted(set(value))))
         what = "recording policy" if place.startswith("record.") or place == "keep" else "choice of rounds"
         some = place in ("record.clients", "keep")
-        known = (SAMPLE if some else "") + (KNOWN if place != "keep" else KNOWN.replace('"last:N" ', ""))
+        known = (SAMPLE if some else "") + (
+            KNOWN if place != "keep" else KNOWN.replace('"last:N" ', "").replace("1,20,last", "1,20")
+        )
         if not isinstance(value, str):
             raise FedscopeError(f"{place} = {value!r} is not a {what}; give {known}")
         numbers = [part.strip() for part in value.split(",")]

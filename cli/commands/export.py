@@ -113,12 +113,18 @@ def write(what: str, file: Path, *, force: bool) -> str:
     from numpy import isnan, mean
 
     from ...checkpoints import load_model, write_file
+    from ...checkpoints.models.files import is_file_name
     from ...landscape import Plane, write_points, write_surface
 
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
     if not file.absolute().parent.is_dir():
         raise FedscopeError(f"{file.parent} is not a folder; make it, or give another name")
+    if Path(what).is_file() and Path(what).suffix != ".nc" and not is_file_name(what):
+        table = ", and a table already" if Path(what).suffix == ".csv" else ""
+        raise FedscopeError(
+            f"{what} is neither a model nor a plane{table}; give RUN@ROUND, a model's file or a plane's .nc"
+        )
     surface, ending = Path(what).suffix == ".nc", file.suffix.lower()
     if surface != (ending in SURFACES):
         goes = ".csv, .dat or .h5" if surface else ".safetensors, .pt or .pth"

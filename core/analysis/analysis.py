@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
@@ -218,9 +218,12 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     @wraps(prepare)
     def checked(*args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
         values, given, labels = take_labels(first, args, settings)
+        what = values[0] if values else given.get(first)
+        if isinstance(what, list | tuple | dict) and not what:
+            raise FedscopeError(f"no {first} are given; give one or more")
         for name in given:
             if name not in known:
-                hint = nearest(name, known) or f"; there are {', '.join(sorted(known))}"
+                hint = nearest(name, {*known, "labels"}) or f"; there are {', '.join(sorted(known))}"
                 raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
         prepared = prepare(*values, **given)
         return prepared if labels is None else prepared.with_labels(labels)
@@ -254,6 +257,8 @@ def take_labels(
     given = dict(settings)
     labels = given.pop("labels", None)
     what = args[0] if args else given.get(first)
+    if isinstance(what, Mapping) and (odd := next((key for key in what if not isinstance(key, str)), None)) is not None:
+        raise FedscopeError(f"{first} has the label {odd!r}, which is no text; give a word for each run or model")
     if isinstance(what, Mapping) and is_labelled(what):
         if labels is not None:
             raise FedscopeError("labels are given twice, as keys of a dict and as labels; leave one of them out")
@@ -262,6 +267,8 @@ def take_labels(
         given |= {} if args else {first: values}
     if labels is not None:
         labels = [labels] if isinstance(labels, str) else labels
+        if not isinstance(labels, Collection):
+            raise FedscopeError(f"labels are {labels!r}; give a list of words, or {{old: new}}")
         for label in labels.values() if isinstance(labels, Mapping) else labels:
             if not isinstance(label, str):
                 raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each run or model")

@@ -54,6 +54,10 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
 def _open(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
+    if not isinstance(run, str | Path):
+        raise FedscopeError(
+            f"one run is asked for, but got a {type(run).__name__}; give its folder, and ask for each alone"
+        )
     folder, at, rest = str(run).rpartition("@")
     if at and not Path(run).exists() and Path(folder, "run.json").is_file():
         rounds = f" (and {option} {rest.partition('/')[0]})" if option else ""
@@ -99,6 +103,21 @@ def resolve_runs(
     return opened, asked
 
 
+def resolve_run(
+    run: RunLike | Sequence[RunLike], rounds: Rounds, *, adapters: str = "factors"
+) -> tuple[Run, str | None]:
+    """One whole run, and the rounds asked for of it, as :func:`resolve_runs`.
+
+    Raises:
+        FedscopeError: also several runs.
+    """
+    opened, asked = resolve_runs(run, rounds, adapters=adapters)
+    if len(opened) != 1:
+        names = ", ".join(str(one.path) for one in opened) or "none"
+        raise FedscopeError(f"one run is asked for, but got {len(opened)} runs ({names}); ask for each alone")
+    return opened[0], asked[0]
+
+
 def warn_of_adapters(runs: Sequence[Run], subject: str = "factors") -> None:
     """Say of runs of adapters, once, what the numbers of their factors are not."""
     for run in runs:
@@ -107,7 +126,9 @@ def warn_of_adapters(runs: Sequence[Run], subject: str = "factors") -> None:
             return
 
 
-def one_round(run: RunLike, rounds: Rounds = None, *, adapters: str = "factors") -> tuple[Run, Round]:
+def one_round(
+    run: RunLike | Sequence[RunLike], rounds: Rounds = None, *, adapters: str = "factors"
+) -> tuple[Run, Round]:
     """A run and its one round: ``RUN@40``, or a run and ``rounds=40``; its clients were recorded.
 
     Args:
@@ -116,6 +137,10 @@ def one_round(run: RunLike, rounds: Rounds = None, *, adapters: str = "factors")
     Raises:
         FedscopeError: no run, no round or several, a model of the round, a round without its clients.
     """
+    if not isinstance(run, Run | str | Path):  # several
+        if len(run) != 1:
+            raise FedscopeError(f"one round of a run is asked for, but got {len(run)} runs; ask for each alone")
+        return one_round(run[0], rounds, adapters=adapters)
     address = "" if isinstance(run, Run) else str(run)
     if rounds is None and "@" in address and not Path(address).exists():
         parsed = parse_address(address)
@@ -128,7 +153,7 @@ def one_round(run: RunLike, rounds: Rounds = None, *, adapters: str = "factors")
     if rounds is None and address:
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
         raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
-    (opened,), (asked,) = resolve_runs(run, rounds, adapters=adapters)
+    opened, asked = resolve_run(run, rounds, adapters=adapters)
     numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
     if len(numbers) != 1:
         raise FedscopeError(f"{opened.path}: one round is asked for, but {asked} are {len(numbers)}; give one of them")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..checkpoints import FedscopeError
+from ..checkpoints import FedscopeError, nearest
 from .style import COLUMN, paper_style
-from .user_style import WIDTHS, current
+from .user_style import WIDTHS, checked_number, current
 from .zoom import enlarge, pad_title
 
 if TYPE_CHECKING:
@@ -98,8 +99,14 @@ def drawing(draw: F) -> F:
     def drawn(result: Any, width: float | None = None, title: str | None = None, *more: Any, **how: Any) -> Any:
         if _TARGET.get() is not None:  # a part of another figure
             return draw(result, COLUMN if width is None else width, title, *more, **how)
+        with _known_settings(how):
+            return placed(result, width, title, *more, **how)
+
+    def placed(result: Any, width: float | None, title: str | None, *more: Any, **how: Any) -> Any:
         ax, into = how.pop("ax", None), how.pop("into", None)
         if ax is None and into is None:
+            if width is not None:
+                checked_number("width", width, WIDTHS, "inches")
             return _on_a_sheet(lambda wide: draw(result, wide, title, *more, **how), width)
         if ax is not None and into is not None:
             raise FedscopeError("a figure is drawn into axes or into a part of a figure; give ax or into, not both")
@@ -112,6 +119,24 @@ def drawing(draw: F) -> F:
 
     drawn.in_style = True  # type: ignore[attr-defined]
     return drawn  # type: ignore[return-value]
+
+
+@contextmanager
+def _known_settings(given: Mapping[str, Any]) -> Iterator[None]:
+    """Say of a setting that no figure of the kind has what it may be.
+
+    Raises:
+        TypeError: names it.
+    """
+    try:
+        yield
+    except TypeError as error:
+        found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if found is None or found[1] not in given:
+            raise
+        hint = nearest(found[1], ("ax", "into", "width", "title", "colour_scale"))
+        hint = '; did you mean "ax"?' if found[1] in ("axes", "axs") else hint
+        raise TypeError(f"this figure has no setting {found[1]!r}{hint}") from None
 
 
 def _on_a_sheet(draw: Callable[[float], Any], width: float | None) -> Figure | None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -169,13 +170,15 @@ def style(
     changes: dict[str, Any] = {}
     settings = {**(_of_file(Path(file).expanduser()) if file is not None else {}), **_of_rc(rc)}
     if "font.size" in settings:
-        changes["size"] = _number("font.size", settings.pop("font.size"), SIZES, "points")
+        changes["size"] = checked_number("font.size", settings.pop("font.size"), SIZES, "points")
     if "figure.figsize" in settings:
-        changes["width"] = _number("the width of figure.figsize", settings.pop("figure.figsize")[0], WIDTHS, "inches")
+        changes["width"] = checked_number(
+            "the width of figure.figsize", settings.pop("figure.figsize")[0], WIDTHS, "inches"
+        )
     if size is not None:
-        changes["size"] = _number("size", size, SIZES, "points")
+        changes["size"] = checked_number("size", size, SIZES, "points")
     if width is not None:
-        changes["width"] = _number("width", width, WIDTHS, "inches")
+        changes["width"] = checked_number("width", width, WIDTHS, "inches")
     if font is not None:
         changes["font"] = _known_font(font)
     if colors is not None:
@@ -191,13 +194,13 @@ def _changed(one: Style, changes: Mapping[str, Any]) -> Style:
     return replace(made, wide=_wideness({**settings, **_font_settings(made.font)}))
 
 
-def _number(name: str, value: Any, limits: tuple[float, float], unit: str) -> float:
+def checked_number(name: str, value: Any, limits: tuple[float, float], unit: str) -> float:
     """Return a number within limits.
 
     Raises:
         FedscopeError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not limits[0] <= value <= limits[1]:
+    if isinstance(value, bool) or not isinstance(value, Real) or not limits[0] <= float(value) <= limits[1]:
         low, high = limits
         raise FedscopeError(
             f"{name} = {visible(str(value))} is none that figures have; give {low:g} to {high:g} {unit}"
@@ -345,8 +348,33 @@ def _checked(name: str, value: Any, place: str) -> Any:
     try:
         tried: Any = matplotlib.RcParams()
         tried[name] = value
-        return tried[name]
+        return _there(name, tried[name])
     except (ValueError, TypeError) as error:
         raise FedscopeError(
             f"{shown} to {visible(str(value))[:60]!r}, which it cannot be ({visible(str(error))[:120]})"
         ) from None
+
+
+def _there(name: str, value: Any) -> Any:
+    """Return a setting that names what matplotlib has; it would look only when it draws. Of fonts those that are there.
+
+    Raises:
+        ValueError: it has nothing of the name.
+    """
+    if name == "image.cmap":
+        import matplotlib
+
+        if value not in matplotlib.colormaps:
+            raise ValueError(f"no colours of surfaces are called so{nearest(str(value), list(matplotlib.colormaps))}")
+    if name in ("lines.marker", "scatter.marker"):
+        from matplotlib.markers import MarkerStyle
+
+        MarkerStyle(value)
+    if name == "font.family":
+        from matplotlib import font_manager
+
+        names = {*font_manager.fontManager.get_font_names(), *_GENERIC}
+        if not (found := [one for one in value if one in names]):
+            raise ValueError(f"no such font is installed here{nearest(str(value[0]), names)}")
+        return found
+    return value

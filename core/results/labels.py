@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.visible_text import visible
 
 T = TypeVar("T")
@@ -17,9 +18,9 @@ T = TypeVar("T")
 #: fields that hold a name of a run or a model, or several
 _NAMED = frozenset({"run", "label", "model", "labels", "pairs", "ends"})
 #: labels of these fields that are kinds of models and no names
-_KINDS = frozenset({"mean", "global", "averaged", "start", "all"})
-#: what stands between the two names of a pair
-_BETWEEN = " - "
+_KINDS = frozenset({"mean", "mean of aligned", "mean repaired", "recorded", "global", "averaged", "start", "all"})
+#: what stands between the two names of a pair, and between those of runs that are taken together
+_BETWEEN, _TOGETHER = " - ", ", "
 
 
 def names_in(result: Any) -> tuple[str, ...]:
@@ -33,7 +34,14 @@ def names_in(result: Any) -> tuple[str, ...]:
     >>> names_in((Row("ima", "global"), Row("fma", "global")))
     ('ima', 'fma')
     """
-    return tuple(dict.fromkeys(_find_names(result, "")))
+    found = dict.fromkeys(_find_names(result, ""))
+    return tuple(name for name in found if not _is_of_several(name, found))
+
+
+def _is_of_several(name: str, names: Container[str]) -> bool:
+    """Whether a name is that of runs that are taken together, and that have names of their own."""
+    parts = name.split(_TOGETHER)
+    return len(parts) > 1 and all(part in names for part in parts)
 
 
 def rename(result: T, labels: Mapping[str, str]) -> T:
@@ -45,12 +53,16 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
     Raises:
         FedscopeError: a name that the result does not have; a label that is empty or that two names share.
     """
+    if not isinstance(labels, Mapping):
+        raise FedscopeError(f"labels are a {type(labels).__name__}; give them by name, as {{'fma': 'FedAvg'}}")
     names = names_in(result)
     runs = tuple(dict.fromkeys(map(run_of, names)))
     for name, label in labels.items():
         if name not in names and name not in runs:
             known = ", ".join(names) or "none"
             raise FedscopeError(f"{name!r} is not in this result{nearest(name, names) or f'; it names {known}'}")
+        if not isinstance(label, str):
+            raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each run or model")
         if not visible(label).strip():
             raise FedscopeError(f"the label of {name!r} is empty; give a word that figures can show")
     # a label may be one that another name gives up: a and b may change places
@@ -63,25 +75,48 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
 
 
 def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names.
+    """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names, or of their runs.
 
     >>> labels_of(["FedAvg", "IMA"], ["fma", "ima"]), labels_of(["ima=IMA"], ["fma", "ima"])
     ({'fma': 'FedAvg', 'ima': 'IMA'}, {'ima': 'IMA'})
+    >>> labels_of(["FedAvg"], ["fma@6/client-3", "fma@6/client-4"])
+    {'fma': 'FedAvg'}
+    >>> labels_of(["FedAvg"], ["fma@6", "fma@6/client-4"])
+    {'fma@6': 'FedAvg'}
 
     Raises:
-        FedscopeError: another number of them than there are names.
+        FedscopeError: another number of them than there are names; a name that is not there, or one twice.
     """
-    told = [label.partition("=") for label in given]
-    known = {*names, *map(run_of, names)}
-    if given and all(sign and old in known for old, sign, _ in told):
+    runs = list(dict.fromkeys(map(run_of, names)))
+    known = {*names, *runs}
+    told = [_told(label, known) for label in given]
+    strange = [old for old, sign, _ in told if not sign or old not in known]
+    if given and not strange:
+        olds = [old for old, _, _ in told]
+        if twice := next((old for old in olds if olds.count(old) > 1), None):
+            raise FedscopeError(f"{twice!r} is given two labels; give one")
         return {old: new for old, _, new in told}
     for old, sign, _ in told:
-        if sign and old not in known and (hint := nearest(old, known)):
+        if sign and old not in known and (len(strange) < len(told) or (hint := nearest(old, known))):
+            hint = nearest(old, known) or f"; it names {', '.join(names)}"
             raise FedscopeError(f"{old!r} is not in this result{hint}")
-    if len(given) > len(names):
-        about = f"names {len(names)}, {', '.join(names)}" if names else "names no run and no model"
-        raise FedscopeError(f"{len(given)} labels are given, but the result {about}; give one for each, or OLD=NEW")
-    return dict(zip(names, given, strict=False))
+    whole = [name for name in names if "/" not in name]  # of several planes, not of the models on them
+    for those in (names, whole, runs):
+        if len(given) == len(those):
+            return dict(zip(those, given, strict=True))
+    about = f"names {len(names)}, {list_few(names, 6)}" if names else "names no run and no model"
+    many = f"{len(given)} labels are" if len(given) != 1 else "1 label is"
+    raise FedscopeError(f"{many} given, but the result {about}; give one for each, or OLD=NEW")
+
+
+def _told(label: str, known: Collection[str]) -> tuple[str, str, str]:
+    """Split a label at the sign behind a name that is known, which may hold such signs itself; else at the first.
+
+    >>> _told("greedy (split=test)=ours", ["greedy (split=test)"])
+    ('greedy (split=test)', '=', 'ours')
+    """
+    old = max((name for name in known if label.startswith(f"{name}=")), key=len, default="")
+    return (old, "=", label.removeprefix(f"{old}=")) if old else label.partition("=")
 
 
 def _find_names(value: Any, field: str) -> Iterator[str]:
@@ -133,9 +168,10 @@ def _rename(value: Any, labels: Mapping[str, str], field: str) -> Any:
 
 
 def _with_labels(text: str, labels: Mapping[str, str], field: str) -> str:
-    parts = _parts(text, field)
+    between = _TOGETHER if field == "run" and text not in labels else _BETWEEN
+    parts = text.split(between) if field in ("pairs", "run") and text not in labels else [text]
     swapped = [labels.get(part) or _of_run(part, labels) for part in parts]
-    return text if swapped == parts else _BETWEEN.join(swapped)
+    return text if swapped == parts else between.join(swapped)
 
 
 def _of_run(whole: str, labels: Mapping[str, str]) -> str:
@@ -154,8 +190,9 @@ def run_of(label: str) -> str:
 
 
 def _is_model_of_run(value: Any) -> bool:
-    """Whether a row's ``model`` is one of a run's round, such as ``global``, and no name."""
-    return bool(getattr(value, "run", "")) and hasattr(value, "model")
+    """Whether a row's ``model`` is one of a run's round, such as ``global``, and no name: its run stands in the row, or
+    its class says ``of_run``."""
+    return bool(getattr(value, "run", "") or getattr(value, "of_run", False)) and hasattr(value, "model")
 
 
 def _is_collection(value: Any) -> bool:

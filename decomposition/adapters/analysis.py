@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, recorded_matrix
 from ...checkpoints.models.adapters import factors_in
@@ -43,7 +43,7 @@ def adapters(
     """
     source = EvaluationConfig.of("test", measured)
     cost = cost or source.data is not None or source.model is not None
-    (opened,), (asked_rounds,) = resolve_runs(run, rounds, adapters="products")
+    opened, asked_rounds = resolve_run(run, rounds, adapters="products")
     products = required_adapters(opened)
     warn_of_products([opened])
 

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts
 from ...training.inputs.samples import (
@@ -40,13 +40,13 @@ def forgetting(
         FedscopeError: rounds without clients or the model they were sent; a run without a partition.
     """
     source = EvaluationConfig.of("train", measured)
-    (opened,), (asked_rounds,) = resolve_runs(run, rounds)
+    opened, asked_rounds = resolve_run(run, rounds)
 
     def prepare() -> SettingsAndCompute[Forgetting]:
+        asked = client_rounds(opened, asked_rounds)
+        refuse_unrecorded(opened, asked)  # before a model and data are asked for
         dataset = dataset_of([opened], source)
         require_own_data(opened)
-        asked = client_rounds(opened, asked_rounds)
-        refuse_unrecorded(opened, asked)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
         settings: dict[str, Any] = {
             "run": identity(opened),

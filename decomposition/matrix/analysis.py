@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run
 from ...training.inputs.samples import (
@@ -42,7 +42,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
         FedscopeError: rounds without clients, or without any model that they share; a run without a partition.
     """
     source = EvaluationConfig.of("train", measured)
-    (opened,), (asked_rounds,) = resolve_runs(run, rounds)
+    opened, asked_rounds = resolve_run(run, rounds)
 
     def prepare() -> SettingsAndCompute[Matrix]:
         dataset = dataset_of([opened], source)

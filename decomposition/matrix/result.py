@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -26,6 +26,9 @@ class Cell(Serializable):
     ``model`` is ``client-7``, ``start``, ``global`` or ``averaged``, ``place`` ``client-7`` or ``test``; a number is
     None where it does not exist: an error where the task has none, a standard error of one sample.
     """
+
+    #: labels name runs, and no such model
+    of_run: ClassVar[bool] = True
 
     model: str
     place: str

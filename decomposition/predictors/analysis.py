@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, refuse_own_starts
 from ...training.inputs.samples import (
@@ -43,7 +43,7 @@ def predictors(
         FedscopeError: rounds without clients or the model they were sent, or with one client.
     """
     source = EvaluationConfig.of("test", measured)
-    (opened,), (asked_rounds,) = resolve_runs(run, rounds, adapters="products")
+    opened, asked_rounds = resolve_run(run, rounds, adapters="products")
     warn_of_products([opened], means=True)
     adapters = adapters_of_run(opened)
     numbers = rounds_of(opened, asked_rounds or "all")

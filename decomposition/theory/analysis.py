@@ -10,7 +10,7 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
 from ...analysis.execution import Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs, rounds_text
+from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_run, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
 from ...evaluation.device import Compute
@@ -93,7 +93,7 @@ def theory(
     at_least("kernel-samples", kernel_samples, 1)
     at_least("dimension", dimension, 1)
     refuse_unknown_choice("outputs", outputs, ("probabilities", "logits"))
-    (opened,), (asked,) = resolve_runs(run, rounds)
+    opened, asked = resolve_run(run, rounds)
     words = asked or "all"
     numbers, shrunk, kernels = rounds_of(opened, words, rounds_text(shrink), rounds_text(kernel))
     drawn, note = (

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...checkpoints import FedscopeError, Weights, write_file
-from ...checkpoints.models.stored_models import StoredModels
+from ...checkpoints.models.stored_models import RenamedModels, StoredModels
 from ...results import Serializable, Table, TableResult, columns_of
+from ...results.labels import names_in, run_of
 from ...results.tables import add_suffix
 
 
@@ -110,6 +111,20 @@ class Alignment(TableResult):
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
         labels = [*(row.model for row in result.averages[:count]), "repaired"]
         return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
+
+    def list_names(self) -> tuple[str, ...]:
+        """List the models that were given, in their order: the first is the one that stays, which no row of moved
+        units names."""
+        return tuple(dict.fromkeys([*names_in(self.averages), *names_in(self.moved)]))
+
+    def renamed(self, labels: Mapping[str, str]) -> Self:
+        """Rename the models in the tables, in what the reference is called, and of the aligned models; see
+        :meth:`.Result.renamed`."""
+        made = super().renamed(labels)
+        before = self.attrs.get("reference", "")
+        attrs = {**made.attrs, "reference": labels.get(before) or labels.get(run_of(before)) or before}
+        names = dict(zip(self.list_names(), made.list_names(), strict=True))
+        return replace(made, attrs=attrs, models=RenamedModels(self.models, names))
 
     def shares(self) -> dict[str, float]:
         """Return the share of units that move, by layer, over all models."""

@@ -16,6 +16,7 @@ from ...plotting.style import (
     SMALL,
     describe_data,
     describe_statistics,
+    literal,
     look_of,
     paper_style,
     shorten_label,
@@ -151,7 +152,7 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str, bool]]:
         if line.on and len(set(line.ends)) == 1:  # which end is which stands in the remark
             words = [shorten_label(_data_on(line.on[i]), room)]
         elif len(first) + len(second) + 12 <= room:
-            words = [rf"$\beta$ = 0: {second}, 1: {first}"]
+            words = [rf"$\beta$ = 0: {literal(second)}, 1: {literal(first)}"]
         else:
             words = [
                 rf"$\beta$ = 0: {shorten_label(second, room - 7)}",

@@ -193,6 +193,7 @@ CASES = [
     ("export runs/ima@4 x.h5", "runs/ima@4 is a model, so x.h5 must end in .safetensors, .pt or .pth"),
     ("export plane.nc x.pt", "plane.nc is a surface, so x.pt must end in .csv, .dat or .h5"),
     ("export runs/ima@9 x.pt", "runs/ima@9"),
+    ("export runs/ima/metrics.csv x.dat", "runs/ima/metrics.csv is neither a model nor a plane, and a table already"),
     ("export runs/ima@4 runs/ima/run.json", "runs/ima/run.json exists; give another name, or --force"),
     ("export runs/ima@4 nowhere/x.pt", "nowhere is not a folder; make it, or give another name"),
     ("line a.pt b.pt", "a.pt does not exist; give a model's file, or a model of a run, as in runs/ima@last"),

@@ -115,6 +115,17 @@ def test_every_question_answers_or_says_that_it_needs_one_start(
         assert sentence in said
 
 
+def test_what_cannot_be_asked_is_said_before_a_model_and_data_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fedscope.Recorder(tmp_path / "bare") as recorder:
+        one, two = {"w": np.zeros(3, np.float32)}, {"w": np.ones(3, np.float32)}
+        recorder.round(starts=[one, two], clients=[two, one])
+    for name in ("forgetting", "decompose", "explain", "updates", "predictors"):
+        assert command([name, str(tmp_path / "bare")]) == 2
+        assert f"@1: {name} {NEEDS.format(1)}" in capsys.readouterr().err
+
+
 def test_ls_says_that_there_is_no_server(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["ls", str(folder / "runs/fma")]) == 0
     assert "none that all start from: each client starts from a model of its own" in capsys.readouterr().out

@@ -251,6 +251,11 @@ def table(
         FedscopeError: runs on different data; a run without rounds; settings or measures that there are not; a run that
             is there twice.
     """
+    if isinstance(runs, Mapping):
+        raise FedscopeError(
+            "a table calls its rows by methods and settings, and takes no labels; give a list of runs (recorded ones "
+            "are called by Recorder(method=))"
+        )
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))

@@ -241,3 +241,12 @@ def test_a_client_that_diverged_spoils_no_other(tmp_path: Path) -> None:
         recorder.round(start=model(0), clients=[model(1), broken])
     rows = Run.open(tmp_path / "run").round(1).sketch()
     assert np.isfinite(rows).all(axis=1).tolist() == [True, False]
+
+
+def test_what_keep_offers_is_what_a_loop_can_keep(tmp_path: Path) -> None:
+    with pytest.raises(FedscopeError, match="is not a recording policy") as refused:
+        fedscope.Recorder(tmp_path / "run", keep=10)  # type: ignore[arg-type]
+    offered = str(refused.value)
+    assert "last" not in offered
+    assert '"1,20"' in offered
+    fedscope.Recorder(tmp_path / "run", keep="1,20").close()

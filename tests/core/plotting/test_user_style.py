@@ -14,6 +14,7 @@ from legible import assert_apart, assert_inside
 from matplotlib.text import Text
 
 import fedscope
+from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import draw_panels
 from fedscope.plotting.looks import looks_of
 from fedscope.plotting.style import save_figure
@@ -123,7 +124,7 @@ def test_a_web_page_takes_the_font_and_the_colours_of_the_style_and_keeps_its_si
     assert styled["layout"].pop("font") == {"family": "DejaVu Serif, DejaVu Sans, sans-serif"}
     assert own["data"][0]["colorscale"] != styled["data"][0]["colorscale"]
     assert styled["layout"] == own["layout"]
-    with style(rc={"font.family": 'A "font"'}):
+    with matplotlib.rc_context({"font.family": 'A "font"'}), style(rc="user"):
         assert page_figure(surface())["layout"]["font"] == {"family": "A font, sans-serif"}
 
 
@@ -207,3 +208,37 @@ def test_svg_has_the_same_bytes_for_the_same_data_and_no_date(tmp_path: Path) ->
             )
         assert one.read_bytes() == other.read_bytes()
         assert b"<dc:date>" not in one.read_bytes()
+
+
+def test_colours_markers_and_fonts_that_there_are_not_are_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    """Matplotlib takes their names and looks for them when it draws."""
+    for name, value, said in (
+        ("image.cmap", "virids", r'no colours of surfaces are called so; did you mean "viridis"'),
+        ("lines.marker", "zz", "Unrecognized marker style"),
+        ("font.family", "Dejavu Seriff, Nowhere Sans", r"no such font is installed here; did you mean"),
+    ):
+        with pytest.raises(FedscopeError, match=said):
+            style(rc={name: value})
+        (tmp_path / "my.mplstyle").write_text(f"axes.grid: True\n{name}: {value}\n")
+        with pytest.raises(FedscopeError, match=f"line 2, sets {name} to '{value}', which it cannot be .*{said}"):
+            style(file=tmp_path / "my.mplstyle")
+    with style(rc={"font.family": ["Nowhere Sans", "DejaVu Serif", "serif"]}) as chosen:
+        assert chosen.family == ("DejaVu Serif", "serif"), "matplotlib would complain of the first at each word"
+
+
+@pytest.mark.parametrize("width", ["3.5in", 0, 1, 21, float("nan"), True])
+def test_widths_that_no_figure_has_are_refused_in_a_sentence(width: Any) -> None:
+    with pytest.raises(FedscopeError, match=f"width = {width} is none that figures have; give 2 to 20 inches"):
+        two_pairs().figure(width)
+    assert two_pairs().figure(np.float32(4)).get_figwidth() == 4
+
+
+def test_settings_that_no_figure_has_are_named() -> None:
+    for draw, name, hint in (
+        (two_pairs().figure, "axes", '; did you mean "ax"?'),
+        (surface().figure, "axes", '; did you mean "ax"?'),
+        (surface().figure, "titel", '; did you mean "title"?'),
+    ):
+        with pytest.raises(TypeError) as refused:
+            draw(**{name: None})
+        assert str(refused.value) == f"this figure has no setting {name!r}{hint}"

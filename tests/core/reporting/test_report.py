@@ -416,9 +416,10 @@ def test_runs_are_called_by_their_labels(runs: Path, monkeypatch: pytest.MonkeyP
     ("labels", "sentence"),
     [
         (["a", "b", "c"], "3 labels are given, but the result names 2, one, two; give one for each, or OLD=NEW"),
-        (["two"], "two runs of the report would be called 'two'; give each a label of its own"),
+        (["a"], "1 label is given, but the result names 2, one, two; give one for each, or OLD=NEW"),
+        (["two", "two"], "two runs of the report would be called 'two'; give each a label of its own"),
         ({"three": "a"}, "'three' is no run of this report; it is about one, two"),
-        (["  "], "the label of 'one' is empty; give a word that a page can show"),
+        (["  ", "b"], "the label of 'one' is empty; give a word that a page can show"),
         ([1], "labels hold 1, which is no text; give a word for each run or model"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,16 @@ import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.plotting.style import literal
-from fedscope.results.labels import labels_of
+from fedscope.results.labels import labels_of, names_in, rename
 
 pytestmark = pytest.mark.same_elsewhere
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a result."""
+
+    run: str
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +96,14 @@ def test_labels_change_places_and_files_keep_them(nets: Any, data: Any, tmp_path
     [
         (["x", "x"], "two of the runs or models would be called 'x'; give each a label of its own"),
         ({"Linear 1": "Linear 2"}, "two of the runs or models would be called 'Linear 2'"),
+        (["a"], "1 label is given, but the result names 2, Linear 1, Linear 2; give one for each, or OLD=NEW"),
+        (["Nett 3=a"], "1 label is given, but the result names 2, Linear 1"),
+        (["Linear 1=a", "Q=b"], "'Q' is not in this result; it names Linear 1, Linear 2"),
+        (["Linear 1=a", "Linear 1=b"], "'Linear 1' is given two labels; give one"),
         (["a", "b", "c"], "3 labels are given, but the result names 2, Linear 1, Linear 2; give one for each, or OLD="),
         ({"Linear 3": "c"}, "'Linear 3' is not in this result; did you mean"),
         ({"q": "c"}, "'q' is not in this result; it names Linear 1, Linear 2"),
-        ([" "], "the label of 'Linear 1' is empty; give a word that figures can show"),
+        ([" ", "b"], "the label of 'Linear 1' is empty; give a word that figures can show"),
         ([7], "labels hold 7, which is no text; give a word for each run or model"),
     ],
 )
@@ -137,3 +149,86 @@ def test_runs_in_a_dict_are_called_by_its_keys(here: Path) -> None:
     assert updates.list_names() == ("Fed\N{FRACTION SLASH}Avg",), "its name is a folder's"
     assert updates.summary().startswith("Fed\N{FRACTION SLASH}Avg: mean cosine")
     assert fedscope.subsets({"FedAvg": "runs/fma"}, rounds=1).summary().startswith("FedAvg, round 1:")
+
+
+def test_one_label_for_many_models_of_a_run_is_the_runs(here: Path) -> None:
+    plain = fedscope.plane("runs/fma@1", clients=True, grid=3)
+    assert len(plain.list_names()) > 1
+    assert labels_of(["FedAvg"], plain.list_names()) == {"fma": "FedAvg"}
+    assert {name.partition("@")[0] for name in plain.renamed({"fma": "FedAvg"}).list_names()} == {"FedAvg"}
+
+
+def test_runs_that_are_taken_together_are_no_name_of_their_own() -> None:
+    rows = tuple(Row(run) for run in ("fma", "ima", "fma, ima"))
+    assert names_in(rows) == ("fma", "ima")
+    assert [row.run for row in rename(rows, {"fma": "FedAvg", "ima": "ours"})] == ["FedAvg", "ours", "FedAvg, ours"]
+    assert names_in((Row("a, b"),)) == ("a, b",), "a run may be called so"
+    assert rename((Row("a, b"),), {"a, b": "c"}) == (Row("c"),)
+
+
+def test_a_matrix_is_called_by_its_run_and_its_clients_keep_their_numbers(here: Path) -> None:
+    plain = fedscope.matrix("runs/fma", rounds=1, limit=40)
+    assert plain.list_names() == ("fma",)
+    named = plain.renamed({"fma": "FedAvg"})
+    assert named.summary() == plain.summary().replace("fma", "FedAvg")
+    assert named.rounds == plain.rounds
+    named.figure()
+    with pytest.raises(FedscopeError, match="'client-0' is not in this result"):
+        plain.renamed({"client-0": "mine"})
+
+
+def test_servers_are_called_by_their_labels_and_what_was_recorded_is_none(here: Path) -> None:
+    plain = fedscope.reaggregate("runs/fma@1", ["fedavgm"], limit=40)
+    assert plain.list_names() == ("fma", "fedavgm")
+    named = fedscope.reaggregate("runs/fma@1", ["fedavgm"], limit=40, labels=["FedAvg", "momentum"])
+    assert [row.model for row in named.measured] == ["recorded", "FedAvg", "momentum"]
+    assert "momentum" in words_of(named.figure())
+
+
+@pytest.mark.parametrize("label", ["$x_1$", r"$\frac{x$", "50%_<b>"])
+def test_labels_of_lines_are_written_as_they_are(label: str, nets: Any, data: Any) -> None:
+    """Matplotlib would take dollars for mathematics, and end where they are none."""
+    figure = fedscope.line({label: nets[0], "b": nets[1]}, data=data, points=3).figure()
+    figure.canvas.draw()
+    assert f"1: {literal(label)}" in words_of(figure)
+
+
+@pytest.mark.parametrize("name", ["forgetting", "matrix", "theory", "predictors", "reaggregate"])
+def test_several_runs_where_one_is_asked_for_are_refused(name: str, here: Path) -> None:
+    Path("other").symlink_to("runs/fma")
+    with pytest.raises(
+        FedscopeError, match=r"one (run|round of a run) is asked for, but got 2 runs.*ask for each alone"
+    ):
+        getattr(fedscope, name)(["runs/fma", "other"], rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "said"),
+    [
+        ([], {}, "no models are given; give one or more"),
+        ({}, {}, "no models are given; give one or more"),
+        ({0: None, 1: None}, {}, "models has the label 0, which is no text; give a word for each run or model"),
+        (["a", "b"], {"labels": 3}, "labels are 3; give a list of words, or {old: new}"),
+    ],
+)
+def test_no_models_and_labels_that_are_none_are_refused(given: Any, settings: Any, said: str, data: Any) -> None:
+    with pytest.raises(FedscopeError) as refused:
+        fedscope.line(given, data=data, **settings)
+    assert str(refused.value) == said
+
+
+def test_renamed_takes_a_mapping_of_words(nets: Any, data: Any) -> None:
+    line = fedscope.line(nets[:2], data=data, points=3)
+    with pytest.raises(FedscopeError, match=r"labels are a list; give them by name, as \{'fma': 'FedAvg'\}"):
+        line.renamed(["a", "b"])
+    with pytest.raises(FedscopeError, match="labels hold 3, which is no text"):
+        line.renamed({"Linear 1": 3})
+    with pytest.raises(TypeError, match="has no setting 'label'; did you mean \"labels\""):
+        fedscope.line(nets[:2], data=data, label=["a", "b"])
+
+
+def test_what_takes_one_run_or_no_labels_says_so(here: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"one run is asked for, but got a list; give its folder"):
+        fedscope.measure(["runs/fma"])  # type: ignore[arg-type]
+    with pytest.raises(FedscopeError, match=r"a table calls its rows by methods and settings, and takes no labels"):
+        fedscope.table({"FedAvg": "runs/fma"})  # type: ignore[arg-type]

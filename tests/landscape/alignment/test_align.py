@@ -86,6 +86,34 @@ def test_an_aligned_network_computes_what_it_did(
     assert error(mean, digits) == pytest.approx(found.averages[-1].error, abs=1e-6)
 
 
+def test_labels_are_those_of_the_models_in_the_order_in_which_they_were_given(
+    nets: list[nn.Module], digits: tuple[torch.Tensor, torch.Tensor], tmp_path: Path
+) -> None:
+    """No unit of the first model moves, so the table of moved units begins with the second."""
+    plain = fedscope.align(nets[:2], data=digits, limit=100)
+    before, after = plain.list_names()
+    assert (plain.averages[0].model, plain.moved[0].model) == (before, after)
+    for named in (
+        fedscope.align({"one": nets[0], "two": nets[1]}, data=digits, limit=100),
+        fedscope.align(nets[:2], data=digits, limit=100, labels=["one", "two"]),
+        plain.renamed({before: "one", after: "two"}),
+    ):
+        assert named.list_names() == ("one", "two")
+        assert [(row.model, row.loss) for row in named.averages[:2]] == [
+            ("one", plain.averages[0].loss),
+            ("two", plain.averages[1].loss),
+        ]
+        assert {row.model for row in named.moved} == {"two"}
+        assert "units of two move" in named.summary()
+        assert named.summary().splitlines()[0].endswith("matched by weights to one")
+        assert list(named.models) == ["one", "two", "repaired"]
+        for name, was in (("one", before), ("two", after), ("repaired", "repaired")):
+            np.testing.assert_array_equal(named.models[name].parameters, plain.models[was].parameters)
+    named.save(tmp_path / "named")
+    loaded = fedscope.load(tmp_path / "named")
+    assert (loaded.summary(), list(loaded.models)) == (named.summary(), list(named.models))
+
+
 def test_narrow_networks_that_stay_bad_are_said_to(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
     said = fedscope.align(fitted(digits, 6, 3), data=digits).summary()
     assert "the repaired mean is still much worse than the models: their layers are narrow, or they differ" in said

@@ -1,0 +1,48 @@
+"""Models of a round that are one in memory, because a loop has not copied them before it changed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .coerce_models import ModelTensors
+
+Places = frozenset[tuple[str, int]]
+
+#: what a loop does instead
+COPY = "copy each before it is changed: copy.deepcopy(net), copy.deepcopy(net.state_dict())"
+
+
+def one_memory(
+    start: ModelTensors | None,
+    end: ModelTensors | None,
+    clients: Mapping[int, ModelTensors],
+    starts: Mapping[int, ModelTensors],
+) -> str:
+    """Say which two models of a round lie in the same memory, so that what is recorded of one is the other; empty where
+    none do, and where all do, which is a round in which nothing moves.
+
+    ``state_dict()`` does not copy: what was taken before training is the trained model afterwards. One client of
+    several that is its own start may have done nothing.
+    """
+    sent, made = _memory(start), _memory(end)
+    places = {k: _memory(model) for k, model in clients.items()}
+    if sent is not None and {sent} == {made, *places.values()}:
+        return ""
+    first: dict[Places, int] = {}
+    for k, place in places.items():
+        if place is not None and (other := first.setdefault(place, k)) != k:
+            return f"the models of clients {other} and {k} are the same tensors, which the last one has filled; {COPY}"
+    if starts and all(places[k] is not None and _memory(began) == places[k] for k, began in starts.items()):
+        return f"starts= and clients= are the same tensors, so that all updates are 0; {COPY}"
+    if sent is not None and sent in places.values() and len(places) == 1:
+        return f"start= and the only client are the same tensors, so that its update is 0; {COPY}"
+    if sent is not None and sent == made:
+        return f"start= and global_= are the same tensors, so that updates begin where the round has ended; {COPY}"
+    return ""
+
+
+def _memory(model: ModelTensors | None) -> Places | None:
+    """Return where a model's tensors begin, by their names; None where it has no numbers."""
+    arrays = {} if model is None else model.arrays
+    found = {(name, array.__array_interface__["data"][0]) for name, array in arrays.items() if array.size}
+    return frozenset(found) or None

@@ -1,0 +1,141 @@
+"""What is given with clients: lists in another order, models that are one in memory, parts of data that are no rows."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Subset, TensorDataset
+
+from fedscope import Recorder
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+
+pytestmark = pytest.mark.same_elsewhere
+
+
+def model(value: float) -> dict[str, np.ndarray]:
+    return {"w": np.full(3, value, np.float32)}
+
+
+@pytest.mark.parametrize("clients", [[(1, model(1)), (0, model(0))], {1: model(1), 0: model(0)}, {3: model(3)}])
+@pytest.mark.parametrize("what", ["samples", "weights", "staleness", "starts"])
+def test_a_list_beside_clients_in_another_order_is_refused(clients: Any, what: str, tmp_path: Path) -> None:
+    """It was counted from 0: the first of the list was client 0's, though client 1 had come first."""
+    own = {"starts": {k: model(9) for k in dict(clients)}} if what == "staleness" else {}
+    values: list[Any] = [model(7), model(8)] if what == "starts" else [1, 3]
+    came = ", ".join(map(str, dict(clients)))
+    with Recorder(tmp_path / "run") as recorder:
+        with pytest.raises(FedscopeError) as refused:
+            recorder.round(clients=clients, **{**own, what: values[: len(clients)]})
+        said = f"{what}= is a list, which counts clients from 0, but they came as {came}; give {what}={{number: ...}}"
+        assert str(refused.value).endswith(f"run@1: {said}")
+        recorder.round(clients=clients, **{**own, what: dict(zip(dict(clients), values, strict=False))})
+    if what in ("samples", "weights") and len(clients) == 2:
+        assert Run.open(tmp_path / "run").round(1).weights.tolist() == [0.75, 0.25], "client 0 has the second"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"samples": {"a": 1, "b": 2}}, "samples= has 'a', which is no client's number; number them as clients= does"),
+        ({"samples": 5}, "samples= is 5; give one of each client: samples={number: ...}"),
+        ({"weights": 0.5}, "weights= is 0.5; give one of each client: weights={number: ...}"),
+        ({"metrics": 0.9}, "metrics= is float; give numbers by name, as metrics={'test_error': 0.1}"),
+        ({"metrics": {1: 0.9}}, "the metric 1 is not a name; give a word, as 'test_error'"),
+        ({"clients": np.zeros((2, 4))}, "clients as ndarray were given; give clients={number: model}, or a list"),
+        ({"clients": []}, "no clients were given; give clients={number: model}, or a list"),
+        (
+            {"clients": [{"w": torch.ones(3, 3).to_sparse()}]},
+            "w is sparse_coo, which a run cannot hold; give w.to_dense()",
+        ),
+    ],
+)
+def test_what_no_client_has_is_refused_in_a_sentence(given: Any, said: str, tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run") as recorder, pytest.raises(FedscopeError) as refused:
+        recorder.round(**{"clients": [model(0), model(1)], **given})
+    assert said in str(refused.value)
+
+
+def test_a_source_that_is_no_text_is_refused_before_a_run_is_made(tmp_path: Path) -> None:
+    with pytest.raises(FedscopeError, match="source=None is not a name; give a line of text"):
+        Recorder(tmp_path / "run", source=None)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (np.array([True, False]), "client 0 a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"),
+        ([0.5], "client 0 0.5; give whole numbers of rows"),
+        (
+            Subset(TensorDataset(torch.zeros(2, 1)), [1]),
+            "client 0 a Subset; give its rows of x_train, as {0: part.indi",
+        ),
+    ],
+)
+def test_parts_that_are_no_rows_are_refused(part: Any, said: str, tmp_path: Path) -> None:
+    """A mask was taken for rows 0 and 1, and a Subset's samples for numbers of rows."""
+    with pytest.raises(FedscopeError) as refused:
+        Recorder(tmp_path / "run", partition={0: part}, labels=[0, 1])
+    assert str(refused.value).startswith(f"partition= gives {said}")
+
+
+def test_parts_of_whole_numbers_in_floats_and_empty_ones_are_rows(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run", partition=[[], np.array([1.0, 0.0])], labels=[0, 1]) as recorder:
+        recorder.round(clients=[model(0)])
+    partition = Run.open(tmp_path / "run").partition
+    assert partition is not None
+    assert [rows.tolist() for rows in partition.clients] == [[], [1, 0]]
+
+
+def test_models_of_another_architecture_than_the_recorders_are_refused_in_the_first_round(tmp_path: Path) -> None:
+    with (
+        Recorder(tmp_path / "run", model=nn.Linear(3, 3)) as recorder,
+        pytest.raises(
+            FedscopeError, match=r"the models have weight of shape \[2, 2\], and the architecture that model="
+        ),
+    ):
+        recorder.round(clients=[nn.Linear(2, 2)])
+
+
+def told(tmp_path: Path, **round_: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught, Recorder(tmp_path / "run", force=True) as recorder:
+        warnings.simplefilter("always")
+        recorder.round(**round_)
+    return [str(one.message).partition(": ")[2] for one in caught if one.category is FedscopeWarning]
+
+
+def test_models_that_were_not_copied_are_told(tmp_path: Path) -> None:
+    """'state_dict()' holds the module's own tensors, so what was taken before training is what is there after it."""
+    server, net, other = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+    for given, said in (
+        (
+            {"start": server.state_dict(), "clients": [net, other], "global_": server},
+            "start= and global_= are the same",
+        ),
+        ({"start": server, "clients": [net, other], "global_": server}, "start= and global_= are the same tensors, so"),
+        ({"start": net.state_dict(), "clients": [net]}, "start= and the only client are the same tensors, so that its"),
+        ({"start": server, "clients": [net, net.state_dict()]}, "the models of clients 0 and 1 are the same tensors,"),
+        (
+            {"starts": [other.state_dict(), net.state_dict()], "clients": [other, net]},
+            "starts= and clients= are the same tensors, so that all updates are 0; ",
+        ),
+    ):
+        (one,) = told(tmp_path, **given)
+        assert one.startswith(said)
+        assert one.endswith("copy each before it is changed: copy.deepcopy(net), copy.deepcopy(net.state_dict())")
+
+
+def test_models_that_share_frozen_tensors_alone_and_rounds_that_do_nothing_are_not_told(tmp_path: Path) -> None:
+    trunk = nn.Linear(2, 2)
+    heads = [nn.Sequential(trunk, nn.Linear(2, 2)) for _ in range(4)]
+    assert told(tmp_path, start=heads[0], clients=heads[1:3], global_=heads[3]) == []
+    assert told(tmp_path, start=trunk, clients=[trunk], global_=trunk) == []
+    assert told(tmp_path, start=copy.deepcopy(trunk), clients=[trunk], global_=trunk) == []
+    assert told(tmp_path, start=trunk, clients=[trunk, heads[0][1]], global_=heads[1][1]) == [], "one has done nothing"
