@@ -36,8 +36,8 @@ CLEARLY, LEFT, HALF = 3.0, 0.8, 0.5
 SURER = 2.0
 #: an error up to which the usual scales are not tried
 GOOD = 0.1
-#: times the loss of a guess, beyond which a classifier's loss is no matter of confidence
-ABSURD = 3.0
+#: times the loss of a guess, beyond which a classifier's loss is no matter of confidence; beyond which it is sure
+ABSURD, SURE = 3.0, 1.5
 
 
 def refuse_misfit(
@@ -82,7 +82,8 @@ def refuse_misfit(
             _say(name, dataset, *found)
             return
         error, words = own.renumbered
-        if words:
+        # an untrained model, which may answer so, is not sure of it
+        if words and own.losses is not None and own.losses.mean > SURE * own.losses.guess:
             warnings.warn(
                 f"{name} has {own.compared} on {len(samples)} samples of {dataset.name}, and would have "
                 f"{100 * error:.3g} % if their labels were numbered otherwise: it answers {words}; give y as the "

@@ -9,6 +9,8 @@ from ...checkpoints.io.errors import list_few
 
 #: samples a label, below which its most frequent answer says nothing
 EACH = 5
+#: labels, below which an untrained model may answer so by chance: one answer for each label, and no two the same
+LABELS = 5
 
 
 def renumbered(answers: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> tuple[float, str]:
@@ -23,15 +25,15 @@ def renumbered(answers: npt.NDArray[np.int64], y: npt.NDArray[np.int64]) -> tupl
     Returns:
         the error with the other numbering, and which that is in words; ``(nan, "")`` where there is none.
 
-    >>> y = np.arange(1, 4).repeat(10)
+    >>> y = np.arange(1, 7).repeat(10)
     >>> renumbered(y - 1, y)
-    (0.0, '0 where y is 1, 1 where y is 2, 2 where y is 3')
+    (0.0, '0 where y is 1, 1 where y is 2, 2 where y is 3, 3 where y is 4, ...')
     >>> renumbered(y, y)
     (nan, '')
     """
     nothing = float("nan"), ""
     labels, of = np.unique(y, return_inverse=True)
-    if len(labels) < 2 or len(y) < EACH * len(labels) or float((answers != y).mean()) < 0.5:
+    if len(labels) < LABELS or len(y) < EACH * len(labels) or float((answers != y).mean()) < 0.5:
         return nothing
     kinds, kind = np.unique(answers, return_inverse=True)
     counts = np.zeros((len(labels), len(kinds)), np.int64)

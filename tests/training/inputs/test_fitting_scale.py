@@ -363,18 +363,24 @@ def test_untrained_models_are_measured_on_pixels_as_they_are(here: Path) -> None
 
 
 def test_labels_that_are_numbered_otherwise_are_warned_of(here: Path) -> None:
-    raw = drawn()
-    modules = [fitted(raw, slice(k, None, 2)) for k in range(2)]
-    y, turned = raw["y_test"], (raw["y_test"] + 1) % CLASSES
-    own, other = (100 * error(modules[0], {**raw, "y_test": labels}) for labels in (turned, y))
-    # of data that cannot be standardised 100 samples are asked
-    x = np.concatenate([raw["x_test"][y == k][:30] for k in range(CLASSES)])
-    labels = np.arange(CLASSES).repeat(30)
+    y = np.arange(90) % 6
+    x = (np.eye(6)[y] + 0.4 * np.random.default_rng(0).normal(size=(90, 6))).astype(np.float32)
+    modules = [nn.Linear(6, 7) for _ in range(2)]
+    for k, module in enumerate(modules):
+        module.load_state_dict({"weight": (9.0 + k) * torch.eye(7, 6), "bias": torch.zeros(7)})
+    own, other = (100 * error(modules[0], {"x_test": x, "y_test": labels}) for labels in (y + 1, y))
     assert own > 80 > 40 > other
-    with pytest.warns(
-        FedscopeWarning, match="if their labels were numbered otherwise: it answers 2 where y is 0, 0 wh"
-    ):
-        found = fedscope.line(modules, data=(x, (labels + 1) % CLASSES), points=3)
-    assert found.error.min() > 0.5
-    fedscope.line(modules, data=(x, labels), points=3)
-    fedscope.line(modules, data=(x, (labels + 1) % CLASSES), points=3, accept_data=True)
+    words = (
+        f"error of {own:.3g} % on 90 samples of arrays, and would have {other:.3g} % if .* answers 0 where y is 1, 1 w"
+    )
+    with pytest.warns(FedscopeWarning, match=words) as said:
+        found = fedscope.line(modules, data=(x, y + 1), points=3)
+    assert len(said) == 1
+    assert np.isclose(found.error, own / 100).any()
+    fedscope.line(modules, data=(x, y), points=3)
+    fedscope.line(modules, data=(x, y + 1), points=3, accept_data=True)
+    # not trained, and sure of nothing: by chance it answers so
+    for module in modules:
+        with torch.no_grad():
+            module.weight.mul_(0.05)
+    fedscope.line(modules, data=(x, y + 1), points=3)
