@@ -600,7 +600,7 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
         raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
     by_id: Any = dict(enumerate(given)) if isinstance(given, list | tuple) else given  # as clients= are numbered
     try:
-        rows = {operator.index(k): np.asarray(part, np.int64).reshape(-1) for k, part in by_id.items()}
+        rows = {operator.index(k): _rows(k, part) for k, part in by_id.items()}
     except (AttributeError, TypeError, ValueError):
         raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
     for k, part in rows.items():
@@ -611,6 +611,28 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
     parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows, default=-1) + 1))
     classes = int(y.max()) + 1
     return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
+
+
+def _rows(client: int, given: Any) -> np.ndarray:
+    """Return a client's rows, int64.
+
+    Raises:
+        FedscopeError: a mask, whose truth values would be rows 0 and 1; fractions.
+        ValueError: no numbers.
+    """
+    part = np.asarray(given).reshape(-1)
+    if part.dtype.kind == "b" and part.size:
+        raise FedscopeError(
+            f"partition= gives client {client} a mask of {part.size} truth values, not the numbers of its samples; "
+            "give np.flatnonzero(mask)"
+        )
+    rows = part.astype(np.int64)
+    if part.dtype.kind == "f" and not (part == rows).all():
+        raise FedscopeError(
+            f"partition= gives client {client} the sample {part[part != rows][0]:g}; give whole numbers, the rows of "
+            "x_train"
+        )
+    return rows
 
 
 def _labels(given: Any, held: np.ndarray | None) -> Any:
