@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import numpy as np
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Weights
 from ...evaluation.standard_tasks import PADDED
-from .other_scales import OtherScale, asked_scale, usual_scales
+from .other_scales import OtherScale, asked_scale, other_axes, usual_scales
 from .renumbered_labels import renumbered
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from ...evaluation.samples import Samples
     from .. import Dataset
 
-#: test samples that a model is asked in the scale of an option, and in other usual ones; samples at a time
+#: test samples that a model is asked in the scale of an option, and in usual ones; at a time where outputs are large
 ASKED, FEW, BATCH = 500, 100, 50
 #: fewer samples decide nothing
 LEAST = 10
+#: numbers in the outputs that are held
+OUTPUTS = 1 << 20
 #: standard errors by which the other scale is better, and what it leaves at most of errors; of the usual ones, half
 CLEARLY, LEFT, HALF = 3.0, 0.8, 0.5
 #: the same of losses that are absurd
@@ -107,7 +110,7 @@ def _usual(
     """Find the usual scale in which a model is far better, and best, with its own and the other numbers."""
     few = samples.limit(FEW)
     best: tuple[Numbers, Numbers, OtherScale] | None = None
-    for scale in usual_scales(dataset, few):
+    for scale in chain(usual_scales(dataset, few), other_axes(few)):
         if own is None or len(own.compared.values) > len(few):
             own = places.measure(few, weights)
         other = places.try_scale(scale.samples, weights)
@@ -125,6 +128,15 @@ def _usual(
 def _say(name: str, dataset: Dataset, own: Numbers, other: Numbers, scale: OtherScale) -> None:
     """Refuse the scale that data have by their name, or warn of it; with both numbers."""
     count = len(own.values)
+    if scale.axes:
+        warnings.warn(
+            f"{name} has {own} on {count} samples of {dataset.name} as they are measured, and of {other.number} on the "
+            f"same {scale.words}; give them so if it was trained on those (a function for --data is taken as it is), "
+            "else --accept-data (accept_data=True)",
+            FedscopeWarning,
+            stacklevel=4,
+        )
+        return
     if dataset.means:
         give = "give" if scale.asked else "save them so, and give"
         raise FedscopeError(
@@ -234,10 +246,13 @@ class _Places:
         evaluator, task = self._made[id(samples)][1], samples.task
         errors, losses, answers = [], [], []
         shape: tuple[int, ...] = ()
-        for start in range(0, len(samples), BATCH):
-            rows = slice(start, start + BATCH)
+        start, step = 0, BATCH
+        while start < len(samples):
+            rows = slice(start, start + step)
             outputs, y = evaluator.logits([weights], rows)[0].cpu(), samples.y[rows]
             shape = tuple(outputs.shape[1:])
+            # of few outputs all the others at once, as a large model is loaded for each batch
+            start, step = rows.stop, max(BATCH, OUTPUTS // max(1, math.prod(shape)))
             error, loss = task.error(outputs, y), task.loss(outputs, y)
             losses.append(loss.double())
             if error is not None:

@@ -29,11 +29,13 @@ class OtherScale:
     Attributes:
         words: how they are there, after "the same".
         asked: whether an option asks for it, ``--standardise`` or ``--no-standardise``.
+        axes: whether their axes are other ones, and their numbers the same.
     """
 
     samples: Samples
     words: str
     asked: bool
+    axes: bool = False
 
 
 def asked_scale(dataset: Dataset, samples: Samples) -> OtherScale | None:
@@ -95,7 +97,23 @@ def usual_scales(dataset: Dataset, samples: Samples) -> Iterator[OtherScale]:
         yield OtherScale(_with(samples, standardised_as_given(alone).x_test), "standardised by themselves", False)
 
 
+def other_axes(samples: Samples) -> Iterator[OtherScale]:
+    """Yield images as measured with their channels last, or first, and with rows and columns exchanged: in the shape
+    that they have, so that networks take them which make a vector of an image.
+    """
+    x = np.asarray(samples.x)
+    if not samples.x.is_floating_point() or x.ndim not in (3, 4):
+        return
+    if x.ndim == 4 and min(x.shape[1], x.shape[3]) in (2, 3, 4):
+        first = x.shape[1] <= 4
+        moved = np.moveaxis(x, 1, 3) if first else np.moveaxis(x, 3, 1)
+        words = f"with the channels {'last' if first else 'first'} where an image is made a vector"
+        yield OtherScale(_with(samples, np.ascontiguousarray(moved).reshape(x.shape)), words, False, True)
+    if x.shape[-1] == x.shape[-2]:
+        yield OtherScale(_with(samples, np.swapaxes(x, -1, -2)), "with rows and columns exchanged", False, True)
+
+
 def _with(samples: Samples, x: np.ndarray | Uint8Images) -> Samples:
     import torch
 
-    return replace(samples, x=torch.from_numpy(np.asarray(x, np.float32)))
+    return replace(samples, x=torch.from_numpy(np.ascontiguousarray(x, np.float32)))

@@ -211,10 +211,11 @@ def test_few_samples_are_asked_of_two_models(here: Path, monkeypatch: pytest.Mon
         return found
 
     monkeypatch.setattr(fitting_scale, "BATCH", 7)
+    monkeypatch.setattr(fitting_scale, "OUTPUTS", 9 * CLASSES)
     monkeypatch.setattr(Evaluator, "logits", counted)
     fedscope.line(saved(raw, raw=False)[:2], model=net, data="npz:d.npz", points=3, limit=40)
     assert sum(asked) == 2 * 2 * 40, "two models, two scales"
-    assert max(asked) == 7
+    assert max(asked) == 9
 
 
 def test_untrained_models_are_measured_as_they_are(here: Path) -> None:
@@ -384,3 +385,32 @@ def test_labels_that_are_numbered_otherwise_are_warned_of(here: Path) -> None:
         with torch.no_grad():
             module.weight.mul_(0.05)
     fedscope.line(modules, data=(x, y + 1), points=3)
+
+
+@pytest.mark.parametrize("words", ["with the channels last where", "with rows and columns exchanged"])
+def test_images_with_other_axes_are_warned_of(here: Path, words: str) -> None:
+    # the class is one of four pixels that is lit, in the first of three channels
+    draw, y = np.random.default_rng(0), np.arange(120) % 4
+    x = draw.normal(size=(120, 3, 6, 6)).astype(np.float32) / 3
+    for k, (row, column) in enumerate(((0, 5), (4, 1), (2, 3), (5, 2))):
+        x[y == k, 0, row, column] += 3
+
+    def turned(images: np.ndarray) -> np.ndarray:
+        if "channels" in words:
+            return np.ascontiguousarray(np.moveaxis(images, 1, 3)).reshape(images.shape)
+        return np.swapaxes(images, 2, 3).copy()
+
+    centres = torch.tensor(np.stack([turned(x)[y == k].mean(0).ravel() for k in range(4)]))
+    modules = [nn.Sequential(nn.Flatten(), nn.Linear(108, 4)) for _ in range(2)]
+    for k, module in enumerate(modules):
+        weight = (1.0 + k) * centres
+        module.load_state_dict({"1.weight": weight, "1.bias": -(1.0 + k) * (centres**2).sum(1) / 2})
+    own, other = (100 * error(modules[0], {"x_test": images, "y_test": y}) for images in (x, turned(x)))
+    assert own > 50 > 5 > other
+    # of 120 samples 100 are asked
+    with pytest.warns(FedscopeWarning, match=f"as they are measured, and of [0-4] % on the same {words}") as said:
+        found = fedscope.line(modules, data=(x, y), points=3)
+    assert len(said) == 1
+    assert np.isclose(found.error, own / 100).any()
+    fedscope.line(modules, data=(turned(x), y), points=3)
+    fedscope.line(modules, data=(x, y), points=3, accept_data=True)
