@@ -33,8 +33,11 @@ ASKED, FEW, BATCH = 500, 100, 50
 LEAST = 10
 #: numbers in the outputs that are held
 OUTPUTS = 1 << 20
-#: standard errors by which the other scale is better, and what it leaves at most of errors; of the usual ones, half
-CLEARLY, LEFT, HALF = 3.0, 0.8, 0.5
+#: share of a guess's errors that a model which has learnt has at most
+LEARNT = 0.15
+#: standard errors by which the other scale is better, and what it leaves at most: models that have hardly been trained
+#: may lose a third of their errors in a scale that they have not learnt
+CLEARLY, HALF = 3.0, 0.5
 #: the same of losses that are absurd
 SURER = 2.0
 #: an error up to which the usual scales are not tried
@@ -50,10 +53,11 @@ def refuse_misfit(
     are, or in another usual scale; of samples that are taken as they are, warn where it is the other way round.
 
     Compared are the errors of 500 test samples, or of ``--limit``, and of tasks without errors the losses, sample by
-    sample. The other scale has to be better by three standard errors, and to leave at most four fifths (of losses half)
-    of the own number and of what one answer for all samples has, which an untrained model may give. Scales that no
+    sample. The other scale has to be better by three standard errors, and to leave at most half of the own number and
+    of what one answer for all samples has, which an untrained model may give; and there the model has to be good,
+    or its loss half as well, as one that has hardly been trained is not. Scales that no
     option asks for (:func:`~.other_scales.usual_scales`) are tried on 100 samples, if a model's error is above a
-    tenth, or its loss absurd: they have to leave half.
+    tenth, or its loss absurd.
 
     A warning says, too, if a classifier's answers are right but for the numbers of the labels.
 
@@ -78,7 +82,7 @@ def refuse_misfit(
         if own is None:
             return
         other = None if asked is None else places.try_scale(asked.samples, weights)
-        if asked is not None and other is not None and is_better(own.compared, other.compared):
+        if asked is not None and other is not None and _has_learnt(own, other):
             _say(name, dataset, own.compared, other.compared, asked)
             return
         if own.is_bad and (found := _usual(places, dataset, samples, weights, own)) is not None:
@@ -116,13 +120,22 @@ def _usual(
         other = places.try_scale(scale.samples, weights)
         if own is None or other is None:
             continue
-        found = (own.compared, other.compared) if is_better(own.compared, other.compared, HALF) else None
+        found = (own.compared, other.compared) if _has_learnt(own, other) else None
         # of losses that a few wrong answers make, the deviation is as large
-        if own.absurd is not None and other.losses is not None and is_better(own.absurd, other.losses, HALF, SURER):
+        if own.absurd is not None and other.losses is not None and is_better(own.absurd, other.losses, SURER):
             found = own.absurd, other.losses
         if found is not None and (best is None or found[1].mean < best[1].mean):
             best = *found, scale
     return best
+
+
+def _has_learnt(own: _Measured, other: _Measured) -> bool:
+    """Check whether the other scale is better, and no mere chance of a model that has hardly learnt its own."""
+    if not is_better(own.compared, other.compared):
+        return False
+    good = other.compared.mean <= LEARNT * other.compared.guess
+    surer = own.losses is not None and other.losses is not None and other.losses.mean <= HALF * own.losses.mean
+    return good or surer or not own.compared.errors
 
 
 def _say(name: str, dataset: Dataset, own: Numbers, other: Numbers, scale: OtherScale) -> None:
@@ -180,7 +193,7 @@ class Numbers:
         return f"{'an error' if self.errors else 'a loss'} of {self.number}"
 
 
-def is_better(own: Numbers, other: Numbers, left: float = LEFT, clearly: float = CLEARLY) -> bool:
+def is_better(own: Numbers, other: Numbers, clearly: float = CLEARLY) -> bool:
     """Check whether the other scale's numbers are lower beyond chance, by much, and better than a guess.
 
     >>> few, many = np.r_[np.ones(10), np.zeros(90)], np.r_[np.ones(60), np.zeros(40)]
@@ -191,9 +204,9 @@ def is_better(own: Numbers, other: Numbers, left: float = LEFT, clearly: float =
     """
     if own.errors != other.errors or not (np.isfinite(own.values).all() and np.isfinite(other.values).all()):
         return False
-    better, left = own.values - other.values, left if own.errors else HALF
+    better = own.values - other.values
     spread = float(better.std(ddof=1)) / sqrt(len(better)) if len(better) > LEAST else math.inf
-    return float(better.mean()) > clearly * spread and other.mean <= left * min(own.mean, own.guess)
+    return float(better.mean()) > clearly * spread and other.mean <= HALF * min(own.mean, own.guess)
 
 
 @dataclass(frozen=True, eq=False)
