@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from io import StringIO
 from itertools import pairwise
@@ -166,7 +166,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
     """Return the exit status of a command line."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _say_warning
+            warnings.showwarning = partial(_say_warning, set())
             status = fedscope.main(arguments, prog_name="fedscope", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except (click.Abort, KeyboardInterrupt):
@@ -195,6 +195,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
 
 
 def _say_warning(
+    said: set[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -202,9 +203,11 @@ def _say_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """fedscope's own in one line, others' as Python shows them."""
+    """fedscope's own in one line and once, others' as Python shows them."""
     if category.__name__ == "FedscopeWarning":
-        say(f"fedscope: {message}", err=True)
+        if str(message) not in said:  # data that are read in two places
+            say(f"fedscope: {message}", err=True)
+        said.add(str(message))
     else:
         say_lines(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"), err=True)
 

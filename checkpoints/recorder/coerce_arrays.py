@@ -11,13 +11,14 @@ The forms are
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..io.array_digest import ARRAYS
-from ..io.errors import FedscopeError, list_few
+from ..io.errors import FedscopeError, FedscopeWarning, list_few
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
@@ -55,7 +56,35 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
         x, y = _read_items(place, given) if _is_items(given) else given
         arrays[f"x_{split}"] = _array(f"{place} an x_{split} that", x)
         arrays[f"y_{split}"] = _array(f"{place} a y_{split} that", y, labels=True)
+    for split, given in splits.items():  # once all are read, so that asking again changes nothing of them
+        if _is_items(given):
+            _say_chance(f"{place} {split} data", given, arrays[f"x_{split}"])
     return arrays
+
+
+def _say_chance(place: str, items: Any, x: np.ndarray) -> None:
+    """Warn of a Dataset whose first item is another one when it is read again, and of a DataLoader that leaves samples
+    out: what is measured is one reading."""
+    dataset = items if hasattr(items, "__getitem__") else items.dataset
+    try:
+        first, again = (_array(place, dataset[0][0]) for _ in range(2))
+    except Exception:  # one that is read in another way, or once
+        return
+    if first.shape != again.shape or not np.array_equal(first, again, equal_nan=True):
+        warnings.warn(
+            f"{place} that are others whenever they are read (the first item's x is), as augmented ones are: numbers "
+            "are those of one reading; give them without chance",
+            FedscopeWarning,
+            stacklevel=4,
+        )
+    if getattr(items, "drop_last", False) is True and (batch := getattr(items, "batch_size", None)):
+        lost = len(getattr(items, "sampler", dataset)) - len(x)
+        if 0 < lost < batch:
+            warnings.warn(
+                f"{place} of {len(x)} samples, as drop_last leaves out the last {lost}; give a DataLoader without it",
+                FedscopeWarning,
+                stacklevel=4,
+            )
 
 
 def _is_split(given: Any) -> bool:

@@ -671,10 +671,11 @@ def _rows(client: Any, given: Any) -> np.ndarray:
         raise FedscopeError(
             f"partition= gives client {client} a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"
         )
-    rows: np.ndarray = part.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # nan
+        rows: np.ndarray = part.astype(np.int64)
     if part.size and part.dtype.kind == "f" and not (rows == part).all():
         raise FedscopeError(
-            f"partition= gives client {client} {list_few(part.tolist(), 4)}; give whole numbers of rows"
+            f"partition= gives client {client} the sample {part[part != rows][0]:g}; give whole numbers of rows"
         )
     return rows
 

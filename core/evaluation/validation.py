@@ -130,6 +130,7 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
             outputs = _answer(replica, x[:few], part)
             with refuse_without_memory(str(replica.device), f"try out the task {part.task.name} on {part.label}"):
                 try_task(part.task, outputs, y[:few], part.label)
+                refuse_mixing(part.task, _answer(replica, x[:TRIED], part), y[:TRIED], part.label)
     part, x, _ = data[0]
     with refuse_without_memory(str(replica.device), f"try out the module on {part.label}"):
         refuse_borrowed(replica.original, replica.module, x[:1])
@@ -218,6 +219,36 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
             raise FedscopeError(
                 f"{what} is {most:g} for a sample of {label}; an error is a share, 0 to 1 (return None if there is "
                 "none)"
+            )
+
+
+def refuse_mixing(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
+    """Refuse a task of the user's own whose loss or error of a sample depends on the samples beside it: with another
+    batch it would be another number.
+
+    Raises:
+        FedscopeError: says where that comes from, [n] against [n, 1] or a mean over a batch.
+    """
+    for name, call in (("loss", task.loss), ("error", task.error)):
+        try:
+            together, again = call(outputs, y), call(outputs, y)
+            if together is None or again is None:
+                continue
+            together, again = together.double(), again.double()
+            alone = torch.cat([call(outputs[i : i + 1], y[i : i + 1]).double() for i in range(len(y))])  # type: ignore[union-attr]
+        except Exception:  # one that takes no single sample is measured as it is
+            continue
+        scale = float(torch.nan_to_num(together.abs()).max())
+
+        def alike(others: Tensor, scale: float = scale, together: Tensor = together) -> bool:
+            same = others.shape == together.shape
+            return same and torch.allclose(together, others, rtol=1e-3, atol=1e-3 * scale, equal_nan=True)
+
+        if alike(again) and not alike(alone):
+            raise FedscopeError(
+                f"the {name} of task {task.name} of a sample of {label} depends on the samples beside it, so it would "
+                f"change with the batch; outputs are {list(outputs.shape)} and targets {list(y.shape)}: give them one "
+                "shape if [n] meets [n, 1], and take no mean or maximum over samples"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -516,3 +517,21 @@ def test_a_model_with_other_classes_than_the_data_is_refused(runs: Path, capsys:
     message = refused(capsys, "line", "0.pt", "1.pt", "--data", "digits", "--model", "seven_classes_net:net")
     assert "the module returns outputs of shape [1, 7] for one sample" in message
     assert "has 10 classes, so [1, 10] is needed" in message
+
+
+def test_a_warning_is_printed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    # data are read in several places, and each says what is odd about them
+    monkeypatch.chdir(tmp_path)
+    draw, y = np.random.default_rng(0), np.arange(60) % 10
+    x = draw.random((60, 4)).astype(np.float32)
+    np.savez("d.npz", x_train=255 * x, y_train=y, x_test=x, y_test=y)
+    for k in range(2):
+        torch.save({"0.weight": torch.randn(10, 4), "0.bias": torch.zeros(10)}, f"m{k}.pt")
+    Path("nets.py").write_text("from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Linear(4, 10))\n")
+    imported = ["import", "m0.pt", "m1.pt", "--data", "d.npz", "--model", "nets.py:net", "--out", "run"]
+    assert run([*imported, "--standardise"]) == 0
+    capsys.readouterr()
+    assert run(["subsets", "run", "--model", "nets.py:net"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fedscope: ")]
+    assert [line for line in said if "x_test varies 0.00" in line]
+    assert len(said) == len(set(said))

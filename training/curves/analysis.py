@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 from .measures import USUAL, measure_of
 from .result import Curves
+from .run_names import same_data
 
 
 @analysis
@@ -64,6 +66,7 @@ def curves(
     given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
     named = [_open_source(one) for one in given]
     opened = [run for _, _, own in named for run in own]
+    _tell_other_data([own for _, _, own in named])
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
     measured = Curves.of(opened, bands=bands, **asked)
     asked["bands"] = measured.bands
@@ -79,6 +82,28 @@ def curves(
 
     name = "-".join(["curves", *(called for called, _, _ in named), *names, *(["bands"] if bands else [])])
     return PreparedAnalysis(named[0][1] / "figures", name, (part,), join)
+
+
+def _tell_other_data(sources: Sequence[Sequence[Run]]) -> None:
+    """Say of runs that were given side by side that they are on different data; a sweep over data says so itself."""
+    for first, second in combinations(sources, 2):
+        pairs = [(one, other) for one in first for other in second]
+        if pairs and all(
+            same_data(one.info.get("data", {}), other.info.get("data", {})) is False for one, other in pairs
+        ):
+            one, other = pairs[0]
+            names = " and ".join(str(run.info["data"].get("name", "without a name")) for run in (one, other))
+            warnings.warn(
+                f"{one.name} and {other.name} are on different data ({names}), so their numbers do not compare",
+                FedscopeWarning,
+                stacklevel=3,
+            )
+            return
+
+
+def _may_compare(one: Run, other: Run) -> bool:
+    """Check whether runs are on the same data, as far as they say it."""
+    return same_data(one.info.get("data", {}), other.info.get("data", {})) is not False
 
 
 def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:

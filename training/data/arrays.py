@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, FedscopeWarning
 from ...checkpoints.io.array_digest import blocks as blocks
 from ...checkpoints.io.array_digest import digest as digest
 from ...evaluation.criteria import LabelCriterion
@@ -18,6 +20,11 @@ from ...evaluation.tasks import Task
 MOST_CLASSES = 65_536
 #: the greatest and the smallest positive number that float32 has with all its digits
 GREATEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+
+#: samples and values of each whose deviations are compared; fewer samples are not
+COMPARED, VALUES_COMPARED, FEWEST = 200, 2000, 10
+#: times as much as which one split varies beside the other only if it is of another scale
+OTHER_SCALE = 20.0
 
 
 def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:
@@ -123,6 +130,46 @@ def channel_axis(name: str, shape: tuple[int, ...]) -> int | None:
         f"{name}: samples of shape {list(shape[1:])} are not understood; "
         "give [N,H,W], [N,H,W,c], [N,c,H,W] (up to 4 channels) or [N,d]"
     )
+
+
+def say_axes(place: str, shape: tuple[int, ...]) -> None:
+    """Warn of images that are read with their channels last, [N, H, W, c], and are square with their channels first."""
+    if len(shape) == 4 and max(shape[1], shape[3]) <= 4 and shape[2] == shape[3] != shape[1]:
+        c, h, w = shape[1:]
+        warnings.warn(
+            f"{place} has the shape {list(shape)}, and is read as {c} x {h} pixels of {w} channels; if these are "
+            f"{h} x {w} pixels of {c}, give them with the channels last (np.moveaxis(x, 1, 3))",
+            FedscopeWarning,
+            stacklevel=2,
+        )
+
+
+def say_scales(name: str, x_train: Any, x_test: Any) -> None:
+    """Warn of splits whose values vary by other orders of magnitude, as 0 to 1 and 0 to 255 do.
+
+    Compared is each value's mean absolute deviation over some samples of a split, of which a few far ones decide
+    nothing, and of the ratios the median, over the values that vary in both.
+
+    Args:
+        x_train, x_test: [n, ...], whose rows can be taken by number.
+    """
+    spreads = []
+    for x in (x_train, x_test):
+        rows = np.unique(np.linspace(0, len(x) - 1, COMPARED).astype(np.int64))
+        some = np.asarray(x[rows], np.float64).reshape(len(rows), -1)
+        some = some[:, :: max(1, some.shape[1] // VALUES_COMPARED)]
+        spreads.append(np.abs(some - some.mean(axis=0)).mean(axis=0))
+    vary = (spreads[0] > 0) & (spreads[1] > 0)
+    if min(len(x_train), len(x_test)) < FEWEST or not vary.any():
+        return
+    ratio = float(np.median(spreads[1][vary] / spreads[0][vary]))
+    if not 1 / OTHER_SCALE < ratio < OTHER_SCALE:
+        warnings.warn(
+            f"{name}: x_test varies {ratio:.3g} times as much as x_train, so it seems to be of another scale; give "
+            "both splits in one",
+            FedscopeWarning,
+            stacklevel=2,
+        )
 
 
 def scale_pixels(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:

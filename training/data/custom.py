@@ -36,6 +36,8 @@ from .arrays import (
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
+    say_axes,
+    say_scales,
     scale_pixels,
 )
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
@@ -144,9 +146,13 @@ def as_they_are(
             x[split] = as_tokens(place, given)
         else:
             x[split] = _inputs(place, given) if inputs else _images(place, name, given)
+    if not inputs:
+        say_axes(f"{name}: x_test", arrays["x_test"].shape)
     if "train" in x:
         refuse_other_shapes(name, x["train"], x["test"])
         refuse_other_targets(name, y["train"], y["test"])
+        if x["test"].dtype.kind == "f" and arrays["x_train"] is not arrays["x_test"]:
+            say_scales(name, x["train"], x["test"])
     return Dataset(
         name=name,
         path=path,

@@ -27,6 +27,8 @@ from .arrays import (
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
+    say_axes,
+    say_scales,
     scale_pixels,
 )
 from .custom import as_they_are, refuse_unscaled
@@ -90,6 +92,8 @@ def standardize(
     else:
         made = _as_floats(name, stored)
     x_train, x_test, means, deviations = made
+    say_axes(f"{name}: x_test", stored[1].shape)
+    say_scales(name, x_train, x_test)
     return Dataset(
         name=name,
         path=path,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeWarning, Layout
 from ...checkpoints.models.weights import tensors_of
+from .odd_outputs import say_odd_outputs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,9 +32,10 @@ def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[flo
 
 def behaviour_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
     """Describe how a module of the user's own answers, for a result's provenance: :func:`behaviour`, and of outputs
-    that are no tensor what is taken, which a :class:`FedscopeWarning` says, too."""
+    that are no tensor what is taken, and what is odd about them, which a :class:`FedscopeWarning` says, too."""
     values, taken = _first(module, samples, weights, _some)
-    return {"behaviour": values, **_said(taken)}
+    said = [*_said(taken).values(), *say_odd_outputs(module, samples, weights)]
+    return {"behaviour": values, **({"outputs": "; ".join(said)} if said else {})}
 
 
 def outputs_settings(module: nn.Module, samples: Samples) -> dict[str, Any]:

@@ -600,6 +600,26 @@ def test_recording_loads_little(tmp_path: Path) -> None:
     assert loaded - {"setuptools", "pip"} <= {"fedscope", "h5py", "lazy-loader", "lazy_loader", "numpy", "xxhash"}
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (np.arange(6) < 2, r"gives client 1 a mask of true and false; .* np.flatnonzero\(mask\)"),
+        ([True, False, False, False, False, True], "gives client 1 a mask of true and false"),
+        ([0.0, 2.5], "gives client 1 the sample 2.5; give whole numbers"),
+        ([0.0, float("nan")], "gives client 1 the sample nan"),
+    ],
+)
+def test_a_partition_is_of_rows(tmp_path: Path, rows: Any, words: str) -> None:
+    # as rows, the truth values of a mask would be the samples 0 and 1
+    with pytest.raises(FedscopeError, match=words):
+        Recorder(tmp_path / "run", partition={0: [0, 1], 1: rows}, labels=[0, 1, 2, 0, 1, 2])
+    with Recorder(tmp_path / "run", partition={0: [], 1: [0.0, 2.0]}, labels=[0, 1, 2]) as recorder:
+        recorder.round(clients={0: model(0)})
+    held = Run.open(tmp_path / "run").partition
+    assert held is not None
+    assert [part.tolist() for part in held.clients] == [[], [0, 2]]
+
+
 def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
     y = np.array([0, 1, 2, 1, 0, 2])
     with Recorder(tmp_path / "run", partition={0: [0, 1], 2: [3, 4, 5]}, labels=y) as recorder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from scipy.signal import savgol_filter
 
-from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
+import fedscope
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, RoundRecord, Run, RunWriter
 from fedscope.checkpoints.rounds.metrics import COLUMNS
 from fedscope.training import MEASURES, Curve, Curves, measure_of
 from fedscope.training.curves.measures import smooth
@@ -277,3 +279,18 @@ def test_runs_of_one_history_show_both_in_whatever_order(order: tuple[str, str])
     drawn = Curves(same, measures=("test_loss",)).figure().axes[0].lines
     above = {line.get_linestyle(): line.get_zorder() for line in drawn[:1] + drawn[1:] if line.get_zorder() >= 3}
     assert above["--"] > above["-"]
+
+
+def test_runs_on_other_data_are_drawn_together_after_a_word(tmp_path: Path) -> None:
+    w = {"w": np.ones(2, np.float32)}
+    for name, x in (("a", 0.0), ("b", 0.0), ("c", 1.0)):
+        data = np.full((4, 2), x, np.float32), np.array([0, 1, 0, 1])
+        with fedscope.Recorder(tmp_path / name, data=data) as recorder:
+            recorder.round(clients=[w], global_=w, metrics={"test_error": 0.5})
+    a, b, c = (tmp_path / name for name in "abc")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        fedscope.curves([a, b])
+        fedscope.curves(c)
+    with pytest.warns(FedscopeWarning, match=r"a and c are on different data \(arrays and arrays\), so"):
+        fedscope.curves([a, b, c])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.training import Config, build_module, data_of, load_data, model_settings, train
+from fedscope.training.data.custom import taken_data
 from fedscope.training.import_string import ImportString
 from fedscope.training.models.custom import Factory
 
@@ -268,3 +271,83 @@ def test_arguments_are_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(FedscopeError, match=sentence):
         Factory(path=text)
     assert not list(tmp_path.iterdir())
+
+
+class Items(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Ten samples, with noise that is drawn whenever one is read."""
+
+    def __init__(self, noise: float) -> None:
+        self.noise = noise
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        return torch.full((3,), float(i)) + self.noise * torch.rand(3), i % 2
+
+
+@pytest.mark.parametrize("wrap", [lambda items: items, lambda items: torch.utils.data.DataLoader(items, batch_size=4)])
+def test_samples_that_are_others_whenever_they_are_read_are_said(wrap: Any) -> None:
+    torch.manual_seed(0)
+    expected = torch.stack([Items(1.0)[i][0] for i in range(10)]).numpy()
+    torch.manual_seed(0)
+    with pytest.warns(FedscopeWarning, match="test data that are others whenever they are read"):
+        found = taken_data(wrap(Items(1.0)))
+    if isinstance(wrap(Items(1.0)), Items):  # a DataLoader draws a seed of its own
+        np.testing.assert_array_equal(found.x_test, expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        taken_data(wrap(Items(0.0)))
+
+
+def test_samples_that_drop_last_leaves_out_are_said() -> None:
+    loader = partial(torch.utils.data.DataLoader, Items(0.0), batch_size=4)
+    with pytest.warns(FedscopeWarning, match="test data of 8 samples, as drop_last leaves out the last 2;"):
+        assert len(taken_data(loader(drop_last=True)).y_test) == 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        assert len(taken_data(loader()).y_test) == 10
+        taken_data(torch.utils.data.DataLoader(Items(0.0), batch_size=5, drop_last=True))
+
+
+@pytest.mark.parametrize("where", ["arrays", "npz"])
+def test_splits_of_other_scales_are_said(where: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    y = np.arange(60) % 3
+
+    def taken(x_train: np.ndarray, x_test: np.ndarray) -> None:
+        if where == "arrays":
+            taken_data(((x_train, y), (x_test, y)))
+        else:
+            np.savez(tmp_path / "d.npz", x_train=x_train, y_train=y, x_test=x_test, y_test=y)
+            load_data(f"npz:{tmp_path / 'd.npz'}")
+
+    x = draw.integers(0, 256, (2, 60, 1, 6, 6)).astype(np.uint8)
+    with pytest.warns(FedscopeWarning, match=r"x_test varies 2\d\d times as much as x_train"):
+        taken(x[0], x[1].astype(np.float32))
+    with pytest.warns(FedscopeWarning, match=r"x_test varies 0.00\d+ times as much as x_train"):
+        taken(x[0].astype(np.float32), (x[1] / 255).astype(np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        taken(x[0], x[1])
+        taken(x[0].astype(np.float32), x[1].astype(np.float32))
+        taken(x[0] / 255, x[1] / 25500 * 40)
+        # heavy tails, of which no two samples have the same deviation
+        taken(*(draw.standard_cauchy((2, 60, 5))))
+        taken(*(draw.random((2, 60, 5)) * (draw.random((2, 60, 5)) < 0.1)))
+
+
+def test_axes_that_may_be_read_in_two_ways_are_said(tmp_path: Path) -> None:
+    def load(*shape: int) -> tuple[int, ...]:
+        x = np.random.default_rng(0).random((12, *shape)).astype(np.float32)
+        np.savez(tmp_path / "d.npz", x_train=x, y_train=np.arange(12) % 3, x_test=x, y_test=np.arange(12) % 3)
+        return load_data(f"npz:{tmp_path / 'd.npz'}").shape
+
+    with pytest.warns(FedscopeWarning, match="read as 3 x 4 pixels of 4 channels; if these are 4 x 4 pix") as said:
+        assert load(3, 4, 4) == (4, 3, 4)
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        assert load(4, 4, 3) == (3, 4, 4)
+        assert load(3, 6, 6) == (3, 6, 6)
+        assert load(4, 4, 4) == (4, 4, 4)

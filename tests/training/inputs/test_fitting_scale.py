@@ -211,10 +211,11 @@ def test_few_samples_are_asked_of_two_models(here: Path, monkeypatch: pytest.Mon
         return found
 
     monkeypatch.setattr(fitting_scale, "BATCH", 7)
+    monkeypatch.setattr(fitting_scale, "OUTPUTS", 9 * CLASSES)
     monkeypatch.setattr(Evaluator, "logits", counted)
     fedscope.line(saved(raw, raw=False)[:2], model=net, data="npz:d.npz", points=3, limit=40)
     assert sum(asked) == 2 * 2 * 40, "two models, two scales"
-    assert max(asked) == 7
+    assert max(asked) == 9
 
 
 def test_untrained_models_are_measured_as_they_are(here: Path) -> None:
@@ -223,3 +224,210 @@ def test_untrained_models_are_measured_as_they_are(here: Path) -> None:
     for seed in range(40):
         torch.manual_seed(seed)
         fedscope.line([net(), net()], data="npz:d.npz", points=3)
+
+
+def test_a_scale_in_which_the_module_fails_is_none(here: Path) -> None:
+    # a table's places are numbers of samples, and standardised ones are below 0
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.table(x.long()).sum(1)
+
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 4, (300, 5)).astype(np.float32), draw.integers(0, 3, 300)
+    modules = [Table(), Table()]
+    found = fedscope.line(modules, data=((x[:200], y[:200]), (x[200:], y[200:])), points=3)
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(modules[0](torch.tensor(x[200:])), torch.tensor(y[200:]))
+    assert np.isclose(found.loss, float(loss), rtol=1e-5).any()
+
+
+def linear(weight: list[float]) -> nn.Module:
+    module = nn.Linear(len(weight), 1)
+    module.load_state_dict({"weight": torch.tensor([weight]), "bias": torch.zeros(1)})
+    return module
+
+
+def test_of_a_regression_on_one_number_a_sample_losses_are_compared(here: Path) -> None:
+    draw = np.random.default_rng(0)
+    x = (5 + 3 * draw.normal(size=(300, 2))).astype(np.float32)
+    y = (x @ [1.0, 2.0]).astype(np.float32)  # [n], and outputs are [n, 1]
+    np.savez("d.npz", x_train=x[:200], y_train=y[:200], x_test=x[200:], y_test=y[200:])
+    modules = [linear([1.0, 2.0]), linear([1.0, 2.1])]
+    with pytest.raises(FedscopeError, match=r"has a loss of [\d.e-]+ on 100 samples of .* as they are, and of \d"):
+        fedscope.line(modules, data="npz:d.npz", task="regression", points=3)
+
+
+def test_of_maps_shares_of_positions_are_compared(here: Path) -> None:
+    x = np.random.default_rng(0).random((60, 1, 5, 5)).astype(np.float32)
+    y = (x[:, 0] > 0.7).astype(np.int64)
+    y[:, 0] = -100
+    np.savez("d.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
+    modules = [nn.Conv2d(1, 2, 1) for _ in range(2)]
+    for k, module in enumerate(modules):
+        weight = torch.tensor([0.0, 10.0 + k])[:, None, None, None]
+        module.load_state_dict({"weight": weight, "bias": torch.tensor([0.0, -0.7 * (10.0 + k)])})
+    with pytest.raises(FedscopeError, match=r"has an error of 0 % on 40 samples of .* as they are, and of \d"):
+        fedscope.line(modules, data="npz:d.npz", task="sequences", points=3)
+
+
+def test_what_a_criterion_ignores_is_no_error(here: Path) -> None:
+    raw = drawn()
+    raw["y_test"][::2] = -100
+    np.savez("d.npz", **raw)
+    own = error(fitted(raw, slice(0, None, 3)), {name: values[1::2] for name, values in raw.items()})
+    with pytest.raises(FedscopeError, match=f"has an error of {100 * own:.3g} % on 150 samples"):
+        fedscope.line(saved(raw)[:2], model=net, data="npz:d.npz", task=nn.CrossEntropyLoss(), points=3)
+
+
+def pixels(seed: int = 0) -> Arrays:
+    """Images of bytes: a bright square on a dark ground, whose place is the class."""
+    draw = np.random.default_rng(seed)
+    y = draw.integers(0, 4, 400)
+    x = draw.integers(0, 120, (400, 1, 6, 6))
+    for k, (row, column) in enumerate(((0, 0), (0, 3), (3, 0), (3, 3))):
+        x[y == k, 0, row : row + 3, column : column + 3] += draw.integers(0, 120, (int((y == k).sum()), 3, 3))
+    return {"x_train": x[:200], "y_train": y[:200], "x_test": x[200:], "y_test": y[200:]}
+
+
+def in_unit(x: np.ndarray) -> np.ndarray:
+    return (x / 255).astype(np.float32)
+
+
+SCALES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "unit": in_unit,
+    "signed": lambda x: 2 * in_unit(x) - 1,
+    "own": lambda x: (in_unit(x) - in_unit(x).mean()) / in_unit(x).std(),
+    "wide": lambda x: x.astype(np.float32),
+}
+
+
+def of_scale(arrays: Arrays, name: str, seed: int = 0) -> nn.Module:
+    """A convolution without padding and a linear layer, trained on samples of a scale."""
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Conv2d(1, 6, 3), nn.Tanh(), nn.Flatten(), nn.Linear(96, 4))
+    x, y = torch.tensor(SCALES[name](arrays["x_train"])), torch.tensor(arrays["y_train"])
+    optimiser = torch.optim.Adam(module.parameters(), 1e-2)
+    for _ in range(40):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(module(x), y).backward()
+        optimiser.step()
+    return module.eval()
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "words"),
+    [
+        ("unit", "wide", "divided by 255"),
+        ("signed", "wide", "from -1 to 1"),
+        ("own", "unit", "standardised by themselves"),
+    ],
+)
+def test_usual_scales_of_pixels_are_tried_where_nothing_can_standardise(
+    here: Path, trained: str, given: str, words: str
+) -> None:
+    raw = pixels()
+    modules = [of_scale(raw, trained, seed) for seed in range(2)]
+    few = {"x_test": SCALES[trained](raw["x_test"]), "y_test": raw["y_test"]}
+    assert error(modules[0], few) < 0.1
+    with pytest.warns(FedscopeWarning, match="on the same .*; give them so") as said:
+        found = fedscope.line(modules, data=(SCALES[given](raw["x_test"]), raw["y_test"]), points=3)
+    assert len(said) == 1
+    assert f"on the same {words}" in str(said[0].message)
+    with torch.no_grad():
+        outputs = modules[0](torch.tensor(SCALES[given](raw["x_test"])))
+    loss = nn.functional.cross_entropy(outputs, torch.tensor(raw["y_test"]))
+    assert np.isclose(found.loss, float(loss), rtol=1e-4).any()
+
+
+@pytest.mark.parametrize("name", SCALES)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_pixels_in_the_scale_of_training_are_measured_without_a_word(here: Path, name: str, splits: int) -> None:
+    raw = pixels()
+    modules = [of_scale(raw, name, seed) for seed in range(2)]
+    test = SCALES[name](raw["x_test"]), raw["y_test"]
+    fedscope.line(
+        modules, data=test if splits == 1 else ((SCALES[name](raw["x_train"]), raw["y_train"]), test), points=3
+    )
+
+
+def test_untrained_models_are_measured_on_pixels_as_they_are(here: Path) -> None:
+    raw = pixels()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        modules = [nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.ReLU(), nn.Linear(16, 4)) for _ in range(2)]
+        for name in ("unit", "wide", "signed"):
+            fedscope.line(modules, data=(SCALES[name](raw["x_test"]), raw["y_test"]), points=3)
+
+
+def test_labels_that_are_numbered_otherwise_are_warned_of(here: Path) -> None:
+    y = np.arange(90) % 6
+    x = (np.eye(6)[y] + 0.4 * np.random.default_rng(0).normal(size=(90, 6))).astype(np.float32)
+    modules = [nn.Linear(6, 7) for _ in range(2)]
+    for k, module in enumerate(modules):
+        module.load_state_dict({"weight": (9.0 + k) * torch.eye(7, 6), "bias": torch.zeros(7)})
+    own, other = (100 * error(modules[0], {"x_test": x, "y_test": labels}) for labels in (y + 1, y))
+    assert own > 80 > 40 > other
+    words = (
+        f"error of {own:.3g} % on 90 samples of arrays, and would have {other:.3g} % if .* answers 0 where y is 1, 1 w"
+    )
+    with pytest.warns(FedscopeWarning, match=words) as said:
+        found = fedscope.line(modules, data=(x, y + 1), points=3)
+    assert len(said) == 1
+    assert np.isclose(found.error, own / 100).any()
+    fedscope.line(modules, data=(x, y), points=3)
+    fedscope.line(modules, data=(x, y + 1), points=3, accept_data=True)
+    # not trained, and sure of nothing: by chance it answers so
+    for module in modules:
+        with torch.no_grad():
+            module.weight.mul_(0.05)
+    fedscope.line(modules, data=(x, y + 1), points=3)
+
+
+@pytest.mark.parametrize("words", ["with the channels last where", "with rows and columns exchanged"])
+def test_images_with_other_axes_are_warned_of(here: Path, words: str) -> None:
+    # the class is one of four pixels that is lit, in the first of three channels
+    draw, y = np.random.default_rng(0), np.arange(120) % 4
+    x = draw.normal(size=(120, 3, 6, 6)).astype(np.float32) / 3
+    for k, (row, column) in enumerate(((0, 5), (4, 1), (2, 3), (5, 2))):
+        x[y == k, 0, row, column] += 3
+
+    def turned(images: np.ndarray) -> np.ndarray:
+        if "channels" in words:
+            return np.ascontiguousarray(np.moveaxis(images, 1, 3)).reshape(images.shape)
+        return np.swapaxes(images, 2, 3).copy()
+
+    centres = torch.tensor(np.stack([turned(x)[y == k].mean(0).ravel() for k in range(4)]))
+    modules = [nn.Sequential(nn.Flatten(), nn.Linear(108, 4)) for _ in range(2)]
+    for k, module in enumerate(modules):
+        weight = (1.0 + k) * centres
+        module.load_state_dict({"1.weight": weight, "1.bias": -(1.0 + k) * (centres**2).sum(1) / 2})
+    own, other = (100 * error(modules[0], {"x_test": images, "y_test": y}) for images in (x, turned(x)))
+    assert own > 50 > 5 > other
+    # of 120 samples 100 are asked
+    with pytest.warns(FedscopeWarning, match=f"as they are measured, and of [0-4] % on the same {words}") as said:
+        found = fedscope.line(modules, data=(x, y), points=3)
+    assert len(said) == 1
+    assert np.isclose(found.error, own / 100).any()
+    fedscope.line(modules, data=(turned(x), y), points=3)
+    fedscope.line(modules, data=(x, y), points=3, accept_data=True)
+
+
+def test_models_that_were_hardly_trained_are_measured_without_a_word(here: Path) -> None:
+    # some of them have half as many errors on standardised samples, and are not sure of them
+    raw = pixels()
+    x, y = torch.tensor(in_unit(raw["x_train"])), torch.tensor(raw["y_train"])
+    data = (x, y), (torch.tensor(in_unit(raw["x_test"])), torch.tensor(raw["y_test"]))
+    for seed in range(12):
+        torch.manual_seed(seed)
+        modules = [nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 4)) for _ in range(2)]
+        for module in modules:
+            optimiser = torch.optim.Adam(module.parameters(), 1e-2)
+            for _ in range(2):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(module(x), y).backward()
+                optimiser.step()
+        fedscope.line(modules, data=data, points=3)
