@@ -53,11 +53,11 @@ def refuse_misfit(
     are, or in another usual scale; of samples that are taken as they are, warn where it is the other way round.
 
     Compared are the errors of 500 test samples, or of ``--limit``, and of tasks without errors the losses, sample by
-    sample. The other scale has to be better by three standard errors, and to leave at most half of the own number and
-    of what one answer for all samples has, which an untrained model may give; and there the model has to be good,
-    or its loss half as well, as one that has hardly been trained is not. Scales that no
-    option asks for (:func:`~.other_scales.usual_scales`) are tried on 100 samples, if a model's error is above a
-    tenth, or its loss absurd.
+    sample; of 100 where these show that a model is right as it is. The other scale has to be better by three standard
+    errors, and to leave at most half of the own number and of what one answer for all samples has, which an untrained
+    model may give; and there the model has to be good, or its loss half as well, as one that has hardly been trained
+    is not. Scales that no option asks for (:func:`~.other_scales.usual_scales`) are tried on 100 samples, if a model's
+    error is above a tenth, or its loss absurd.
 
     A warning says, too, if a classifier's answers are right but for the numbers of the labels.
 
@@ -77,7 +77,11 @@ def refuse_misfit(
     if len(samples) <= LEAST:
         return
     asked, places = asked_scale(dataset, samples), _Places(module, source)
+    begin = samples.limit(FEW)
+    first = None if asked is None or len(samples) <= FEW else asked_scale(dataset, begin)
     for name, weights in dict([models[0], models[-1]]).items():
+        if first is not None and _is_settled(places, begin, first, weights):
+            continue
         own = places.measure(samples, weights)
         if own is None:
             return
@@ -99,6 +103,14 @@ def refuse_misfit(
                 stacklevel=3,
             )
             return
+
+
+def _is_settled(places: _Places, samples: Samples, asked: OtherScale, weights: Weights) -> bool:
+    """Check whether few samples do: a model is good on them as they are measured, and by far the worse in the other
+    scale."""
+    own = places.try_scale(samples, weights)
+    other = None if own is None or own.is_bad else places.try_scale(asked.samples, weights)
+    return own is not None and other is not None and is_better(other.compared, own.compared, HALF)
 
 
 def _may_not_look_up(module: nn.Module, source: EvaluationConfig) -> bool:

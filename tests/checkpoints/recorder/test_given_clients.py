@@ -72,7 +72,7 @@ def test_a_source_that_is_no_text_is_refused_before_a_run_is_made(tmp_path: Path
     ("part", "said"),
     [
         (np.array([True, False]), "client 0 a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"),
-        ([0.5], "client 0 0.5; give whole numbers of rows"),
+        ([0.5], "client 0 the sample 0.5; give whole numbers of rows"),
         (
             Subset(TensorDataset(torch.zeros(2, 1)), [1]),
             "client 0 a Subset; give its rows of x_train, as {0: part.indi",

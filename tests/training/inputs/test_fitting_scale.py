@@ -218,6 +218,27 @@ def test_few_samples_are_asked_of_two_models(here: Path, monkeypatch: pytest.Mon
     assert max(asked) == 9
 
 
+@pytest.mark.parametrize("clear", [True, False])
+def test_a_hundred_samples_do_where_they_are_clear(here: Path, monkeypatch: pytest.MonkeyPatch, clear: bool) -> None:
+    raw = drawn()
+    if clear:  # classes that are far apart
+        for part in ("train", "test"):
+            raw[f"x_{part}"] += np.float32([9, 9, 9, 0, 0, 0]) * np.eye(CLASSES, FEATURES)[raw[f"y_{part}"]].astype("f")
+    np.savez("d.npz", **raw)
+    asked: list[int] = []
+    logits = Evaluator.logits
+
+    def counted(self: Evaluator, models: Any, rows: slice) -> torch.Tensor:
+        found = logits(self, models, rows)
+        asked.append(found.shape[1])
+        return found
+
+    monkeypatch.setattr(Evaluator, "logits", counted)
+    fedscope.line(saved(raw, raw=False)[:2], model=net, data="npz:d.npz", points=3)
+    assert sum(asked) >= 2 * 2 * 300 or clear
+    assert sum(asked) == 2 * 2 * 100 or not clear
+
+
 def test_untrained_models_are_measured_as_they_are(here: Path) -> None:
     # one class for all samples may well be better than another one
     np.savez("d.npz", **drawn())
