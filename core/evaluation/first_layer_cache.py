@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from threading import local
 from typing import Any
 
@@ -176,7 +176,11 @@ class Spanned:
             for start in range(0, outputs.shape[1], many):
                 some = outputs[:, start : start + many]
                 flat = some.flatten(1)
-                h = torch.mm(factors, flat, out=self._room("sums", (GROUP, flat.shape[1]), outputs))
+                h = self._room("sums", (GROUP, flat.shape[1]), outputs)
+                if flat.device.type != "cpu" or rows_are_alike(len(flat), flat.shape[1], flat.dtype):
+                    torch.mm(factors, flat, out=h)
+                else:
+                    add_up(c, flat, h)
                 h = h.view(-1, *some.shape[2:])
                 for part in self._behind:
                     h = _max_pool(h, part) if isinstance(part, nn.MaxPool2d) else h.relu_()
@@ -202,6 +206,36 @@ class Spanned:
         own = dict(self._layer.named_parameters())
         parts = torch.split(torch.from_numpy(row), [parameter.numel() for parameter in own.values()])
         return {name: part.view(own[name].shape).to(own[name]) for part, name in zip(parts, own, strict=True)}
+
+
+@cache
+def rows_are_alike(terms: int, columns: int, dtype: torch.dtype) -> bool:
+    """Check whether this processor's products [8, terms] · [terms, columns] round a row in the same way wherever it
+    stands. Those of MKL that are limited to AVX2 do not: rows that are left over have a kernel of their own.
+
+    >>> isinstance(rows_are_alike(3, 100, torch.float32), bool)
+    True
+    """
+    numbers = torch.Generator().manual_seed(0)
+    factors = torch.randn(GROUP, terms, generator=numbers, dtype=torch.float64).to(dtype)
+    values = torch.randn(terms, columns, generator=numbers, dtype=torch.float64).to(dtype)
+    whole = torch.mm(factors, values)
+    orders = (torch.arange(GROUP).roll(by) for by in range(1, GROUP))
+    return all(torch.equal(torch.mm(factors[order], values), whole[order]) for order in orders)
+
+
+def add_up(factors: np.ndarray, values: Tensor, out: Tensor) -> None:
+    """Write factors [n, terms] · values [terms, columns], each row by itself.
+
+    >>> out = torch.empty(1, 2)
+    >>> add_up(np.array([[2.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0]]), out)
+    >>> out.tolist()
+    [[2.0, 3.0]]
+    """
+    for row, own in zip(out, factors.tolist(), strict=True):
+        torch.mul(values[0], own[0], out=row)
+        for term, factor in zip(values[1:], own[1:], strict=True):
+            row.add_(term, alpha=factor)
 
 
 def _plain(layer: nn.Module) -> bool:

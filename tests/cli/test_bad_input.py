@@ -527,11 +527,13 @@ def test_a_warning_is_printed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     np.savez("d.npz", x_train=255 * x, y_train=y, x_test=x, y_test=y)
     for k in range(2):
         torch.save({"0.weight": torch.randn(10, 4), "0.bias": torch.zeros(10)}, f"m{k}.pt")
-    Path("nets.py").write_text("from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Linear(4, 10))\n")
-    imported = ["import", "m0.pt", "m1.pt", "--data", "d.npz", "--model", "nets.py:net", "--out", "run"]
+    Path("warned_nets.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Linear(4, 10))\n"
+    )
+    imported = ["import", "m0.pt", "m1.pt", "--data", "d.npz", "--model", "warned_nets.py:net", "--out", "run"]
     assert run([*imported, "--standardise"]) == 0
     capsys.readouterr()
-    assert run(["subsets", "run", "--model", "nets.py:net"]) == 0
+    assert run(["subsets", "run", "--model", "warned_nets.py:net"]) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fedscope: ")]
     assert [line for line in said if "x_test varies 0.00" in line]
     assert len(said) == len(set(said))

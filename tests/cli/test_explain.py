@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedscope.decomposition as decomposition
@@ -56,6 +58,15 @@ def by_hand(run: Run, number: int) -> list[ModelComparison]:
     return made
 
 
+def without_numbers(made: Explanation) -> Explanation:
+    return replace(made, statements=tuple(replace(one, readings=()) for one in made.statements))
+
+
+def numbers(made: Explanation) -> list[float]:
+    found = [value for one in made.statements for reading in one.readings for value in astuple(reading)[2:]]
+    return [np.nan if value is None else value for value in found]
+
+
 def test_a_page_is_printed_and_written_with_everything_behind_it(runs: Path, said: Callable[..., str]) -> None:
     words = said("runs/ima", *QUICK, "--out", "page/e")
     made = Explanation.load("page/e")
@@ -69,7 +80,9 @@ def test_a_page_is_printed_and_written_with_everything_behind_it(runs: Path, sai
     alike = [(one.round, one.mean, one.mean_stderr, similar.attrs["batches"]) for one in similar.rounds]
     tested = [one for number in (1, 4) for one in by_hand(Run.open("runs/ima"), number)]
     again = explain(factors, lengths={"ima": 4}, similarity={"ima": alike}, compared={"ima": tested})
-    assert again == made
+    # another pass over the same samples may round otherwise: not every processor's products are alike in every place
+    assert without_numbers(again) == without_numbers(made)
+    np.testing.assert_allclose(numbers(again), numbers(made), rtol=1e-5, atol=1e-7)
     assert made.of("outputs-differ", "ima") is not None
     # the average of the clients is the global model of this server, and its error the one measured while training
     shown = made.of("better-than-clients").sentence

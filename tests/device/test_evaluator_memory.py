@@ -63,7 +63,9 @@ def test_with_less_memory_batches_are_smaller_and_numbers_the_same(images: int) 
                 np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
                 assert np.array_equal(error, expected[1])
             else:
-                torch.testing.assert_close(evaluator.logits(models, slice(0, SAMPLES)), outputs, rtol=1e-5, atol=1e-6)
+                # a sum of 256 products is rounded by what it sums, not by what is left of it
+                atol = 2e-6 * float(outputs.abs().max())
+                torch.testing.assert_close(evaluator.logits(models, slice(0, SAMPLES)), outputs, rtol=1e-5, atol=atol)
         limit(None)
         sentences = [str(one.message) for one in said if issubclass(one.category, FedscopeWarning)]
         assert bool(sentences) == (images < SAMPLES), (what, sentences)

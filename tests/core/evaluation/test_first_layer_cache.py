@@ -243,7 +243,12 @@ def test_models_nearly_on_a_line_lose_nothing() -> None:
     torch.testing.assert_close(ours[0], direct[0], rtol=1e-5, atol=2e-6)
 
 
-def test_a_point_depends_neither_on_its_group_nor_on_its_place_in_it() -> None:
+@pytest.mark.parametrize("alike", [None, False], ids=["as it is here", "rows that are not alike"])
+def test_a_point_depends_neither_on_its_group_nor_on_its_place_in_it(
+    monkeypatch: pytest.MonkeyPatch, alike: bool | None
+) -> None:
+    if alike is not None:
+        monkeypatch.setattr(first_layer, "rows_are_alike", lambda *_: alike)
     torch.manual_seed(0)
     module = nn.Sequential(conv(4, 5, 2), nn.MaxPool2d(2), *tail(80))
     x = inputs(IMAGE, 30, torch.float32)
@@ -256,6 +261,8 @@ def test_a_point_depends_neither_on_its_group_nor_on_its_place_in_it() -> None:
     for i in range(GROUP):
         assert torch.equal(spanned.combined(z, c[i : i + 1])[0], together[i])
     assert torch.equal(spanned.combined(z, c[::-1].copy()), together.flip(0))
+    monkeypatch.setattr(first_layer, "rows_are_alike", lambda *_: True)
+    torch.testing.assert_close(spanned.combined(z, c), together, rtol=1e-5, atol=1e-5)
 
 
 def test_pieces_that_fit_the_cache_make_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
