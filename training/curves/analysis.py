@@ -88,9 +88,7 @@ def _tell_other_data(sources: Sequence[Sequence[Run]]) -> None:
     """Say of runs that were given side by side that they are on different data; a sweep over data says so itself."""
     for first, second in combinations(sources, 2):
         pairs = [(one, other) for one in first for other in second]
-        if pairs and all(
-            same_data(one.info.get("data", {}), other.info.get("data", {})) is False for one, other in pairs
-        ):
+        if pairs and not any(_may_compare(*pair) for pair in pairs):
             one, other = pairs[0]
             names = " and ".join(str(run.info["data"].get("name", "without a name")) for run in (one, other))
             warnings.warn(

@@ -40,7 +40,7 @@ ROOM = 4 << 30
 
 
 @dataclass(frozen=True)
-class Asked:
+class Order:
     """What is to be done, and where.
 
     Attributes:
@@ -65,7 +65,7 @@ class Asked:
         return self.home / "kept" if self.quick else KEPT
 
 
-def main(asked: Asked) -> None:
+def main(asked: Order) -> None:
     """Do the units, or those named, that are not finished."""
     asked.home.mkdir(parents=True, exist_ok=True)
     plan = planned(asked)
@@ -84,7 +84,7 @@ def main(asked: Asked) -> None:
         print(f"{unit.name}: finished; --keep copies its numbers", flush=True)
 
 
-def planned(asked: Asked) -> tuple[Unit, ...]:
+def planned(asked: Order) -> tuple[Unit, ...]:
     """The units that are asked for, in the plan's order."""
     plan = units(QUICK if asked.quick else Scale())
     if unknown := [name for name in asked.names if name not in {unit.name for unit in plan}]:
@@ -93,7 +93,7 @@ def planned(asked: Asked) -> tuple[Unit, ...]:
     return chosen if asked.quick else tuple(at_data(unit, f"npz:{asked.data.resolve()}") for unit in chosen)
 
 
-def placed(asked: Asked) -> Place:
+def placed(asked: Order) -> Place:
     """The frozen install: of the commit whose numbers on these data and this machine are kept, else of this one."""
     sum_ = "digits00" if asked.quick else data_sum(asked.data)
     own, device = machine(asked.device), accelerator(asked.device)
@@ -165,7 +165,7 @@ if __name__ == "__main__":
         else:
             where = folder, given.data or folder / "cifar10.npz"
             main(
-                Asked(
+                Order(
                     tuple(given.units), *where, given.hours, given.quick, given.commit, cores, given.device, given.here
                 )
             )

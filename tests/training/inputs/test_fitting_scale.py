@@ -199,41 +199,38 @@ def test_bytes_are_taken_over_255_and_as_they_are(here: Path) -> None:
     assert not np.ravel(found.error).any()
 
 
-def test_few_samples_are_asked_of_two_models(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = drawn()
-    np.savez("d.npz", **raw)
-    asked: list[int] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many samples each call of a model has had."""
+    counts: list[int] = []
     logits = Evaluator.logits
 
     def counted(self: Evaluator, models: Any, rows: slice) -> torch.Tensor:
         found = logits(self, models, rows)
-        asked.append(found.shape[1])
+        counts.append(found.shape[1])
         return found
 
+    monkeypatch.setattr(Evaluator, "logits", counted)
+    return counts
+
+
+def test_few_samples_are_asked_of_two_models(here: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]) -> None:
+    raw = drawn()
+    np.savez("d.npz", **raw)
     monkeypatch.setattr(fitting_scale, "BATCH", 7)
     monkeypatch.setattr(fitting_scale, "OUTPUTS", 9 * CLASSES)
-    monkeypatch.setattr(Evaluator, "logits", counted)
     fedscope.line(saved(raw, raw=False)[:2], model=net, data="npz:d.npz", points=3, limit=40)
     assert sum(asked) == 2 * 2 * 40, "two models, two scales"
     assert max(asked) == 9
 
 
 @pytest.mark.parametrize("clear", [True, False])
-def test_a_hundred_samples_do_where_they_are_clear(here: Path, monkeypatch: pytest.MonkeyPatch, clear: bool) -> None:
+def test_a_hundred_samples_do_where_they_are_clear(here: Path, asked: list[int], clear: bool) -> None:
     raw = drawn()
     if clear:  # classes that are far apart
         for part in ("train", "test"):
             raw[f"x_{part}"] += np.float32([9, 9, 9, 0, 0, 0]) * np.eye(CLASSES, FEATURES)[raw[f"y_{part}"]].astype("f")
     np.savez("d.npz", **raw)
-    asked: list[int] = []
-    logits = Evaluator.logits
-
-    def counted(self: Evaluator, models: Any, rows: slice) -> torch.Tensor:
-        found = logits(self, models, rows)
-        asked.append(found.shape[1])
-        return found
-
-    monkeypatch.setattr(Evaluator, "logits", counted)
     fedscope.line(saved(raw, raw=False)[:2], model=net, data="npz:d.npz", points=3)
     assert sum(asked) >= 2 * 2 * 300 or clear
     assert sum(asked) == 2 * 2 * 100 or not clear
