@@ -15,7 +15,7 @@ from ..models.adapters import other_ranks, scale_in
 from ..models.expected import STATISTICS, ExpectedModel, tied_names
 from ..models.match_names import COUNTERS, is_constant, match_names
 from ..models.state_dicts import find_state_dict
-from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of
+from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of, to_bfloat16
 from ..models.wrappers import BEFORE, cleared_name, unwrap
 
 _FLOATS = ("float16", "float32", "float64")
@@ -117,7 +117,7 @@ class ModelTensors:
         return {name: numbers_of(array, self.dtypes[name]) for name, array in self.arrays.items()}
 
     def with_numbers(self, numbers: Mapping[str, np.ndarray]) -> ModelTensors:
-        """Return the model with other values, which its types hold: those of bfloat16 become its bits again.
+        """Return the model with other values, rounded to its types: those of bfloat16 become its bits again.
 
         >>> one = ModelTensors({"w": np.uint16([16256, 16384])}, {"w": "bfloat16"}, None)
         >>> one.with_numbers({"w": np.float32([2.0, 1.0])}).arrays["w"].tolist()
@@ -125,9 +125,9 @@ class ModelTensors:
         """
         arrays = {
             name: (
-                np.asarray(numbers[name].astype(np.float32).view(np.uint32) >> np.uint32(16), np.uint16)
+                to_bfloat16(numbers[name].astype(np.float64))
                 if self.dtypes[name] == BFLOAT16
-                else numbers[name].astype(array.dtype)
+                else np.asarray(numbers[name], array.dtype)
             )
             for name, array in self.arrays.items()
         }

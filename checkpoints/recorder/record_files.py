@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..io.errors import FedscopeError, spans
-from ..models.weights import BFLOAT16
+from ..io.errors import FedscopeError, list_few, spans
+from ..models.weights import BFLOAT16, to_bfloat16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import ModelTensors, numbers_of
@@ -41,6 +41,7 @@ def record_files(
     lora_alpha: float | None = None,
     base: Path | str | None = None,
     aligned: AligningClients | None = None,
+    served: MakingGlobal | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
@@ -49,8 +50,8 @@ def record_files(
     What an import with the same files and names left when it was interrupted is gone on with: its rounds stay.
 
     A round without a start begins at the global model of the round before, if the files have that; one without a global
-    model gets the mean of its clients, Σ p_k w_k, summed in float64 and rounded to the models' precision; whole numbers
-    are those of the client with the largest p.
+    model gets what ``served`` makes of its clients, by default their mean Σ p_k w_k, summed in float64 and rounded to
+    the models' precision; whole numbers are those of the client with the largest p.
 
     Args:
         architecture: what the models should look like.
@@ -58,6 +59,7 @@ def record_files(
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         named: its method, seed and settings, lora_alpha, base: as of :class:`~fedscope.Recorder`.
         aligned: changes the clients of a round before anything is made of them.
+        served: makes the global models.
         progress: told how many files are read, of how many.
 
     Returns:
@@ -68,8 +70,9 @@ def record_files(
             that fails are kept.
     """
     by = None if aligned is None else aligned.by
-    torn, counts = _check_import(files, out, samples, model, data, by, force=force)
-    rounds = _RoundReader(files, architecture, aligned, progress)
+    server = None if served is None else served.provenance
+    torn, counts = _check_import(files, out, samples, model, data, by, server, force=force)
+    rounds = _RoundReader(files, architecture, aligned, served, progress)
     given: dict[str, Any] = {
         "model": model,
         "data": data,
@@ -79,6 +82,7 @@ def record_files(
     }
     about = {"imported": provenance_of_files(files), "rounds": len(files.rounds), **(named or {})}
     about |= {} if by is None else {"aligned": {"by": by, "to": _reference(files)}}
+    about |= {} if server is None else {"served": server}
     open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
     there = _record_rounds(rounds, counts, out, torn, open_recorder)
     made = [number for number, own in enumerate(files.rounds, start=1) if own.global_ is None]
@@ -88,9 +92,10 @@ def record_files(
         *files.notes,
         *_about_rounds(files, out),
         *rounds.reader.sentences(),
-        *_about_starts(files),
+        *_about_starts(files, None if served is None else served.name),
         *([] if by is None else [f"the clients' units are in the order of {_reference(files)}, matched by {by}"]),
-        *_about_means(made, len(files.rounds), weighted=samples is not None),
+        *_about_means(made, len(files.rounds), None if served is None else served.name, weighted=samples is not None),
+        *([] if served is None else _about_members(served)),
         *([rounds.reader.adapters] if rounds.reader.adapters else []),
     ]
 
@@ -102,6 +107,7 @@ def _check_import(
     model: str | None,
     data: str | None,
     by: str | None,
+    server: Mapping[str, Any] | None,
     *,
     force: bool,
 ) -> tuple[Run | None, list[dict[int, int] | None]]:
@@ -116,7 +122,7 @@ def _check_import(
         refuse_occupied(out, force)
     counts = counts_of(samples, files.rounds)
     if torn is not None:
-        _refuse_another_import(torn, files, counts, model, data, by)
+        _refuse_another_import(torn, files, counts, model, data, by, server)
     return torn, counts
 
 
@@ -149,11 +155,47 @@ class AligningClients(Protocol):
     ) -> dict[int, ModelTensors]: ...
 
 
+class MakingGlobal(Protocol):
+    """Makes the global model of round after round, from the model that was sent, the clients and their n_k; and what is
+    sent in place of it in the next round.
+
+    Attributes:
+        name: of the server; provenance: what ``run.json`` says of it.
+        starts: whether it steps from the model that was sent.
+        members: of rounds, the clients that it has chosen among them.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def starts(self) -> bool: ...
+
+    @property
+    def provenance(self) -> Mapping[str, Any]: ...
+
+    @property
+    def members(self) -> Mapping[int, Sequence[int]]: ...
+
+    def sent(self, global_: ModelTensors, /) -> ModelTensors: ...
+
+    def __call__(
+        self,
+        number: int,
+        start: ModelTensors | None,
+        clients: Mapping[int, ModelTensors],
+        samples: Mapping[int, int] | None,
+        place: str,
+        /,
+    ) -> ModelTensors: ...
+
+
 class _RoundReader:
     """Reads the files of round after round, and counts them.
 
     Attributes:
         files, reader: what is read, and by what.
+        chained: whether a round depends on what was made of those before it, also where no file is read again.
     """
 
     def __init__(
@@ -161,9 +203,11 @@ class _RoundReader:
         files: CheckpointFiles,
         architecture: NamedArchitecture | None,
         aligned: AligningClients | None,
+        served: MakingGlobal | None,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        self.files, self.reader, self._aligned = files, FileReader(architecture), aligned
+        self.files, self.reader, self._aligned, self._served = files, FileReader(architecture), aligned, served
+        self.chained = aligned is not None or served is not None
         self._done, self._total, self._progress = 0, sum(one.count for one in files.rounds), progress
 
     def skip(self, number: int) -> None:
@@ -185,6 +229,8 @@ class _RoundReader:
             # the start first: what is wrapped or differs is more likely what was trained from it
             follows = number > 1 and own.number == self.files.rounds[number - 2].number + 1
             start = self._read(own.start) if own.start is not None else before if follows else None
+            if own.start is None and start is not None and self._served is not None:
+                start = self._served.sent(start)
             clients = {k: self._read(path) for k, path in own.clients.items()}
             if self._aligned is not None:
                 clients = self._aligned(start, clients)
@@ -195,6 +241,17 @@ class _RoundReader:
             held = max(number - 1, there)
             upto = f"rounds 1 to {held}" if held > 1 else "round 1"
             raise FedscopeError(f"{error}; {out} holds {upto}, and --force replaces it") from None
+
+    def end(self, number: int, models: _RoundModels, samples: Mapping[int, int] | None, out: Path) -> ModelTensors:
+        """Return the global model of a round: the file's, or what is made of its clients."""
+        if models.global_ is not None:
+            return models.global_
+        if self._served is None:
+            return mean_of(models.clients, samples)
+        order = self.reader.in_order
+        sent = None if models.start is None else order(models.start)
+        own = {k: order(one) for k, one in models.clients.items()}
+        return self._served(number, sent, own, samples, f"{out}@{number}")
 
     def _read(self, path: Path) -> ModelTensors:
         found = self.reader.read(path)
@@ -224,11 +281,11 @@ def _record_rounds(
     with ExitStack() as stack:
         recorder: _FileRecorder | None = None
         for number, n in enumerate(counts, start=1):
-            if 1 < number < there:
+            if 1 < number < there and not rounds.chained:
                 rounds.skip(number)
                 continue
             models = rounds.read(number, before, out, there)
-            end = mean_of(models.clients, n) if models.global_ is None else models.global_
+            end = rounds.end(number, models, n, out)
             if number > there:
                 recorder = recorder or stack.enter_context(open_recorder())
                 recorder._scale = rounds.reader.scale
@@ -275,6 +332,7 @@ def _refuse_another_import(
     model: str | None,
     data: str | None,
     by: str | None,
+    server: Mapping[str, Any] | None,
 ) -> None:
     """Refuse to go on with an interrupted import of other files, samples or names.
 
@@ -287,6 +345,7 @@ def _refuse_another_import(
         ("--model", model, info.get("model")),
         ("--data", None if data is None else named_data(data)["name"], info.get("data", {}).get("name")),
         ("--align", by, info.get("aligned", {}).get("by")),
+        ("--server", server, info.get("served")),
     ):
         if asked != has:
             differs = differs or what
@@ -379,21 +438,8 @@ def mean_of(clients: Mapping[int, ModelTensors], samples: Mapping[int, int] | No
                 continue
             total += np.multiply(numbers_of(model.arrays[name], dtype), weight, dtype=np.float64)
         with np.errstate(over="ignore"):  # of models that have diverged
-            arrays[name] = _to_bfloat16(total) if dtype == BFLOAT16 else total.astype(dtype)
+            arrays[name] = to_bfloat16(total) if dtype == BFLOAT16 else total.astype(dtype)
     return ModelTensors(arrays, dict(largest.dtypes), largest.parameters)
-
-
-def _to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Round to the bits of the nearest bfloat16, to even; by way of float32 they would be rounded twice."""
-    bits = values.view(np.uint64)
-    cut = np.uint64(45)  # of float64's 52 digits bfloat16 has 7
-    half = np.uint64(2**44 - 1) + ((bits >> cut) & np.uint64(1))
-    nearest = ((bits + half) >> cut << cut).view(np.float64)
-    # below the least normal number it has fewer digits: all are multiples of 2^-133
-    nearest = np.where(np.abs(values) < 2.0**-126, np.ldexp(np.rint(np.ldexp(values, 133)), -133), nearest)
-    found = np.where(np.isfinite(values), nearest, values).astype(np.float32)
-    # of one number without dimensions the operators give a scalar, which is no array
-    return np.asarray(found.view(np.uint32) >> np.uint32(16), np.uint16)
 
 
 def provenance_of_files(files: CheckpointFiles) -> dict[str, str]:
@@ -432,7 +478,7 @@ def _about_rounds(files: CheckpointFiles, out: Path) -> list[str]:
     return [f"{theirs if len(numbers) > 1 else f'round {numbers[0]} of the files is round 1'} of {out}"]
 
 
-def _about_starts(files: CheckpointFiles) -> list[str]:
+def _about_starts(files: CheckpointFiles, server: str | None) -> list[str]:
     followed: list[int] = []
     alone: list[int] = []
     for number, (last, own) in enumerate(pairwise(files.rounds), start=2):
@@ -440,16 +486,29 @@ def _about_starts(files: CheckpointFiles) -> list[str]:
             (followed if own.number == last.number + 1 else alone).append(number)
     said = []
     if followed:
-        said.append(f"start of round{'s' if len(followed) > 1 else ''} {spans(followed)} is global of the round before")
+        made = f", as {server} makes it; if another model was sent, give --start" if server is not None else ""
+        plural = "s" if len(followed) > 1 else ""
+        said.append(f"start of round{plural} {spans(followed)} is global of the round before{made}")
     if alone:
         have, before = ("s", "the rounds before them are") if len(alone) > 1 else ("", "the round before it is")
         said.append(f"round{have} {spans(alone)} of the run without a start, because {before} not among the files")
     return said
 
 
-def _about_means(made: list[int], rounds: int, *, weighted: bool) -> list[str]:
+def _about_means(made: list[int], rounds: int, server: str | None, *, weighted: bool) -> list[str]:
     if not made:
         return []
     which = "" if len(made) == rounds else f" of round{'s' if len(made) > 1 else ''} {spans(made)}"
+    if server is not None:
+        return [f"global{which} is what the server {server} makes of the clients"]
     p = "weighted with their samples" if weighted else "which all weigh the same"
     return [f"global{which} is the mean of the clients, {p}"]
+
+
+def _about_members(served: MakingGlobal) -> list[str]:
+    said = [
+        f"of round {number} {served.name} has chosen client{'s' if len(members) > 1 else ''} {list_few(members)}"
+        for number, members in islice(served.members.items(), 3)
+    ]
+    more = len(served.members) - len(said)
+    return [*said, f"so it has of {more} more round{'s' if more > 1 else ''}"] if more else said

@@ -15,7 +15,7 @@ from ..printing import say, say_json
 #: options that models have and surfaces have not, and the other way round
 _OF_MODELS = (
     *("start", "global_", "samples", "model", "data", "standardise"),
-    *("method", "seed", "lora_alpha", "base", "align"),
+    *("method", "seed", "lora_alpha", "base", "align", "server", "server_settings"),
 )
 _COLOURS = ("cmap", "colour_scale", "loss_limits", "error_limits")
 _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
@@ -72,6 +72,19 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     "before anything is made of them; see fedscope align.  [default: none]",
 )
 @click.option(
+    "--server",
+    metavar="NAME",
+    help="Models: the server method that makes the model of each round's clients: ties, fedavgm, ... or your own.  "
+    "[default: their mean]",
+)
+@click.option(
+    "--set",
+    "server_settings",
+    multiple=True,
+    metavar="server.KEY=VALUE",
+    help="Models: a setting of --server; repeatable.",
+)
+@click.option(
     "--standardise/--no-standardise",
     default=None,
     help="Models: whether they were trained on samples standardised by the training split, where --data are not "
@@ -124,7 +137,8 @@ def _refuse(names: Sequence[str], why: str) -> None:
         if asked.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             given = asked.params[name]
             value = "" if given is True else f" {' '.join(map(str, given)) if isinstance(given, tuple) else given}"
-            raise FedscopeError(f"--{name.rstrip('_').replace('_', '-')}{value} {why}")
+            flag = next(max(one.opts, key=len) for one in asked.command.params if one.name == name)
+            raise FedscopeError(f"{flag}{value} {why}")
 
 
 def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> bool:
@@ -133,7 +147,7 @@ def _are_models(files: tuple[str, ...], output: Output, models: dict[str, Any]) 
     from ...checkpoints.recorder.match_files import is_pattern
 
     several = len(files) > 1 or is_pattern(files[0]) or Path(files[0]).is_dir() or any(s in files[0] for s in "*?[")
-    asked = any(value is not None for value in models.values())
+    asked = any(value not in (None, ()) for value in models.values())
     return several or asked or (output.out is not None and is_file_name(file_and_key(files[0])[0]))
 
 

@@ -77,6 +77,7 @@ def reaggregate(
             server that looks at whole models, for layers.
     """
     from ...training.settings.own_code import short_name
+    from ...training.user_code.given_servers import servers_of, settings_of
     from .result import Reaggregation, model_suffixes
 
     source = EvaluationConfig.of("test", measured)
@@ -90,7 +91,7 @@ def reaggregate(
     by_layer = layers_given(layers)
     if not given and not by_layer:
         raise FedscopeError("there is no server to aggregate by; give --server fedavgm, or --layers head=personal")
-    changes = settings_of(settings)
+    changes = settings_of(settings, ", or train a branch: fedscope train --from RUN@ROUND")
     names = servers_of(given or [own_server(opened, number)])
     of_layers = servers_of_layers(by_layer)
     made = configs_of(opened, number, {**names, **{one: table for _, own in of_layers for one, table in own}}, changes)
@@ -193,11 +194,12 @@ LayerServers = list[tuple[str, list[tuple[str, dict[str, Any]]]]]
 
 
 def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
-    """Return the servers that patterns name; see :func:`servers_of`.
+    """Return the servers that patterns name; see :func:`~fedscope.training.user_code.given_servers.servers_of`.
 
     Raises:
         FedscopeError: what is no server.
     """
+    from ...training.user_code.given_servers import servers_of
     from .asked import PERSONAL, refuse_unknown
 
     found: LayerServers = []
@@ -260,50 +262,6 @@ def described(asked: Sequence[AskedServer]) -> dict[str, Any]:
     }
 
 
-def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Return servers by name, each with the settings that were given with it: ``FedX(beta=0.5)``.
-
-    Raises:
-        FedscopeError: what is no server.
-    """
-    from ...training.settings.code_kinds import KINDS
-    from ...training.settings.registry import canonical
-    from ...training.user_code.resolve import handed_code
-    from ...training.user_code.typed import typed_tables
-
-    kind, found = KINDS["server"], dict[str, dict[str, Any]]()
-    for server in given:
-        if isinstance(server, str):
-            table = typed_tables({"server": {"method": canonical("servers", server)}})["server"]
-            name = table.pop("method")
-        else:
-            name, settings = handed_code(kind, server, "servers=")
-            table = dict(settings)
-        found.setdefault(name, table)
-    return found
-
-
-def settings_of(given: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
-    """Settings of servers by their names, or as ``server.KEY=VALUE``.
-
-    Raises:
-        FedscopeError: a setting of something else, or the choice of a method.
-    """
-    from ...training import read_assignments
-
-    tables = {"server": dict(given)} if isinstance(given, Mapping) else read_assignments(given, "server.quantile=0.99")
-    for section, table in tables.items():
-        for key, value in table.items():
-            if section != "server":
-                raise FedscopeError(
-                    f"--set {section}.{key}={value}: nothing is trained here, so only the server has settings; give "
-                    "server.KEY=VALUE, or train a branch: fedscope train --from RUN@ROUND"
-                )
-            if key == "method":
-                raise FedscopeError(f"--set server.method={value} chooses a server; give --server {value} instead")
-    return tables.get("server", {})
-
-
 def configs_of(
     run: Run, number: int, names: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]
 ) -> dict[str, tuple[Config, str]]:
@@ -317,18 +275,12 @@ def configs_of(
     """
     from dataclasses import fields
 
-    from ...training.settings.registry import canonical, find
-    from ...training.settings.registry import names as names_on
+    from ...training.settings.registry import find
+    from ...training.user_code.given_servers import refuse_no_server
     from .asked import reaggregating_config
 
     for name in names:
-        of_clients = canonical("clients", name) in names_on("clients")
-        if name not in names_on("servers") and (of_clients or canonical("averages", name) in names_on("averages")):
-            what = "clients do" if of_clients else "is averaged over rounds"
-            raise FedscopeError(
-                f"--server {name}: that is what {what}, and only servers can be exchanged afterwards; give one of "
-                f"{', '.join(names_on('servers'))}, or train a branch: fedscope train --from {run.path}@{number}"
-            )
+        refuse_no_server(name, f", or train a branch: fedscope train --from {run.path}@{number}")
     known = {name: {key.name for key in fields(find("servers", name))} for name in names}
     nobody = {key for key in settings if not any(key in own for own in known.values())}
     configs = {}

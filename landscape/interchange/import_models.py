@@ -17,6 +17,7 @@ from ..alignment.step import refuse_unknown_align
 
 if TYPE_CHECKING:
     from ...checkpoints.recorder.read_files import NamedArchitecture
+    from .network_of_files import NetworkOfFiles
 
 
 @speak_keywords
@@ -36,6 +37,8 @@ def import_models(
     lora_alpha: float | None = None,
     base: Path | str | None = None,
     align: str = "none",
+    server: Any = None,
+    server_settings: Mapping[str, Any] | Sequence[str] = (),
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -53,7 +56,7 @@ def import_models(
         start: the model that the clients began from: a file, of the first round; or a pattern with ``{round}``. A round
             without one begins at the global model of the round before, if the files have that round.
         global_: the model that was made of the clients, alike; by default their mean Σ p_k w_k, in float64 and rounded
-            once, whole numbers being those of the client with the largest p.
+            once, whole numbers being those of the client with the largest p, or what ``server`` makes of them.
         samples: n_k in the order of the clients, by the client's number, or a ``.csv`` with columns ``client``,
             ``samples`` and, where they differ, ``round``; p_k is n_k over their sum. Without them all weigh the same.
         model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, ``hf:FOLDER``, or a
@@ -69,6 +72,11 @@ def import_models(
         align: bring the units of a round's clients into the order of the model that they were sent, or without it of
             the first of them, by their ``weights`` or their ``activations``; see :func:`fedscope.align`. It needs
             ``model`` and ``data``, and no ``global_``, which was made of the clients as they are.
+        server: a server method that makes the global models: a name, as ``ties``, your own as ``module:Class``, a
+            class, or an object of one. The first round begins with an empty state, and each further one with the state
+            and, where no file says another start, at the model of the round before. Servers that compare models or
+            look at what they do (``greedy``, ``fisher``, ``regmean``) need ``model`` and ``data``.
+        server_settings: of that server, ``{"density": 0.2}`` or ``["server.density=0.2"]``.
         force: replace a run that is there.
         progress: told how many files are read, of how many.
 
@@ -77,8 +85,9 @@ def import_models(
 
     Raises:
         FedscopeError: no files, or none of a pattern; what is no model; models that do not go together, with what
-            differs; a client twice, a round without clients, counts of samples that fit no clients; something is in the
-            way at ``out``. Of several rounds those before the mistake are kept.
+            differs; a client twice, a round without clients, counts of samples that fit no clients; a server that needs
+            a start where there is none, or counts local steps or all clients; something is in the way at ``out``. Of
+            several rounds those before the mistake are kept.
 
     >>> import tempfile, warnings, fedscope, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -103,17 +112,28 @@ def import_models(
         )
     found = find_files(given, *(None if one is None else str(one) for one in (start, global_)))
     first = next(iter(found.rounds[0].clients.values()))
+    architecture = _architecture(model, data, first)
+
+    def network(option: str, why: tuple[str, str]) -> NetworkOfFiles:
+        from .network_of_files import network_of_files
+
+        return network_of_files(first, option, why, model=model, data=data, standardise=standardise, base=base)
+
+    served = None
+    if server is not None or server_settings:
+        from .served_files import served_files
+
+        kinds = None if architecture is None else architecture.layout
+        served = served_files(server, server_settings, kinds, network, Path(out), global_=global_)
     aligned = None
     if align != "none":
-        from .aligned_files import AlignedFiles
+        from .aligned_files import aligned_files
 
-        aligned = AlignedFiles(
-            align, first, model=model, data=data, standardise=standardise, base=base, global_=global_
-        )
+        aligned = aligned_files(align, network, global_=global_)
     notes = record_files(
         found,
         Path(out),
-        architecture=_architecture(model, data, first),
+        architecture=architecture,
         samples=samples,
         model=model if isinstance(model, str) else None,
         data=data,
@@ -122,6 +142,7 @@ def import_models(
         lora_alpha=lora_alpha,
         base=base,
         aligned=aligned,
+        served=served,
         force=force,
         progress=progress,
     )

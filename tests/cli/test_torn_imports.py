@@ -52,7 +52,7 @@ def stopped(after: int, out: str, **given: Any) -> None:
     def last(reader: FileReader, path: Path) -> Any:
         nonlocal seen
         seen += 1
-        if seen > after * (len(CLIENTS) + ("global_" in given)):
+        if seen > after * (len(CLIENTS) + ("global_" in given)) + ("start" in given):
             raise KeyboardInterrupt
         return read(reader, path)
 
@@ -112,6 +112,8 @@ GIVEN: tuple[dict[str, Any], ...] = (
     {},
     {"global_": "ck/round-{round}/global.npz"},
     {"global_": "ck/round-{round}/global.npz", "samples": [10, 20], "data": "digits"},
+    # whose state goes from round to round
+    {"start": "ck/round-1/global.npz", "server": "fedavgm"},
 )
 
 

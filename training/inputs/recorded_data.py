@@ -126,7 +126,17 @@ def scale_of(runs: Sequence[Run], source: EvaluationConfig, data: Any) -> bool |
     recorded = runs[0].info.get("data", {})
     if data is None and "sha256" in recorded and recorded.get("name") != NAME:  # as fedscope writes it when it trains
         return bool(recorded["channel_means"]) if "channel_means" in recorded else None
-    # code and objects are taken as they are by what they mean, a standardised Dataset as well
+    return scale_of_name(data)
+
+
+def scale_of_name(data: Any) -> bool | None:
+    """Decide whether samples are standardised where a recorded run does not say it: files of the user's own are not.
+
+    None for what the name means: code and objects are taken as they are by that, a standardised Dataset as well.
+
+    >>> scale_of_name("npz:mine.npz"), scale_of_name("digits")
+    (False, None)
+    """
     return False if isinstance(data, str) and data.partition(":")[0] in _OWN else None
 
 

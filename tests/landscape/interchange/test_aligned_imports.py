@@ -86,7 +86,8 @@ def test_clients_are_the_models_that_align_writes(
     paths = files([trained(k).state_dict() for k in range(3)], dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fedscope.align(paths, by=by, **HOW).save("aligned")
+        # a run takes samples of one's own file as they are, and files alone take them standardised
+        fedscope.align(paths, by=by, standardise=False, **HOW).save("aligned")
     run, notes = imported(paths, align=by)
     for k in range(3):
         written, found = load_file(f"aligned.{k}.safetensors"), run.round(1).client(k).arrays()
@@ -177,3 +178,43 @@ def test_an_interrupted_import_is_not_gone_on_with_otherwise(files: Callable[...
         imported(pattern, align="activations")
     with pytest.warns(FedscopeWarning, match=r"held rounds 1 to 1"):
         fedscope.import_models(pattern, "run", align="weights", **HOW)
+
+
+def test_an_interrupted_import_goes_on_with_the_orders_of_its_rounds(files: Callable[..., list[Path]]) -> None:
+    """Clients of a round are in the order of the mean of the round before, which depends on that of all before it."""
+    for place, path in enumerate(files([trained(k).state_dict() for k in range(8)])):
+        path.rename(f"r{place // 2 + 1}-c{place % 2}.safetensors")
+    whole = Path("r4-c1.safetensors").read_bytes()
+    Path("r4-c1.safetensors").write_bytes(b"torn")
+    pattern: Any = ["r{round}-c{client}.safetensors"]
+    with pytest.raises(FedscopeError, match=r"r4-c1"):
+        imported(pattern)
+    Path("r4-c1.safetensors").write_bytes(whole)
+    run, notes = imported(pattern)
+    assert any("held rounds 1 to 3 of this import" in note for note in notes)
+    at_once, _ = imported(pattern, "at-once")
+    for t in range(1, 5):
+        for k in range(2):
+            assert np.array_equal(run.round(t).client(k).parameters, at_once.round(t).client(k).parameters)
+
+
+def test_units_are_matched_on_samples_in_the_scale_that_the_run_will_have(
+    files: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that is made takes samples of a user's own file as they are, so the import does, too."""
+    from fedscope.landscape.interchange import aligned_files
+
+    paths, seen = files([trained(k).state_dict() for k in range(2)]), []
+    align = aligned_files.align_weights
+
+    def looking(module: Any, samples: Any, *rest: Any) -> Any:
+        seen.append(samples.x.numpy())
+        return align(module, samples, *rest)
+
+    monkeypatch.setattr(aligned_files, "align_weights", looking)
+    x = np.load("data.npz")["x_train"]
+    imported(paths, "as-given", align="activations")
+    imported(paths, "standardised", align="activations", standardise=True)
+    assert np.array_equal(np.sort(seen[0], 0), np.sort(x, 0))
+    assert np.allclose(seen[1].mean(0), 0, atol=1e-5)
+    assert not np.allclose(seen[0].mean(0), 0, atol=1e-3)

@@ -1,0 +1,73 @@
+"""Servers that somebody named for clients that are trained already, with their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...checkpoints import FedscopeError
+from ..config.config import read_assignments
+from ..settings.code_kinds import KINDS
+from ..settings.registry import canonical, names
+from .resolve import handed_code
+from .typed import typed_tables
+
+
+def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Return servers by name, each with the settings that were given with it: ``FedX(beta=0.5)``.
+
+    Raises:
+        FedscopeError: what is no server.
+    """
+    kind, found = KINDS["server"], dict[str, dict[str, Any]]()
+    for server in given:
+        if isinstance(server, str):
+            table = typed_tables({"server": {"method": canonical("servers", server)}})["server"]
+            name = table.pop("method")
+        else:
+            name, settings = handed_code(kind, server, "servers=")
+            table = dict(settings)
+        found.setdefault(name, table)
+    return found
+
+
+def settings_of(given: Mapping[str, Any] | Sequence[str], otherwise: str = "") -> dict[str, Any]:
+    """Return settings of servers by their names, or as ``server.KEY=VALUE``.
+
+    Args:
+        otherwise: what else may be done where a setting is no server's, for the sentence.
+
+    Raises:
+        FedscopeError: a setting of something else, or the choice of a method.
+    """
+    tables = {"server": dict(given)} if isinstance(given, Mapping) else read_assignments(given, "server.quantile=0.99")
+    for section, table in tables.items():
+        for key, value in table.items():
+            if section != "server":
+                raise FedscopeError(
+                    f"--set {section}.{key}={value}: nothing is trained here, so only the server has settings; give "
+                    f"server.KEY=VALUE{otherwise}"
+                )
+            if key == "method":
+                raise FedscopeError(f"--set server.method={value} chooses a server; give --server {value} instead")
+    return tables.get("server", {})
+
+
+def refuse_no_server(name: str, otherwise: str = "") -> None:
+    """Refuse the name of what clients do, or of an average over rounds.
+
+    Args:
+        otherwise: what else may be done, for the sentence.
+
+    Raises:
+        FedscopeError: names the servers.
+
+    >>> refuse_no_server("fma")
+    """
+    of_clients = canonical("clients", name) in names("clients")
+    if name not in names("servers") and (of_clients or canonical("averages", name) in names("averages")):
+        what = "clients do" if of_clients else "is averaged over rounds"
+        raise FedscopeError(
+            f"--server {name}: that is what {what}, and only servers can be exchanged afterwards; give one of "
+            f"{', '.join(names('servers'))}{otherwise}"
+        )
