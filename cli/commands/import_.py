@@ -73,6 +73,7 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 )
 @click.option(
     "--server",
+    multiple=True,
     metavar="NAME",
     help="Models: the server method that makes the model of each round's clients: ties, fedavgm, ... or your own.  "
     "[default: their mean]",
@@ -112,7 +113,7 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **given: 
     from ...checkpoints import FedscopeError
     from ...landscape.interchange.import_models import is_surface
 
-    models = {name: value for name, value in given.items() if name not in _COLOURS}
+    models = {name: value for name, value in given.items() if name not in _COLOURS} | {"server": _one(given["server"])}
     surfaces = [file for file in files if is_surface(file)]
     if surfaces and len(files) > 1:
         other = next((file for file in files if file not in surfaces), None)
@@ -126,6 +127,18 @@ def command(files: tuple[str, ...], output: Output, split: str | None, **given: 
     else:
         _refuse(_OF_SURFACES, f"is for a surface, but {files[0]} is not a surface; leave it out")
         _models(files, output, models)
+
+
+def _one(servers: Sequence[str]) -> str | None:
+    """Return the server that was typed, of which there is one at most."""
+    from ...checkpoints import FedscopeError
+
+    if len(servers) > 1:
+        raise FedscopeError(
+            f"--server {servers[0]} and --server {servers[1]} would each make the run's model; give one of them, and "
+            "`fedscope reaggregate RUN@1` compares several"
+        )
+    return servers[0] if servers else None
 
 
 def _refuse(names: Sequence[str], why: str) -> None:
@@ -189,7 +202,8 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
     with say_if_unprinted(f"the run {run.path} is whole"):
         if output.as_json:
             said = {"run": str(run.path), "rounds": list(run.rounds), "clients": cohorts}
-            say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": server or None})
+            made = server or run.info.get("served", {}).get("server")
+            say_json({**said, "parameters": run.layout.size, "dtypes": types, "server": made})
             return
         say(
             f"{run.path}: {_describe_cohorts(cohorts)}, {run.layout.size:,} parameters in {' and '.join(types)}"

@@ -201,6 +201,28 @@ def test_the_command_makes_the_model_and_says_it(
     assert "bit for bit" in capsys.readouterr().out
 
 
+def test_the_command_takes_one_server(save: Callable[..., list[Path]], capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(path) for path in save(3)]
+    assert command(["import", *paths, "--server", "slerp", "--server", "fedsa", "--out", "run"]) == 2
+    assert "--server slerp and --server fedsa would each make the run's model; give one" in capsys.readouterr().err
+    assert command(["import", *paths, "--server", "slerp", "--out", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["server"] == "slerp"
+    np.savez("plane.npz", grid=np.zeros((2, 2, 2)))
+    assert command(["import", "plane.npz", "--set", "server.density=0.5"]) == 2
+    assert "--set server.density=0.5 is for models, but plane.npz is not a model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("server", ["ties", "slerp", "fedadam", "model-stock", "fedgma"])
+def test_clients_of_a_large_round_are_put_on_the_disk(
+    save: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    base, *paths = save(4)
+    run, _ = imported(paths, "memory", start=base, server=server)
+    monkeypatch.setattr("fedscope.training.local.cohort_storage.HELD", 0)
+    disk, _ = imported(paths, "runs/disk", start=base, server=server)
+    assert np.array_equal(run.round(1).read("global").parameters, disk.round(1).read("global").parameters)
+
+
 def _asked() -> list[str]:
     return ["--model", HOW["model"], "--data", HOW["data"], "--out", "figures/ties"]
 
