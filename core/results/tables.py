@@ -21,6 +21,8 @@ from .base import Result, of_installed
 from .csv_cells import cell, text_of
 
 AGAIN = "compute it again with --force"
+#: what the JSON file says of its tables: their numbers of rows, by suffix, so that one which was cut is noticed
+COUNTS = "table_rows"
 
 
 def number(text: str) -> float | None:
@@ -169,12 +171,14 @@ class TableResult(Result):
         """Write the tables, then the JSON file; returns their paths. Floats survive."""
         paths = self.paths(base)
         paths[0].parent.mkdir(parents=True, exist_ok=True)
+        counts = {}
         for path, table, rows in zip(paths, self.tables, self.rows(), strict=False):
             if rows is not None:
-                write_csv(path, tuple(table.columns), rows)
+                counts[table.suffix] = write_csv(path, tuple(table.columns), rows)
             else:
                 path.unlink(missing_ok=True)  # an earlier result's
-        write_info(paths[-1], self.format, self.version, {**self.head(), "attrs": dict(self.attrs)})
+        info = {**self.head(), COUNTS: counts, "attrs": dict(self.attrs)}
+        write_info(paths[-1], self.format, self.version, info)
         return [*(path for path in paths if path.exists()), *self.derive(base)]
 
     @classmethod
@@ -185,18 +189,23 @@ class TableResult(Result):
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
         """
         paths = cls.paths(base)
-        absent = {path for table, path in zip(cls.tables, paths, strict=False) if table.optional and not path.exists()}
+        head = read_info(paths[-1], cls.format, cls.version, cls.command, cls.older) if paths[-1].exists() else {}
+        counts = row_counts(head)
+        absent = {
+            path
+            for table, path in zip(cls.tables, paths, strict=False)
+            if table.optional and not path.exists() and table.suffix not in counts
+        }
         names = list_few([path.name for path in paths if path not in absent])
         for path in reversed(paths):
             if path not in absent and not path.exists():
                 raise FedscopeError(
                     f"{path} does not exist: a result of {cls.command} is {names} in one folder; {AGAIN}"
                 )
-        head = read_info(paths[-1], cls.format, cls.version, cls.command, cls.older)
-        tables = [
-            [] if path in absent else table.read(path, cls.command)
-            for table, path in zip(cls.tables, paths, strict=False)
-        ]
+        tables = []
+        for table, path in zip(cls.tables, paths, strict=False):
+            tables.append([] if path in absent else table.read(path, cls.command))
+            refuse_cut(path, len(tables[-1]), counts.get(table.suffix), paths[-1].name)
         try:
             made = cls.of_tables(head, *tables)
             with suppress(FedscopeError):  # a row that lacks is a sentence where it is asked for
@@ -273,17 +282,24 @@ def add_suffix(base: Path, suffix: str) -> Path:
     return base.with_name(base.name + suffix)
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     """Write a table, durably: floats as the shortest text that reads back as the same, None as an empty field, texts
     such that no spreadsheet computes them (:func:`.csv_cells.cell`).
 
     NumPy's floats are written as Python's.
+
+    Returns:
+        How many rows there are.
     """
+    count = 0
     unwritable = "backslashreplace"  # half of a character, which run.json may hold
     with write_durably(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors=unwritable) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(map(_fields, rows))
+        for row in rows:
+            writer.writerow(_fields(row))
+            count += 1
+    return count
 
 
 def _fields(row: Sequence[Any]) -> list[Any]:
@@ -317,6 +333,30 @@ def read_csv(path: Path, columns: Sequence[str], command: str, added: Sequence[s
         if None in row or None in row.values():
             raise FedscopeError(f"{path} is damaged: row {line} has not {len(there)} fields; {AGAIN}")
     return rows
+
+
+def row_counts(info: dict[str, Any]) -> dict[str, Any]:
+    """Take what a JSON file says of its tables' numbers of rows out of it; nothing of an earlier version's.
+
+    >>> info = {COUNTS: {".subsets.csv": 3}, "rounds": []}
+    >>> row_counts(info), info
+    ({'.subsets.csv': 3}, {'rounds': []})
+    """
+    counts = info.pop(COUNTS, None)
+    return counts if isinstance(counts, dict) else {}
+
+
+def refuse_cut(path: Path, rows: int, said: Any, info: str) -> None:
+    """Refuse a table that has another number of rows than its JSON file says; None: it does not.
+
+    Raises:
+        FedscopeError: has both numbers.
+    """
+    if said is not None and rows != said:
+        raise FedscopeError(
+            f"{path} has {rows} row{'s' if rows != 1 else ''}, and {info} says that it had {str(said)[:40]}, so one "
+            f"was changed or cut; {AGAIN}"
+        )
 
 
 def write_info(path: Path, format_: str, version: int, info: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from ...checkpoints.io.untrusted import RESULT, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
-from ...results.tables import AGAIN, add_suffix, write_csv
+from ...results.tables import AGAIN, COUNTS, add_suffix, refuse_cut, row_counts, write_csv
 from .bands import COLUMNS, Band, seeds_of
 from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
@@ -122,9 +122,9 @@ class Curves(TableResult):
         """Write the table, then the provenance; returns their paths. Floats survive."""
         table, head = self.paths(base)
         table.parent.mkdir(parents=True, exist_ok=True)
-        write_csv(table, ("run", "round", *self.columns), self.rows()[0])
+        counts = {self.suffixes[0]: write_csv(table, ("run", "round", *self.columns), self.rows()[0])}
         with write_durably(head) as temporary:
-            temporary.write_text(json.dumps(self.head(), indent=1) + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps({**self.head(), COUNTS: counts}, indent=1) + "\n", encoding="utf-8")
         return [table, head, *self.derive(base)]
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
@@ -157,6 +157,7 @@ class Curves(TableResult):
         known = cls.tables[0]
         columns = {**known.columns, **dict.fromkeys(further([names]), number)}
         rows = replace(known, columns=columns).read(table, cls.command)
+        refuse_cut(table, len(rows), row_counts(attrs).get(cls.suffixes[0]), head.name)
         try:
             return cls.of_tables(attrs, rows)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
