@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -225,7 +225,7 @@ class _RoundReader:
             FedscopeError: files that are no models, or do not go together; says which rounds stay.
         """
         own = self.files.rounds[number - 1]
-        try:
+        with _told_what_stays(number, out, there):
             # the start first: what is wrapped or differs is more likely what was trained from it
             follows = number > 1 and own.number == self.files.rounds[number - 2].number + 1
             start = self._read(own.start) if own.start is not None else before if follows else None
@@ -235,15 +235,11 @@ class _RoundReader:
             if self._aligned is not None:
                 clients = self._aligned(start, clients)
             return _RoundModels(start, clients, None if own.global_ is None else self._read(own.global_))
-        except FedscopeError as error:
-            if number == 1:
-                raise
-            held = max(number - 1, there)
-            upto = f"rounds 1 to {held}" if held > 1 else "round 1"
-            raise FedscopeError(f"{error}; {out} holds {upto}, and --force replaces it") from None
 
-    def end(self, number: int, models: _RoundModels, samples: Mapping[int, int] | None, out: Path) -> ModelTensors:
-        """Return the global model of a round: the file's, or what is made of its clients."""
+    def end(
+        self, number: int, models: _RoundModels, samples: Mapping[int, int] | None, out: Path, there: int
+    ) -> ModelTensors:
+        """Return the global model of a round: the file's, or what is made of its clients. Raises as :meth:`read`."""
         if models.global_ is not None:
             return models.global_
         if self._served is None:
@@ -251,7 +247,8 @@ class _RoundReader:
         order = self.reader.in_order
         sent = None if models.start is None else order(models.start)
         own = {k: order(one) for k, one in models.clients.items()}
-        return self._served(number, sent, own, samples, f"{out}@{number}")
+        with _told_what_stays(number, out, there):
+            return self._served(number, sent, own, samples, f"{out}@{number}")
 
     def _read(self, path: Path) -> ModelTensors:
         found = self.reader.read(path)
@@ -259,6 +256,19 @@ class _RoundReader:
         if self._progress is not None:
             self._progress(self._done, self._total)
         return found
+
+
+@contextmanager
+def _told_what_stays(number: int, out: Path, there: int) -> Iterator[None]:
+    """Say of a mistake in a round which rounds before it are kept."""
+    try:
+        yield
+    except FedscopeError as error:
+        if number == 1:
+            raise
+        held = max(number - 1, there)
+        upto = f"rounds 1 to {held}" if held > 1 else "round 1"
+        raise FedscopeError(f"{error}; {out} holds {upto}, and --force replaces it") from None
 
 
 def _record_rounds(
@@ -285,7 +295,7 @@ def _record_rounds(
                 rounds.skip(number)
                 continue
             models = rounds.read(number, before, out, there)
-            end = rounds.end(number, models, n, out)
+            end = rounds.end(number, models, n, out, there)
             if number > there:
                 recorder = recorder or stack.enter_context(open_recorder())
                 recorder._scale = rounds.reader.scale

@@ -311,6 +311,16 @@ def test_one_client_is_nothing_to_make_a_model_of(save: Callable[..., list[Path]
         imported(save(1), server="slerp")
 
 
+def test_a_round_without_a_start_behind_a_gap_says_what_stays(save: Callable[..., list[Path]]) -> None:
+    base, *paths = save(5)
+    for place, path in enumerate(paths):
+        path.rename(f"r{1 + 3 * (place // 2)}-c{place % 2}.safetensors")
+    words = r"run@2 has no model that the clients were sent, from which .* steps; .*; run holds round 1, and force=True"
+    with pytest.raises(FedscopeError, match=words):
+        imported("r{round}-c{client}.safetensors", start=base, server="fedadam")
+    assert Run.open("run").rounds == (1,)
+
+
 def test_an_interrupted_import_is_not_gone_on_with_by_another_server(save: Callable[..., list[Path]]) -> None:
     for place, path in enumerate(save(4)):
         path.rename(f"r{place // 2 + 1}-c{place % 2}.safetensors")
