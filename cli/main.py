@@ -120,9 +120,10 @@ class Tour(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """An unknown command is refused with the nearest known one."""
+        """An unknown command is refused with the nearest known one; of options that are given twice it is said which
+        counts."""
         try:
-            return super().resolve_command(ctx, args)
+            name, command, words = super().resolve_command(ctx, args)
         except click.UsageError as error:
             from difflib import get_close_matches
 
@@ -130,6 +131,11 @@ class Tour(click.Group):
             near = [ELSEWHERE[args[0]]] if args[0] in ELSEWHERE else near
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(commands())}"
             raise click.UsageError(error.message.rstrip(".") + hint, ctx) from None
+        if command is not None and len(words) > 1:
+            from .repeats import say_repeats
+
+            say_repeats(command, ctx, words)
+        return name, command, words
 
 
 @click.group(

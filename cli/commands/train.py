@@ -187,6 +187,7 @@ def command(
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     cluster = course.cluster
     given += [f"run.engine={course.engine}"] if course.engine is not None and cluster is None else []
+    _say_overridden(given, typed.assignments)
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
     times = _profile_at(course.profile)
     how = TrainOptions(
@@ -226,6 +227,20 @@ def command(
     else:
         run = _start_run(typed, given, out, how, course.profile, download=download)
     _say(run, as_json, times)
+
+
+def _say_overridden(given: Sequence[str], assignments: Sequence[str]) -> None:
+    """Say which flags count for nothing, because ``--set`` says the same setting otherwise."""
+    from ...training import read_assignments
+    from ...training.config.config import warn_of_two
+
+    named = {place: flag for flag, place in PLACES.items()} | {"run.engine": "--engine"}
+    below = read_assignments(given)
+    for section, table in read_assignments(assignments).items():
+        for key, value in table.items():
+            lower = below.get(section, {}).get(key, value)
+            if lower != value:
+                warn_of_two(f"{named[f'{section}.{key}']} {lower}", f"--set {section}.{key}={value}")
 
 
 def _start_run(

@@ -5,12 +5,13 @@ Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused wi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, nearest
+from ...checkpoints import FedscopeError, FedscopeWarning, nearest
 from ...checkpoints.io import untrusted as foreign_files
 from ..local.optimiser_choice import refuse_optimiser
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
@@ -251,7 +252,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_assignments(texts: Iterable[str], example: str = "average.window=3") -> dict[str, dict[str, Any]]:
-    """``section.key=value`` as nested tables; values are written as in TOML, bare words are strings.
+    """``section.key=value`` as nested tables; values are written as in TOML, bare words are strings. Of a setting that
+    is given twice the last one counts, and a :class:`~fedscope.checkpoints.FedscopeWarning` says so.
 
     Raises:
         FedscopeError: a text of another form; it shows the ``example``.
@@ -265,8 +267,16 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
         section, dot, key = place.strip().partition(".")
         if not (equals and dot and section and key):
             raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
-        tables.setdefault(section, {})[key] = parse_value(word)
+        table, value = tables.setdefault(section, {}), parse_value(word)
+        if table.get(key, value) != value:
+            warn_of_two(f"--set {section}.{key}={table[key]}", f"--set {section}.{key}={value}")
+        table[key] = value
     return tables
+
+
+def warn_of_two(one: str, last: str) -> None:
+    """Warn of two words of a command line that say the same setting, of which the last one counts."""
+    warnings.warn(f"{one} and {last} are both given; the last one counts", FedscopeWarning, stacklevel=3)
 
 
 def methods_in(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
