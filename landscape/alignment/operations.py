@@ -64,22 +64,46 @@ def loosened(atoms: Atoms, x: Value, *dims: int) -> list[Axis]:
     """A tensor's dimensions where entries of some are mixed or moved: what depends on these, they permute alike."""
     gone = {dim % len(x.shape) for dim in dims}
     keys = {piece.key for dim in gone for factor in x.axes[dim] for piece in atoms.pieces(factor)}
-    axes = []
-    for i, axis in enumerate(x.axes):
-        own: Axis = []
-        for factor in axis:
-            factor = atoms.current(factor)
-            for key in set() if i in gone else keys & set(factor.over):
-                factor = atoms.independent(factor, key)
-            own.append(factor)
-        axes.append(own)
-    return axes
+    return [axis if i in gone else freed(atoms, axis, keys) for i, axis in enumerate(x.axes)]
+
+
+def leveled(atoms: Atoms, given: list[Value]) -> list[Value]:
+    """Tensors that are taken entry by entry: what depends on a dimension that lies at another place in one of them, or
+    in none, is permuted alike for all of its units."""
+    if len(given) < 2 or not any(factor.over for value in given for axis in value.axes for factor in axis):
+        return given
+    dims = [
+        [{piece.key for factor in axis for piece in atoms.pieces(factor)} for axis in reversed(value.axes)]
+        for value in given
+    ]
+    overs = [{key for axis in value.axes for factor in axis for key in atoms.current(factor).over} for value in given]
+    bad = set()
+    for key in set().union(*overs):
+        places = {
+            tuple(back for back, keys in enumerate(own) if key in keys)
+            for own, over in zip(dims, overs, strict=True)
+            if key in over
+        }
+        if len(places) > 1 or any(len(place) != 1 for place in places):
+            bad.add(key)
+    return [Value(value.shape, [freed(atoms, axis, bad) for axis in value.axes]) for value in given]
+
+
+def freed(atoms: Atoms, axis: Axis, keys: set[int]) -> Axis:
+    """A dimension whose units are permuted alike for all units of other dimensions."""
+    made: Axis = []
+    for factor in axis:
+        factor = atoms.current(factor)
+        for key in keys & set(factor.over):
+            factor = atoms.independent(factor, key)
+        made.append(factor)
+    return made
 
 
 def elementwise(atoms: Atoms, args: Any, kwargs: dict[str, Any], shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """Tie the dimensions of all tensors, as they are broadcast."""
     shape, made = shapes[0], list[Axis]()
-    given = values_in([args, kwargs])
+    given = leveled(atoms, values_in([args, kwargs]))
     for back, size in zip(range(len(shape), 0, -1), shape, strict=True):
         axis: Axis | None = None
         for value in given:
@@ -142,9 +166,14 @@ def uniform(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]])
 # --- products ---
 
 
-def contract(atoms: Atoms, first: Axis, second: Axis) -> None:
-    """Sum over a dimension of both."""
-    atoms.tie(first, second)
+def contract(atoms: Atoms, first: Axis, second: Axis, batch: Sequence[Factor] = ()) -> None:
+    """Sum over a dimension of both, whose units may depend on those of the batch alone: all others meet each other."""
+    kept = {piece.key for axis in (first, second, batch) for factor in axis for piece in atoms.pieces(factor)}
+    sides = []
+    for axis in (first, second):
+        over = {key for factor in axis for key in atoms.current(factor).over}
+        sides.append(freed(atoms, axis, over - kept))
+    atoms.tie(*sides)
 
 
 @rule("mm", "mv", "dot")
@@ -167,7 +196,7 @@ def batched(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis
     """Products of matrices, one a batch."""
     a, b = args[:2]
     batch = atoms.tie(a.axes[0], b.axes[0])
-    contract(atoms, a.axes[2], b.axes[1])
+    contract(atoms, a.axes[2], b.axes[1], batch)
     return [[batch, loosened(atoms, a, 2)[1], loosened(atoms, b, 1)[2]]]
 
 
@@ -533,7 +562,7 @@ def cat(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> 
     """Dimensions one after the other."""
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % len(shapes[0])
     known = [value for value in values_in(args[0]) if len(value.shape) == len(shapes[0])]
-    given = [Value(value.shape, loosened(atoms, value, dim)) for value in known]
+    given = leveled(atoms, [Value(value.shape, loosened(atoms, value, dim)) for value in known])
     axes = list(given[0].axes)
     for value in given[1:]:
         for i, axis in enumerate(value.axes):
@@ -551,7 +580,7 @@ def cat(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> 
 @rule("stack")
 def stack(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """Tensors one above the other, each with units of its own."""
-    given = values_in(args[0])
+    given = leveled(atoms, values_in(args[0]))
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % len(shapes[0])
     lead = atoms.fixed(len(given))
     axes = [above(atoms, [value.axes[i] for value in given], lead) for i in range(len(given[0].axes))]

@@ -182,6 +182,8 @@ STATES: dict[str, tuple[Callable[..., Tensor], int, int]] = {
         *(1, 4 * H),
     ),
     "normalised": (lambda _, h, __: rows(nn.functional.layer_norm(h.permute(1, 2, 0), [4]).permute(2, 0, 1)), 1, 4 * H),
+    "met": (lambda _, h, __: h.flatten(0, 1) @ h.flatten(0, 1).mT, 1, 12),
+    "pairs": (lambda _, h, __: rows((h[:, None] * h[None])[:, 1]), 1, 4 * H),
     "in another order": (lambda _, h, __: rows(torch.cat([h[1:], h[:1]]) * h), 1, 4 * H),
 }
 
