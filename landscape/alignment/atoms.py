@@ -66,6 +66,8 @@ class Atoms:
     #: by key, the key that it is one with; and the keys (outer, inner) that it was divided into, with their sizes
     keys: list[int] = field(default_factory=lambda: [0])
     divided: dict[int, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
+    #: keys of the dimensions along which tensors lie one above the other
+    stacked: set[int] = field(default_factory=set)
 
     # --- atoms ---
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .atoms import FIXED, Atoms, Axis
+from .atoms import FIXED, Atoms, Axis, Factor
 from .groups import Group, Place, Specification, Tap, Units
 from .operations import Value, join
 
@@ -41,6 +41,7 @@ def collect(
     shapes: Mapping[str, tuple[int, ...]],
     aliases: Mapping[str, str],
     stopped: Sequence[str],
+    calls: int,
 ) -> Specification:
     """Build the specification of a trace."""
     seen = [(call, dim, join(atoms, axis)) for call, dim, axis in taps if axis and _alone(atoms, axis)]
@@ -73,12 +74,19 @@ def collect(
         for (call, dim), index, _ in places
     ]
     made.sort(key=lambda tap: tap.call)
-    return Specification(tuple(groups), tuple(stopped), dict(shapes), dict(aliases), tuple(made))
+    return Specification(tuple(groups), tuple(stopped), dict(shapes), dict(aliases), tuple(made), calls)
 
 
 def _alone(atoms: Atoms, axis: Axis) -> bool:
     keys = {atoms.key(factor.key) for factor in axis}
-    return all(set(atoms.current(factor).over) <= keys for factor in axis)
+    return all(set(atoms.current(factor).over) <= keys or _alike(atoms, factor) for factor in axis)
+
+
+def _alike(atoms: Atoms, factor: Factor) -> bool:
+    """Tell whether units of tensors that lie one above the other are permuted alike in all."""
+    stacked = {atoms.key(key) for key in atoms.stacked}
+    roots = {atoms.find(int(atom)) for atom in factor.atoms.reshape(-1)}
+    return len(roots) == 1 and set(atoms.current(factor).over) <= stacked
 
 
 def _place(found: _Lies) -> Place:

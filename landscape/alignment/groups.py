@@ -69,7 +69,8 @@ class Specification:
         stopped: operations that could not be followed, as ``aten.x in layer``: what they take stays where it is.
         shapes: of all tensors by name.
         aliases: tensors that are held under another name, too, by it (tied weights).
-        taps: the numbers of the traced operations whose results show the units, with the dimension of each group.
+        taps: the numbers of the operations whose results show the units, with the dimension of each group.
+        calls: how many operations might show units.
     """
 
     groups: tuple[Group, ...]
@@ -77,6 +78,7 @@ class Specification:
     shapes: Mapping[str, tuple[int, ...]]
     aliases: Mapping[str, str]
     taps: tuple[Tap, ...] = ()
+    calls: int = 0
 
     @property
     def units(self) -> int:
@@ -89,7 +91,7 @@ class Tap:
     """An operation's result in which units of groups are seen.
 
     Attributes:
-        call: its number in the trace.
+        call: its number among those that show units.
         dim: the dimension of the units; index: of each unit its entries there, [size, m].
         group: the number of the group; inner: that of the units inside, with their block; None for the group itself.
     """

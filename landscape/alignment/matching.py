@@ -17,9 +17,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...checkpoints import FedscopeError
 from .apply import Mover, Permutation, identity
 from .groups import Group, Place, Specification
-from .tracing import computed_plainly
+from .tracing import TAPPED, computed_plainly, operation_of
 
 #: passes over all groups at most; matching mostly ends after five
 PASSES = 100
@@ -187,6 +188,8 @@ class _Tapping(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if operation_of(func) not in TAPPED:
+            return result
         if self.call in self.calls:
             self.take(self.call, result[0] if isinstance(result, list | tuple) else result)
         self.call += 1
@@ -201,14 +204,22 @@ def match_activations(
     Args:
         reference, model: the networks, on the device of the samples.
         batches: of inputs, of the same kind as the networks were traced with.
+
+    Raises:
+        FedscopeError: a network that does not compute the same operations on all samples.
     """
     sums = _Correlations(specification)
     for x in batches:
         found = []
         for module in (reference, model):
             answers: dict[int, Tensor] = {}
-            with computed_plainly(module), _Tapping(sums.calls, answers.__setitem__):
+            with computed_plainly(module), _Tapping(sums.calls, answers.__setitem__) as tapping:
                 module(x)
+            if tapping.call != specification.calls:
+                raise FedscopeError(
+                    f"{type(module).__name__} computes {specification.calls} products and norms of its first samples, "
+                    f"but {tapping.call} of others, so what its units answer cannot be compared; match by weights"
+                )
             found.append(answers)
         for call, first in found[0].items():
             sums.add(call, first, found[1][call])

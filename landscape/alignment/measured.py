@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ class Aligner:
     """
 
     def __init__(self, module: nn.Module, samples: Samples, compute: Compute) -> None:
-        self.replica = Replica(module, where_float64(compute))  # activations are summed in float64
+        self.replica = Replica(module, where_followed(module, compute))
         self.module, self.samples = self.replica.module, samples
         self.x: Tensor = self.replica.prepare(samples.x)[:]
         self.specification: Specification = specification_of(self.module, self.x[: min(2, len(self.x))])
@@ -70,6 +71,19 @@ class Aligner:
         measured = [measure(loaded(self.module, one.arrays()), self.batches()) for one in models]
         repair(average, measured, self.x, BATCH)
         return layout.flatten(arrays_of(average, list(models[0].arrays())))
+
+
+def where_followed(module: nn.Module, compute: Compute) -> Compute:
+    """Return where a module's units are followed: where activations are summed in float64, and recurrent layers on the
+    processor, which computes them a step at a time. An accelerator has one operation for all their layers and steps, in
+    which no unit can be followed.
+
+    >>> where_followed(nn.LSTM(2, 2), Compute("cpu", workers=2))
+    Compute(device='cpu', precision='float32', workers=2)
+    """
+    compute = where_float64(compute)
+    recurrent = any(isinstance(layer, nn.RNNBase | nn.RNNCellBase) for layer in module.modules())
+    return replace(compute, device="cpu", workers=None) if recurrent and compute.is_gpu else compute
 
 
 def measure_means(

@@ -23,10 +23,12 @@ class Value:
     Attributes:
         shape: of it.
         axes: its dimensions.
+        uniform: all its entries are alike.
     """
 
     shape: tuple[int, ...]
     axes: list[Axis]
+    uniform: bool = False
 
 
 #: gives the values of results from atoms, arguments with values in the place of tensors, and the results' shapes
@@ -58,10 +60,50 @@ def is_fixed(atoms: Atoms, axis: Axis) -> bool:
     return all(atoms.find(int(atom)) == FIXED for factor in axis for atom in factor.atoms.reshape(-1))
 
 
+def loosened(atoms: Atoms, x: Value, *dims: int) -> list[Axis]:
+    """A tensor's dimensions where entries of some are mixed or moved: what depends on these, they permute alike."""
+    gone = {dim % len(x.shape) for dim in dims}
+    keys = {piece.key for dim in gone for factor in x.axes[dim] for piece in atoms.pieces(factor)}
+    return [axis if i in gone else freed(atoms, axis, keys) for i, axis in enumerate(x.axes)]
+
+
+def leveled(atoms: Atoms, given: list[Value]) -> list[Value]:
+    """Tensors that are taken entry by entry: what depends on a dimension that lies at another place in one of them, or
+    in none, is permuted alike for all of its units."""
+    if len(given) < 2 or not any(factor.over for value in given for axis in value.axes for factor in axis):
+        return given
+    dims = [
+        [{piece.key for factor in axis for piece in atoms.pieces(factor)} for axis in reversed(value.axes)]
+        for value in given
+    ]
+    overs = [{key for axis in value.axes for factor in axis for key in atoms.current(factor).over} for value in given]
+    bad = set()
+    for key in set().union(*overs):
+        places = {
+            tuple(back for back, keys in enumerate(own) if key in keys)
+            for own, over in zip(dims, overs, strict=True)
+            if key in over
+        }
+        if len(places) > 1 or any(len(place) != 1 for place in places):
+            bad.add(key)
+    return [Value(value.shape, [freed(atoms, axis, bad) for axis in value.axes]) for value in given]
+
+
+def freed(atoms: Atoms, axis: Axis, keys: set[int]) -> Axis:
+    """A dimension whose units are permuted alike for all units of other dimensions."""
+    made: Axis = []
+    for factor in axis:
+        factor = atoms.current(factor)
+        for key in keys & set(factor.over):
+            factor = atoms.independent(factor, key)
+        made.append(factor)
+    return made
+
+
 def elementwise(atoms: Atoms, args: Any, kwargs: dict[str, Any], shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """Tie the dimensions of all tensors, as they are broadcast."""
     shape, made = shapes[0], list[Axis]()
-    given = values_in([args, kwargs])
+    given = leveled(atoms, values_in([args, kwargs]))
     for back, size in zip(range(len(shape), 0, -1), shape, strict=True):
         axis: Axis | None = None
         for value in given:
@@ -80,14 +122,42 @@ SAME = (
     "clamp_min_ pow pow_ add add_ sub sub_ mul mul_ div div_ rsub maximum minimum where eq ne lt le gt ge logical_and "
     "logical_or logical_not bitwise_and bitwise_or bitwise_not lerp addcmul addcdiv _prelu_kernel masked_fill "
     "masked_fill_ copy_ celu celu_ selu selu_ threshold threshold_ log_sigmoid_forward softshrink hardshrink fmod "
-    "remainder atan2 isnan isinf nan_to_num _softmax _log_softmax _safe_softmax zero_ fill_ dropout native_dropout "
+    "remainder atan2 isnan isinf nan_to_num zero_ fill_ dropout native_dropout "
     "logit tan asin acos atan sinh cosh trunc ceil exp_ neg_ sqrt_ rsqrt_ copysign hypot glu_none"
 )
 rule(*SAME.split())(elementwise)
 
 
-@rule("zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones")
-@rule("new_full", "new_empty", "scalar_tensor", "empty_strided", "new_empty_strided")
+SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax")
+
+
+@rule(*SOFTMAX)
+def softmax(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
+    """Shares of the sum over a dimension."""
+    return [loosened(atoms, args[0], args[1])] * len(shapes)
+
+
+#: operations that make tensors whose entries are all alike
+MAKERS = [
+    "zeros",
+    "ones",
+    "full",
+    "empty",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "scalar_tensor",
+    "empty_strided",
+    "new_empty_strided",
+]
+
+
+@rule(*MAKERS)
 def uniform(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """All entries are alike, so any permutation leaves them."""
     return [[atoms.factor(size) for size in shape] for shape in shapes]
@@ -96,9 +166,14 @@ def uniform(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]])
 # --- products ---
 
 
-def contract(atoms: Atoms, first: Axis, second: Axis) -> None:
-    """Sum over a dimension of both."""
-    atoms.tie(first, second)
+def contract(atoms: Atoms, first: Axis, second: Axis, batch: Sequence[Factor] = ()) -> None:
+    """Sum over a dimension of both, whose units may depend on those of the batch alone: all others meet each other."""
+    kept = {piece.key for axis in (first, second, batch) for factor in axis for piece in atoms.pieces(factor)}
+    sides = []
+    for axis in (first, second):
+        over = {key for factor in axis for key in atoms.current(factor).over}
+        sides.append(freed(atoms, axis, over - kept))
+    atoms.tie(*sides)
 
 
 @rule("mm", "mv", "dot")
@@ -106,7 +181,7 @@ def product(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis
     """Products of matrices and vectors."""
     a, b = args[:2]
     contract(atoms, a.axes[-1], b.axes[0])
-    return [[*a.axes[:-1], *b.axes[1:]]]
+    return [[*loosened(atoms, a, -1)[:-1], *loosened(atoms, b, 0)[1:]]]
 
 
 @rule("addmm", "addmv")
@@ -121,8 +196,8 @@ def batched(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis
     """Products of matrices, one a batch."""
     a, b = args[:2]
     batch = atoms.tie(a.axes[0], b.axes[0])
-    contract(atoms, a.axes[2], b.axes[1])
-    return [[batch, a.axes[1], b.axes[2]]]
+    contract(atoms, a.axes[2], b.axes[1], batch)
+    return [[batch, loosened(atoms, a, 2)[1], loosened(atoms, b, 1)[2]]]
 
 
 @rule("baddbmm")
@@ -207,8 +282,8 @@ def group_norm(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...
 def layer_norm(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """Scales and shifts follow the units."""
     x, last = args[0], len(args[1])
-    axes = elementwise(atoms, [Value(x.shape, x.axes), *values_in(args[2:4])], {}, shapes[:1])[0]
-    _ = last
+    own = Value(x.shape, loosened(atoms, x, *range(-last, 0)))
+    axes = elementwise(atoms, [own, *values_in(args[2:4])], {}, shapes[:1])[0]
     return [axes] + [[atoms.fixed(size) for size in shape] for shape in shapes[1:]]
 
 
@@ -224,9 +299,19 @@ def reduce(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) 
         ints = [one for one in args[1:] if isinstance(one, int) and not isinstance(one, bool)]
         dims = ints[:1] if ints and len(shape) else []
     gone = {dim % len(x.shape) for dim in dims} or set(range(len(x.shape)))
+    axes = loosened(atoms, x, *gone)
     if len(shape) == len(x.shape):
-        return [[[] if i in gone else axis for i, axis in enumerate(x.axes)]]
-    return [[axis for i, axis in enumerate(x.axes) if i not in gone]]
+        return [[[] if i in gone else axis for i, axis in enumerate(axes)]]
+    return [[axis for i, axis in enumerate(axes) if i not in gone]]
+
+
+@rule("max", "min")
+def extreme(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
+    """The greatest over a dimension, and where it is: numbers of positions, which stay."""
+    if len(shapes) == 1:
+        return reduce(atoms, args, kwargs, shapes)
+    atoms.fix_axis(args[0].axes[args[1]])
+    return reduce(atoms, args, kwargs, shapes) * 2
 
 
 WINDOWS = (
@@ -243,8 +328,9 @@ def windows(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]])
     x, made = args[0], list[list[Axis]]()
     for axis in x.axes[2:]:
         atoms.fix_axis(axis)
+    axes = loosened(atoms, x, *range(2, len(x.shape)))
     for shape in shapes:
-        made.append([*x.axes[:2], *(atoms.fixed(size) for size in shape[2:])])
+        made.append([*axes[:2], *(atoms.fixed(size) for size in shape[2:])])
     return made
 
 
@@ -259,6 +345,7 @@ def pad(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> 
             continue
         if min(before, after) < 0 or is_fixed(atoms, x.axes[at]):
             atoms.fix_axis(x.axes[at])
+            made = loosened(atoms, Value(x.shape, made), at)
             made[at] = atoms.fixed(shapes[0][at])
             continue
         parts = [(n, atom) for n, atom in ((before, None), (x.shape[at], join(atoms, x.axes[at])), (after, None)) if n]
@@ -282,7 +369,24 @@ def join(atoms: Atoms, axis: Axis) -> int:
     return int(whole[0].atoms)
 
 
-@rule("view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze", "unsqueeze", "flatten", "squeeze_", "unsqueeze_")
+VIEWS = [
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "_reshape_alias",
+    "squeeze",
+    "unsqueeze",
+    "flatten",
+    "squeeze_",
+    "unsqueeze_",
+]
+#: operations whose results have all entries alike where those of their arguments are
+ALIKE = {name for name in [*SAME.split(), *SOFTMAX, *VIEWS] if not name.endswith("_") and "dropout" not in name}
+ALIKE |= {"permute", "t", "transpose", "swapaxes", "swapdims", "expand", "select", "unbind", "slice", "split"}
+ALIKE |= {"split_with_sizes", "chunk", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"}
+
+
+@rule(*VIEWS, "squeeze_", "unsqueeze_")
 def view(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """The same entries in another shape."""
     return [atoms.regroup(args[0].axes, shapes[0])]
@@ -324,6 +428,31 @@ def expand(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) 
     new = len(shape) - len(x.shape)
     same = [i >= new and x.shape[i - new] == size for i, size in enumerate(shape)]
     return [[x.axes[i - new] if same[i] else atoms.factor(size) for i, size in enumerate(shape)]]
+
+
+@rule("repeat")
+def repeat(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
+    """Entries repeated: of one alone, any permutation leaves them; of several, these stay."""
+    x, (shape,) = args[0], shapes
+    new = len(shape) - len(x.shape)
+    moved = [i for i, size in enumerate(x.shape) if size > 1 and shape[i + new] != size]
+    for i in moved:
+        atoms.fix_axis(x.axes[i])
+        x = Value(x.shape, loosened(atoms, x, i))
+    made = [atoms.factor(size) for size in shape[:new]]
+    for i, size in enumerate(x.shape):
+        own = atoms.fixed(shape[i + new]) if i in moved else atoms.factor(shape[i + new])
+        made.append(x.axes[i] if shape[i + new] == size else own)
+    return [made]
+
+
+@rule("_pack_padded_sequence")
+def pack(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
+    """Steps of sequences of several lengths one after the other: steps and sequences stay."""
+    x = args[0]
+    for axis in x.axes[:2]:
+        atoms.fix_axis(axis)
+    return [[atoms.fixed(shapes[0][0]), *loosened(atoms, x, 0, 1)[2:]], [atoms.fixed(size) for size in shapes[1]]]
 
 
 @rule("select")
@@ -374,13 +503,37 @@ def cut(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> 
     if shape[dim] == n:
         return [list(x.axes)]
     axes = list(x.axes)
+    start = max(0, start + n if start < 0 else start)
     if step != 1 or is_fixed(atoms, x.axes[dim]):
-        atoms.fix_axis(x.axes[dim])
-        axes[dim] = atoms.fixed(shape[dim])
+        axes = take_some(atoms, x, dim, range(start, n, step)[: shape[dim]])
     else:
-        start = max(0, start + n if start < 0 else start)
         axes[dim] = parts_of(atoms, x.axes[dim], (start, shape[dim], n - start - shape[dim]))[1]
     return [axes]
+
+
+def take_some(atoms: Atoms, x: Value, dim: int, positions: Sequence[int]) -> list[Axis]:
+    """Some entries of a dimension, which stays; what depends on it is what it is there."""
+    atoms.fix_axis(x.axes[dim])
+    pieces = [piece for factor in x.axes[dim] for piece in atoms.pieces(factor)]
+    made = atoms.fixed(len(positions))
+    if len(pieces) != 1:
+        axes = loosened(atoms, x, dim)
+        axes[dim] = made
+        return axes
+    (lead,), axes = pieces, list[Axis]()
+    for axis in x.axes:
+        own: Axis = []
+        for factor in axis:
+            factor = atoms.current(factor)
+            if lead.key in factor.over:
+                place = factor.over.index(lead.key)
+                kept = factor.atoms.take(list(positions), place)
+                over = (*factor.over[:place], *(one.key for one in made), *factor.over[place + 1 :])
+                factor = Factor(factor.size, kept if made else kept.take(0, place), over, factor.key)
+            own.append(factor)
+        axes.append(own)
+    axes[dim] = made
+    return axes
 
 
 def parts_of(atoms: Atoms, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
@@ -396,15 +549,20 @@ def split(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -
     """All of a dimension, a part at a time."""
     x = args[0]
     dim = kwargs.get("dim", args[2] if len(args) > 2 else 0) % len(x.shape)
-    parts = parts_of(atoms, x.axes[dim], [shape[dim] for shape in shapes])
+    sizes = [shape[dim] for shape in shapes]
+    if is_fixed(atoms, x.axes[dim]):
+        ends = np.cumsum(sizes).tolist()
+        return [take_some(atoms, x, dim, range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    parts = parts_of(atoms, x.axes[dim], sizes)
     return [[*x.axes[:dim], part, *x.axes[dim + 1 :]] for part in parts]
 
 
 @rule("cat")
 def cat(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """Dimensions one after the other."""
-    given = [value for value in values_in(args[0]) if len(value.shape) == len(shapes[0])]
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % len(shapes[0])
+    known = [value for value in values_in(args[0]) if len(value.shape) == len(shapes[0])]
+    given = leveled(atoms, [Value(value.shape, loosened(atoms, value, dim)) for value in known])
     axes = list(given[0].axes)
     for value in given[1:]:
         for i, axis in enumerate(value.axes):
@@ -421,11 +579,25 @@ def cat(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> 
 
 @rule("stack")
 def stack(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
-    """Tensors one above the other, whose units are permuted alike."""
-    given = values_in(args[0])
+    """Tensors one above the other, each with units of its own."""
+    given = leveled(atoms, values_in(args[0]))
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % len(shapes[0])
-    (axes,) = elementwise(atoms, given, {}, [given[0].shape])
-    return [[*axes[:dim], atoms.fixed(len(given)), *axes[dim:]]]
+    lead = atoms.fixed(len(given))
+    axes = [above(atoms, [value.axes[i] for value in given], lead) for i in range(len(given[0].axes))]
+    return [[*axes[:dim], lead, *axes[dim:]]]
+
+
+def above(atoms: Atoms, given: Sequence[Axis], lead: Axis) -> Axis:
+    """One dimension of several tensors: of each its own atom by ``lead``, or one of all where they are blocks."""
+    if all(len(axis) == 1 and not axis[0].over for axis in given):
+        own = [int(axis[0].atoms) for axis in given]
+        if len({atoms.find(atom) for atom in own}) > 1:
+            atoms.stacked.add(lead[0].key)
+            return [Factor(given[0][0].size, np.array(own), (lead[0].key,), atoms.new_key())]
+    axis = given[0]
+    for other in given[1:]:
+        axis = atoms.tie(axis, other)
+    return axis
 
 
 @rule("roll", "flip")
@@ -434,15 +606,16 @@ def move(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis]]:
     x, dims = args[0], args[-1]
     for dim in dims:
         atoms.fix_axis(x.axes[dim])
+        x = Value(x.shape, loosened(atoms, x, dim))
     return [list(x.axes)]
 
 
 @rule("index_select")
 def index_select(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
     """Some entries of a dimension, which stay where they are."""
-    x, dim = args[0], args[1]
+    x, dim = args[0], args[1] % len(args[0].shape)
     atoms.fix_axis(x.axes[dim])
-    axes = list(x.axes)
+    axes = loosened(atoms, x, dim)
     axes[dim] = atoms.fixed(shapes[0][dim])
     return [axes]
 
@@ -459,6 +632,7 @@ def index(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -
             atoms.fix_axis(axis)
     for i in known:
         atoms.fix_axis(x.axes[i])
+        x = Value(x.shape, loosened(atoms, x, i))
     after = x.axes[known[-1] + 1 :]
     new = len(shapes[0]) - known[0] - len(after)
     middle = [atoms.fixed(size) for size in shapes[0][known[0] : known[0] + new]]

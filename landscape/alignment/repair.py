@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,15 @@ from ...evaluation.normalization import re_estimate, statistics_of
 QUIET = 1e-6
 
 
-def repaired_layers(module: nn.Module) -> list[tuple[str, nn.Linear | _ConvNd]]:
+def is_turned(layer: nn.Module) -> bool:
+    """Tell whether a layer is the linear one of GPT-2 in transformers, ``Conv1D``, whose weight is [in, out]."""
+    weight = getattr(layer, "weight", None)
+    if type(layer).__name__ != "Conv1D" or not isinstance(weight, Tensor) or weight.dim() != 2:
+        return False
+    return weight.shape[1] == getattr(layer, "nf", None)
+
+
+def repaired_layers(module: nn.Module) -> list[tuple[str, Any]]:
     """Return the layers that are rescaled: linear and convolutional ones with a bias, but for those whose weights are
     other layers' too; the last one answers, and stays.
 
@@ -35,7 +44,7 @@ def repaired_layers(module: nn.Module) -> list[tuple[str, nn.Linear | _ConvNd]]:
     found = [
         (name, layer)
         for name, layer in module.named_modules()
-        if isinstance(layer, nn.Linear | _ConvNd)
+        if (isinstance(layer, nn.Linear | _ConvNd) or is_turned(layer))
         and not isinstance(layer, _ConvTransposeNd)
         and layer.bias is not None
         and shared[id(layer.weight)] == 1
@@ -92,7 +101,7 @@ def repair(average: nn.Module, networks: Sequence[dict[str, tuple[Tensor, Tensor
         scale = torch.where(loud, wanted_std / std.clamp(min=1e-30), torch.ones_like(std))
         with torch.no_grad():
             weight = layer.weight
-            weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1)))
+            weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (0 if is_turned(layer) else weight.dim() - 1)))
             bias = layer.bias
             assert bias is not None
             bias.copy_(((bias.double() - mean) * scale + wanted_mean).to(bias.dtype))
@@ -101,5 +110,5 @@ def repair(average: nn.Module, networks: Sequence[dict[str, tuple[Tensor, Tensor
 
 def _rows(layer: nn.Module, out: Tensor) -> Tensor:
     """Outputs of a layer as [units, answers]."""
-    dim = out.dim() - 1 if isinstance(layer, nn.Linear) else 1
+    dim = 1 if isinstance(layer, _ConvNd) else out.dim() - 1
     return out.movedim(dim, 0).reshape(out.shape[dim], -1)

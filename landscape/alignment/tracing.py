@@ -23,11 +23,13 @@ from .atoms import Atoms, Axis
 from .collect import collect
 from .groups import Specification
 from .operations import RULES, Value, fix, is_fixed, values_in
+from .uniform import Uniform, is_uniform
 
 #: how far a network's answers may change when its units are permuted, as a share of their norm: rounding
 SAME = 1e-3
 
-#: operations in whose results units are compared: of layers with parameters, and the dimension of their units
+#: operations in whose results units are compared: of layers with parameters, and the dimension of their units. Only
+#: these are numbered, as which others there are depends on who holds their tensors
 TAPPED = {"convolution": 1, "addmm": -1, "mm": -1, "native_layer_norm": -1, "embedding": -1}
 TAPPED |= dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "native_group_norm"), 1)
 
@@ -46,7 +48,9 @@ def specification_of(module: nn.Module, x: Tensor) -> Specification:
     with computed_plainly(module), trace, trace.layers():
         outputs = module(x)
     tree_map(lambda one: trace.end(one) if isinstance(one, Tensor) else None, _plain(outputs))
-    found = collect(trace.atoms, trace.parameters(), trace.taps, trace.shapes, trace.aliases, trace.stopped)
+    found = collect(
+        trace.atoms, trace.parameters(), trace.taps, trace.shapes, trace.aliases, trace.stopped, trace.calls
+    )
     if not found.groups:
         why = f"{found.stopped[0]} cannot be followed" if found.stopped else "no layer has units between two others"
         raise FedscopeError(f"no units of {type(module).__name__} can be permuted: {why}; align other models")
@@ -116,7 +120,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the units of a module through its operations.
 
     Attributes:
-        taps: of operations whose results show units: number, dimension, atom.
+        taps: of operations whose results show units: number among these, dimension, atom.
+        calls: how many of these there were.
         stopped: operations without a rule that took units, with their layers.
         shapes: of all parameters and buffers by name; aliases: other names of the same.
     """
@@ -124,6 +129,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.atoms = Atoms()
+        self.uniform = Uniform(self.atoms)
         self.module = module
         self.calls = 0
         self.taps: list[tuple[int, int, Axis]] = []
@@ -134,6 +140,12 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._values: dict[int, tuple[Tensor, Value]] = {}
         self._order: dict[str, Value] = {}
         self._layer: list[str] = []
+        self._constants = {
+            id(one)
+            for layer in module.modules()
+            for one in [*vars(layer).values(), *layer._buffers.values()]
+            if isinstance(one, Tensor)
+        }
         state = module.state_dict(keep_vars=True)
         named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         for name, tensor in named:
@@ -172,6 +184,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._values[id(tensor)] = known
             if name is not None:
                 self._order[name] = known[1]
+            elif id(tensor) in self._constants and is_uniform(tensor):
+                self.uniform.note(tensor, known[1])
         return known[1]
 
     def end(self, tensor: Tensor) -> None:
@@ -187,19 +201,34 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Compute an operation, and follow the units of its arguments."""
         kwargs = kwargs or {}
         name = operation_of(func)
-        given, words = tree_map(lambda one: self.value(one) if isinstance(one, Tensor) else one, (list(args), kwargs))
+        used: list[tuple[Tensor, Value, Value]] = []
+
+        def take(one: Any) -> Any:
+            if not isinstance(one, Tensor):
+                return one
+            value = self.value(one)
+            used.append((one, value, self.uniform.use(value)))
+            return used[-1][2]
+
+        tree_map(lambda one: self.value(one) if isinstance(one, Tensor) else None, (args, kwargs))
+        self.uniform.write(func, args, kwargs)
+        given, words = tree_map(take, (list(args), kwargs))
         result = func(*args, **kwargs)
         results = [one for one in (result if isinstance(result, list | tuple) else [result]) if isinstance(one, Tensor)]
         shapes = [tuple(one.shape) for one in results]
         if results:
             axes = self._follow(name, given, words, shapes)
+            self.uniform.share(used, results)
+            alike = self.uniform.keeps(name, values_in([given, words]))
             for tensor, shape, own in zip(results, shapes, axes, strict=True):
                 several = [axis if size > 1 else [] for axis, size in zip(own, shape, strict=True)]
                 self._values[id(tensor)] = tensor, Value(shape, several)
-            dim = TAPPED.get(name)
-            if dim is not None:
-                self.taps.append((self.calls, dim % len(shapes[0]), self._values[id(results[0])][1].axes[dim]))
-        self.calls += 1
+                if alike:
+                    self.uniform.note(tensor, self._values[id(tensor)][1])
+        dim = TAPPED.get(name)
+        if dim is not None:
+            self.taps.append((self.calls, dim % len(shapes[0]), self._values[id(results[0])][1].axes[dim]))
+            self.calls += 1
         return result
 
     def _follow(self, name: str, given: Any, words: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:

@@ -18,6 +18,7 @@ from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.resumable import Progress, fingerprint, provenance_of
 from ...evaluation.samples import Samples
+from ...evaluation.tied_parameters import tied_names
 from ...evaluation.trainable_parameters import frozen_count, trained_parameters, trains_nothing
 from ...evaluation.validation import fits_module
 from ...results.resume import ResumeStore
@@ -49,6 +50,7 @@ def sharpness(
     All are over the parameters that the module trains, those with ``requires_grad``: the Hessian is the block of them,
     as PyHessian's (Yao et al., "PyHessian: Neural Networks Through the Lens of the Hessian", 2020), ε moves them alone,
     and the gradient has no other entries. A module that marks none as trained says nothing, and all of them count.
+    Weights that a module holds under several names count once.
 
     A model whose loss is NaN or infinite has NaN for the rest.
 
@@ -122,6 +124,7 @@ def sharpness_at(
     if settings.hessian and settings.density:
         require_curvlinops()
     trained = None if frozen else trained_parameters(module)
+    tied = tied_names(module)
     parts = parts_of(settings)
     meter = _Meter(progress, sum(part.passes for part in parts) * sum(len(place.models) for place in places))
     several = any(place.name or place.layers is not None for place in places)
@@ -134,7 +137,7 @@ def sharpness_at(
     for place in places:
         if evaluator is None or evaluator.samples is not place.samples:
             evaluator = Evaluator(module, place.samples, compute=compute)
-        moving = _moving(place, trained, evaluator.layout)
+        moving = _moving(place, trained, tied, evaluator.layout)
         derivatives = Derivatives(module, place.samples, compute=compute, trained=moving)
         fits_module(evaluator.layout, place.models)
         moved = None if moving is None else _places_of(moving, evaluator.layout)
@@ -175,16 +178,24 @@ def sharpness_at(
     return Sharpness(tuple(curvatures), attrs)
 
 
-def _moving(place: MeasuredPlace, trained: Collection[str] | None, layout: Layout) -> frozenset[str] | None:
+def _moving(
+    place: MeasuredPlace, trained: Collection[str] | None, tied: Mapping[str, frozenset[str]], layout: Layout
+) -> frozenset[str] | None:
     """Return the names of the parameters that derivatives are taken in; None for all.
+
+    Of tied weights that is the last name, whose numbers a module has
+    (:class:`~fedscope.evaluation.model_replica.FlatModule`). Nothing depends on those of the others: a ball or a mean
+    over them would have dimensions without effect.
 
     Raises:
         FedscopeError: layers of which nothing is trained.
     """
     every = frozenset(layout.slices) if trained is None else frozenset(trained)
+    last = {max(names & layout.slices.keys(), key=layout.names.index) for names in tied.values()}
     if place.layers is None or place.layers.label == ALL_LAYERS:
-        return None if trained is None else every
-    moving = place.layers.parameters & every
+        return None if trained is None and not tied else every - tied.keys() | last & every
+    chosen = place.layers.parameters.union(*(tied.get(name, ()) for name in place.layers.parameters))
+    moving = (chosen - tied.keys() | last & chosen) & every
     if not moving:
         raise FedscopeError(
             f"layers {place.layers.label!r} are frozen in the module, so nothing of them moves; choose others, or "

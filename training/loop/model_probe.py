@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ...checkpoints.io.errors import list_few
 from ...evaluation.device import Compute, torch_threads
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.samples import Samples
-from ...evaluation.tied_parameters import tied_names
+from ..methods.shared.probes import Linear
+from .layer_inputs import LayerInputs
 
 #: samples of a forward pass in which inputs of layers are collected
 BATCH = 100
@@ -33,6 +35,7 @@ class ModelProbe:
 
     def __init__(self, module: nn.Module, samples: Samples, compute: Compute) -> None:
         self._module, self._samples, self._compute = module, samples, compute.exact
+        self._told = False
 
     def __call__(self, models: Weights) -> tuple[np.ndarray, np.ndarray]:
         """Measure losses and errors."""
@@ -86,37 +89,29 @@ class ModelProbe:
             total[where] = total[wanted[named[name]]]
         return total / len(self._samples)
 
-    def input_products(self, model: Weights) -> dict[str, np.ndarray]:
-        """Compute XᵀX of the inputs X [rows, in] of every linear layer, float64, by the name of its weight.
+    def input_products(self, model: Weights) -> dict[Linear, np.ndarray]:
+        """Compute XᵀX of the inputs X [rows, in] of every linear layer, float64.
 
         All that a layer is given counts, positions of sequences too; of a weight that is several layers' what all of
-        them are given, by each of its names.
+        them are given, by each of its names. Matrices whose inputs are not found are named in a warning, once.
         """
-        found: dict[str, Tensor] = {}
-        hooks = []
-
-        def collect(name: str) -> Any:
-            def hook(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-                x = given[0].detach().reshape(-1, given[0].shape[-1]).cpu().double()
-                found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + x.T @ x
-
-            return hook
-
         with self._loaded(model) as module, torch.no_grad():
-            for name, layer in module.named_modules():
-                if type(layer) is nn.Linear and f"{name}.weight".lstrip(".") in self._own.layout.slices:
-                    hooks.append(layer.register_forward_pre_hook(collect(f"{name}.weight".lstrip("."))))
-            try:
+            seen = LayerInputs(module, self._own.layout.slices)
+            with seen.watching():
                 for x, _ in self._batches(BATCH):
                     module(x)
-            finally:
-                for one in hooks:
-                    one.remove()
-        for names in {*tied_names(self._own.module).values()}:
-            if uses := [found[name] for name in sorted(names) if name in found]:
-                together = torch.stack(uses).sum(0)
-                found |= dict.fromkeys(names & self._own.layout.slices.keys(), together)
-        return {name: products.numpy() for name, products in found.items()}
+        found = {layer: total.numpy() for layer, total in seen.products().items()}
+        if found and (left := seen.left()) and not self._told:
+            self._told = True
+            merged = len({layer.name for layer in found})
+            warnings.warn(
+                f"of {merged + len(left)} matrices of the model {len(left)} {'is' if len(left) == 1 else 'are'} the "
+                f"plain mean, as no product of inputs with them was found ({list_few(left, 3)}); recurrent layers, and "
+                "layers that copy or change their weights first, are not followed",
+                FedscopeWarning,
+                stacklevel=2,
+            )
+        return found
 
     @contextmanager
     def _loaded(self, model: Weights) -> Iterator[nn.Module]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...checkpoints import Layout, Weights
 from ..methods.base import Cohort, Served, ServerMethod, State
+from ..methods.shared.probes import Linear
 
 #: clients of a cohort: no number of tensors of the model, so that an axis of clients is told from others
 CLIENTS = 6
@@ -90,10 +91,12 @@ class _Judged:
         """Grow with the square of a parameter."""
         return 0.01 + np.square(np.asarray(model.parameters, np.float64))
 
-    def input_products(self, model: Weights) -> dict[str, np.ndarray]:
+    def input_products(self, model: Weights) -> dict[Linear, np.ndarray]:
         """Of every matrix the inputs are its own rows, and one more of ones."""
         arrays = {name: array for name, array in model.arrays().items() if array.ndim == 2}
-        return {name: np.asarray(array, np.float64).T @ array + 1.0 for name, array in arrays.items()}
+        return {
+            Linear(name, 0, len(array)): np.asarray(array, np.float64).T @ array + 1.0 for name, array in arrays.items()
+        }
 
 
 def _rows(layout: Layout, values: np.ndarray) -> Weights:

@@ -92,6 +92,41 @@ def test_repaired_units_answer_with_the_mean_and_spread_of_the_networks() -> Non
     assert all(torch.equal(values, last[k]) for k, values in average[4].state_dict().items()), "answers stay"
 
 
+def test_a_linear_layer_of_gpt2_is_repaired_as_any_other() -> None:
+    class Conv1D(nn.Module):
+        """Its weight is [in, out]."""
+
+        def __init__(self, nf: int, nx: int) -> None:
+            super().__init__()
+            self.nf, self.weight, self.bias = nf, nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
+
+    def build(turned: bool) -> nn.Module:
+        torch.manual_seed(0)
+        layers = [Conv1D(8, 6) if turned else nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 3)]
+        return nn.Sequential(*layers)
+
+    x, states = torch.randn(50, 5, 6), [build(True).state_dict() for _ in range(3)]
+    for k, state in enumerate(states):
+        states[k] = {name: values + 0.3 * k * torch.randn_like(values) for name, values in state.items()}
+    found = []
+    for turned in (True, False):
+        nets = []
+        mean = {name: sum(state[name] for state in states) / 3 for name in states[0]}
+        for state in [*states, mean]:
+            net = build(turned)
+            net.load_state_dict({k: v if turned or k != "0.weight" else v.t() for k, v in state.items()})
+            nets.append(net)
+        *own, average = nets
+        assert repair(average, [measure(one, [x]) for one in own], x, 20) == 2
+        found.append(average.state_dict())
+    for name, values in found[0].items():
+        torch.testing.assert_close(values.t() if name == "0.weight" else values, found[1][name], rtol=1e-5, atol=1e-6)
+        assert name.startswith("4") or not torch.allclose(values, mean[name], rtol=1e-3), "it was rescaled"
+
+
 def test_batch_norm_is_measured_on_the_average_instead() -> None:
     torch.manual_seed(0)
     average, x = (

@@ -24,6 +24,7 @@ from fedscope.training.loop.server import validator_of
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.fisher import Fisher
 from fedscope.training.methods.servers.regmean import RegMean
+from fedscope.training.methods.shared.probes import Linear
 
 
 class Squares(Task):
@@ -252,7 +253,7 @@ def test_tied_weights_and_sequences() -> None:
     # a weight that is two layers' has the inputs of both
     given = torch.cat([x.double(), torch.tanh(module.one(x.double()))]).detach().numpy()
     products = probe.input_products(model(module))
-    assert sorted(products) == ["one.weight", "two.weight"]
+    assert {layer.name: layer for layer in products} == {n: Linear(n, 0, 4) for n in ("one.weight", "two.weight")}
     for own in products.values():
         np.testing.assert_allclose(own, given.T @ given, rtol=1e-9)
 
@@ -268,7 +269,9 @@ def test_tied_weights_and_sequences() -> None:
     deep, pooled = torch.randn(5, 7, 4, dtype=torch.float64), Pooled().double()
     products = ModelProbe(pooled, Samples(deep, torch.arange(5) % 3, 3, "toy", "train", np.arange(5)), CPU)
     flat = deep.reshape(-1, 4).numpy()
-    np.testing.assert_allclose(products.input_products(model(pooled))["line.weight"], flat.T @ flat, rtol=1e-9)
+    np.testing.assert_allclose(
+        products.input_products(model(pooled))[Linear("line.weight", 0, 3)], flat.T @ flat, rtol=1e-9
+    )
 
 
 def test_the_samples_are_drawn_once_and_seeded() -> None:
@@ -301,10 +304,10 @@ def test_a_model_without_linear_layers_is_refused() -> None:
     class Plain(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.w = nn.Parameter(torch.ones(4, 3))
+            self.w, self.line = nn.Parameter(torch.ones(4)), nn.Linear(4, 3)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x @ self.w
+            return (x * self.w)[:, :3]
 
     module = Plain().double()
     probe = ModelProbe(module, Samples(samples().x, torch.arange(23) % 3, 3, "toy", "train", np.arange(23)), CPU)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fedscope.checkpoints import Layout, Round, RoundRecord, TensorEntry, Weights, stack, weighted_mean, write_round
 from fedscope.training.methods.base import Cohort, Served, ServerMethod
+from fedscope.training.methods.shared.probes import Linear
 from fedscope.training.methods.shared.server_steps import mean_update, weighted_update
 from fedscope.training.settings.registry import find, names
 
@@ -55,8 +56,9 @@ class Judged:
     def squared_gradients(self, model: Weights, labels: str) -> np.ndarray:
         return 0.01 + np.square(np.asarray(model.parameters, np.float64))
 
-    def input_products(self, model: Weights) -> dict[str, np.ndarray]:
-        return {"a.weight": np.cov(model.arrays()["a.weight"].astype(np.float64).T) + np.eye(3)}
+    def input_products(self, model: Weights) -> dict[Linear, np.ndarray]:
+        weight = model.arrays()["a.weight"].astype(np.float64)
+        return {Linear("a.weight", 0, len(weight)): np.cov(weight.T) + np.eye(3)}
 
 
 judged = Judged()

@@ -11,7 +11,7 @@ import numpy as np
 from ....checkpoints import FedscopeError, Weights, weighted_mean
 from ...settings.settings import setting
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
-from ..shared.probes import probe_of
+from ..shared.probes import Linear, probe_of
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,15 @@ class RegMean(ServerMethod):
 
         W⁺ = (Σ p_i W_i G_i) (Σ p_i G_i)⁻¹
 
-    which minimises Σ p_i ‖X_i W⁺ᵀ − X_i W_iᵀ‖² where α is 1. A weight that several layers share has the inputs of all
-    of them that are linear. All other parameters, also biases, are their mean with p;
-    buffers too. Chosen: along directions in which no model has inputs W⁺ is the mean, too; p_i, where the paper counts
-    models alike (``weighting`` = ``uniform``); all models see the same samples, where the paper takes each model's own,
-    so a first layer, whose inputs these are, gets the mean. Weights of a unit that is almost never active may become
-    large. Holds one matrix [in, in] a linear layer, and one more for the model that is looked at.
+    which minimises Σ p_i ‖X_i W⁺ᵀ − X_i W_iᵀ‖² where α is 1. A linear layer is a product of inputs with a weight,
+    whatever class computes it: attention, too, and GPT-2's ``Conv1D``, whose weight is [in, out]. Recurrent layers are
+    none. A weight that several layers share has the inputs of all of them that are linear, or, where it is both
+    [out, in] and [in, out], of those to which it is [out, in]. All other parameters, also biases, are their mean with
+    p; buffers too. A warning names the matrices among them. Chosen: along directions in which no model has inputs W⁺ is
+    the mean, too; p_i, where the paper counts models alike (``weighting`` = ``uniform``); all models see the same
+    samples, where the paper takes each model's own, so a first layer, whose inputs these are, gets the mean. Weights of
+    a unit that is almost never active may become large. Holds one matrix [in, in] a linear layer, and one more for the
+    model that is looked at.
     """
 
     about: ClassVar[MethodInfo] = MethodInfo(
@@ -56,23 +59,25 @@ class RegMean(ServerMethod):
         """
         probe, layout = probe_of(cohort), clients.layout
         mean = weighted_mean(clients, cohort.p).parameters.astype(np.float64)
-        means, total, beside = layout.views(mean), dict[str, np.ndarray](), dict[str, np.ndarray]()
+        means, total, beside = layout.views(mean), dict[Linear, np.ndarray](), dict[Linear, np.ndarray]()
         for k in np.flatnonzero(cohort.p):
             model = clients.row(int(k))
             own = layout.views(np.asarray(model.parameters))
-            for name, products in probe.input_products(model).items():
+            for layer, products in probe.input_products(model).items():
                 weighed = cohort.p[k] * self.shrunk(products)
-                total[name] = total.get(name, 0.0) + weighed
-                beside[name] = beside.get(name, 0.0) + (own[name] - means[name]) @ weighed
+                total[layer] = total.get(layer, 0.0) + weighed
+                apart = layer.of(own[layer.name]) - layer.of(means[layer.name])
+                beside[layer] = beside.get(layer, 0.0) + apart @ weighed
         if not total:
             raise FedscopeError(
-                "the server regmean merges linear layers, and the model calls none (torch.nn.Linear), so it would be "
-                "the plain mean; use --server fma"
+                "the server regmean merges linear layers, and the model calls none (no product of inputs with a "
+                "weight), so it would be the plain mean; use --server fma"
             )
-        for name, products in total.items():
+        for layer, products in total.items():
             # from the mean, which stays where there are no inputs
+            merged = layer.of(means[layer.name])
             with np.errstate(invalid="ignore"):
-                means[name] += beside[name] @ inverse(products)
+                merged += beside[layer] @ inverse(products)
         return Served(mean.astype(layout.dtype))
 
     def shrunk(self, products: np.ndarray) -> np.ndarray:
