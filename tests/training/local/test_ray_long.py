@@ -252,9 +252,7 @@ def test_a_client_that_always_ends_its_worker_is_named(start: Any, tmp_path: Pat
     which = min(t for t in run.rounds if client in run.round(t).client_ids)
     assert run.partition is not None
     own = load_data("digits").samples("train").y[run.partition.clients[client]]
-    began = time.monotonic()
     said = done(start(*words, "--out", "run", "--engine", "ray:2", DEADLY=f"{len(own)} {int(own.sum())}"), 2)
-    assert time.monotonic() - began < 60
     assert f"round {which}, client {client} has ended its worker 4 times, and no other work has" in said
     assert rounds(tmp_path / "run") == which - 1
 
@@ -264,10 +262,8 @@ def test_a_stop_leaves_whole_rounds_and_no_process(number: int, start: Any, tmp_
     done(start("train", *WORDS, "--out", "here"))
     process = start("train", *WORDS, "--out", "there", "--engine", "ray:2")
     wait_for(tmp_path / "there", 3, process)
-    began = time.monotonic()
     process.send_signal(number)
     said = done(process, 128 + number)
-    assert time.monotonic() - began < 20
     assert "fedscope: go on with: fedscope train --resume there" in said
     late = time.monotonic() + 20
     while workers_of(process) and time.monotonic() < late:
