@@ -169,7 +169,8 @@ def test_the_bits_are_those_of_threads_with_any_number_of_workers(words: list[st
         done(start("train", *words, "--out", f"ray{workers}", "--engine", f"ray:{workers}"))
         assert contents(tmp_path / f"ray{workers}") == expected
         info = Run.open(tmp_path / f"ray{workers}").info
-        assert info["cluster"]["workers"] == f"{workers} on 1 machine"
+        # of those asked for: one that begins late, on a busy machine, finds no work left
+        assert re.fullmatch(f"[1-{workers}] on 1 machine", info["cluster"]["workers"])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -210,7 +211,7 @@ def test_a_killed_raylet_changes_no_bit(seed: int, start: Any, cluster: Any, tmp
     nodes.stdin.flush()
     done(process)
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
-    assert json.loads((tmp_path / "there/run.json").read_text())["cluster"]["workers"].startswith("3 on")
+    assert re.match("[1-3] on", json.loads((tmp_path / "there/run.json").read_text())["cluster"]["workers"])
 
 
 def test_a_surface_goes_on_where_a_node_leaves(start: Any, cluster: Any, tmp_path: Path) -> None:
