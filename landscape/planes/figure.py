@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Inches. Room for tick labels and a label at the bottom; the colour bar; where text below the panels begins.
 BOTTOM, BAR, BAR_GAP, TEXT = 0.36, 0.09, 0.06, 0.2
+BESIDE, AFTER = TEXT + 0.2, 0.3  # where the words of a legend begin, and what is free behind them
 # Of several: between columns, between the loss and the error, and a panel's title.
 GAP, BETWEEN, HEAD = 0.32, 0.15, 0.21
 LABEL = 0.24  # of the room for tick labels at the left of panels what their common label takes
@@ -185,12 +186,12 @@ def _draw_panels(
             for i, (row, heads, own) in enumerate(zip(grid, names, scales, strict=True))
             for start in range(0, len(row), columns)
         ]
-        keys = keys_of(everything)
+        keys = keys_of(everything, int((width - BESIDE - AFTER) / CHARACTER))
         said = _wrap(remarks(everything), width)
         strip_height = HEAD + len(quantity) * (size + BETWEEN) - BETWEEN + BOTTOM
         headed = sum(bool(name) for name, *_ in strips)
         high = EDGE + (0.16 if title else 0) + strip_height * len(strips) + 0.17 * headed
-        legend = legend_rows([words for _, words in keys], TEXT + 0.2, width, 0.3)
+        legend = legend_rows([words for _, words in keys], BESIDE, width, AFTER)
         sheet = FigureLayout(width, high + LINE * (legend.rows + len(said)) + 0.04 + EDGE, title)
         top = EDGE + (0.16 if title else 0)
         for name, row, heads, own in strips:

@@ -237,10 +237,14 @@ def draw_table(sheet: FigureLayout, top: float, rows: Sequence[Row]) -> None:
             sheet.text(end, middle, words, **style)
 
 
-def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
+def keys_of(planes: Sequence[Plane], most: int = 100) -> list[tuple[dict[str, Any], str]]:
     """Explain the markers of panels, a line each.
 
     A model shown is told with its loss and distance, unless they are others on other panels.
+
+    Args:
+        most: the characters of a line. A name is cut to what its numbers leave, since half a number is a wrong one;
+            where that is too little for a name, it stands without them.
     """
     keys: list[tuple[dict[str, Any], str]] = []
     numbers: dict[str, set[str]] = {}
@@ -268,8 +272,9 @@ def keys_of(planes: Sequence[Plane]) -> list[tuple[dict[str, Any], str]]:
             elif model.role == "shown" and is_path(plane):
                 words = f"{len(plane.shown)} models, projected"
             elif model.role == "shown":
-                words = shorten_label(model.label, 26)
-                words += f": {_numbers(model)}" if len(numbers[model.label]) == 1 else ""
+                told = f": {_numbers(model)}" if len(numbers[model.label]) == 1 else ""
+                told = told if most - len(told) >= min(FEWEST, len(model.label)) else ""
+                words = shorten_label(model.label, min(26, max(most - len(told), FEWEST))) + told
             else:
                 words = roles[model.role]
             if words not in seen and (look, words) not in keys:

@@ -79,7 +79,7 @@ def finished(command: list[Any], cwd: Path, words: Mapping[str, str] | None = No
         env={**os.environ, "PYTHONPATH": "", **(words or {})},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=2700,  # for what hangs: seven simulations, each of which takes minutes on a busy machine
     )
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-5000:]}"
     return done.stdout

@@ -52,6 +52,21 @@ def test_a_model_with_one_loss_keeps_it_and_its_distance() -> None:
         assert "ima@60: loss 3.30, 0.3 off the plane" in words_of(planes)
 
 
+@pytest.mark.parametrize(("width", "told"), [(3.5, True), (3.0, False), (2.5, False), (7.0, True)])
+def test_a_long_name_is_cut_and_never_its_numbers(width: float, told: bool) -> None:
+    """Half a number is a wrong one: `ima-seed0@60/averaged:…3.30` may have been 13.30."""
+    plane, name, numbers = own_data(3), "ima-seed0@60/averaged", ": loss 3.30, 0.3 off the plane"
+    named = replace(plane, models=(*plane.models[:-1], replace(plane.models[-1], label=name)))
+    figure = draw_panels([named, named], ["one", "two"], width)
+    (shown,) = [
+        text.get_text() for text in figure.texts if "ima-" in text.get_text() and "whose" not in text.get_text()
+    ]
+    assert shown.endswith(numbers) == told
+    kept = shown.removesuffix(numbers)
+    assert kept == name if width != 3.5 else "…" in kept and kept.startswith("ima-s") and kept.endswith("averaged")
+    assert_inside(figure, width)
+
+
 def owners(plane: Plane) -> list[str]:
     return [model.label for model in plane.models if is_owner(plane, model)]
 

@@ -137,11 +137,14 @@ def test_a_sweep_killed_ten_times_gives_the_same_table(reference: Path, tmp_path
         own = children(process.pid)
         process.send_signal(how)
         out, err = process.communicate(timeout=120)
-        assert process.returncode == (130 if how == signal.SIGINT else -how), f"kill {kill} came too late\n{out}\n{err}"
+        ended = {-signal.SIGKILL} if how == signal.SIGKILL else {128 + how}
+        if how == signal.SIGTERM and kill % 4 == 0:  # before the command has begun to listen
+            ended.add(-how)
+        assert process.returncode in ended, f"kill {kill} came too late\n{out}\n{err}"
         assert "Traceback" not in err
-        if how == signal.SIGINT and own:
+        if process.returncode > 0 and own:
             assert f"go on with: fedscope sweep --resume {folder}" in err
-            assert not any(lives(pid) for pid in own), "Ctrl-C waits for the child"
+            assert not any(lives(pid) for pid in own), "Ctrl-C and SIGTERM wait for the child"
         end = time.monotonic() + 20
         while any(lives(pid) for pid in own) and time.monotonic() < end:
             time.sleep(0.02)
