@@ -76,8 +76,8 @@ def reaggregate(
             server or setting; a state that was not recorded; a pattern that names no layer; a layer that two name; a
             server that looks at whole models, for layers.
     """
+    from ...training.inputs.given_servers import servers_of, settings_of
     from ...training.settings.own_code import short_name
-    from ...training.user_code.given_servers import servers_of, settings_of
     from .result import Reaggregation, model_suffixes
 
     source = EvaluationConfig.of("test", measured)
@@ -194,12 +194,12 @@ LayerServers = list[tuple[str, list[tuple[str, dict[str, Any]]]]]
 
 
 def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
-    """Return the servers that patterns name; see :func:`~fedscope.training.user_code.given_servers.servers_of`.
+    """Return the servers that patterns name; see :func:`~fedscope.training.inputs.given_servers.servers_of`.
 
     Raises:
         FedscopeError: what is no server.
     """
-    from ...training.user_code.given_servers import servers_of
+    from ...training.inputs.given_servers import servers_of
     from .asked import PERSONAL, refuse_unknown
 
     found: LayerServers = []
@@ -275,8 +275,8 @@ def configs_of(
     """
     from dataclasses import fields
 
+    from ...training.inputs.given_servers import refuse_no_server
     from ...training.settings.registry import find
-    from ...training.user_code.given_servers import refuse_no_server
     from .asked import reaggregating_config
 
     for name in names:

@@ -12,6 +12,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...checkpoints.recorder.coerce_models import ModelTensors
 from ...training.config.config import Config
+from ...training.inputs.given_servers import refuse_no_server, servers_of, settings_of
 from ...training.local.cohort_storage import CohortStorage
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
@@ -19,7 +20,6 @@ from ...training.loop.server import step_server, validator_of, warn_of_test_data
 from ...training.methods.base import Cohort, ServerMethod, State
 from ...training.methods.servers.fma import FMA
 from ...training.settings.registry import find, method_name, names
-from ...training.user_code.given_servers import refuse_no_server, servers_of, settings_of
 from .network_of_files import NetworkFor, NetworkOfFiles
 
 #: what the network and the data are needed for

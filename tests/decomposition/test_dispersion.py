@@ -523,7 +523,9 @@ def test_incomplete_results_are_refused(tmp_path: Path) -> None:
     Dispersion((made,), 0.05).save(base)
     table = tmp_path / "x.dispersion.csv"
     table.write_text("\n".join(table.read_text().splitlines()[:3]) + "\n")
-    with pytest.raises(FedscopeError, match=r"x\.dispersion\.csv, .*x\.dispersion\.json in .* do not fit each other"):
+    with pytest.raises(
+        FedscopeError, match=r"x\.dispersion\.csv has 2 rows, and x\.dispersion\.json says that it had 5"
+    ):
         Dispersion.load(base)
     with pytest.raises(FedscopeError, match=r"round 7 of toy is there twice"):
         Dispersion((made, made), 0.05)

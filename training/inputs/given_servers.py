@@ -9,8 +9,8 @@ from ...checkpoints import FedscopeError
 from ..config.config import read_assignments
 from ..settings.code_kinds import KINDS
 from ..settings.registry import canonical, names
-from .resolve import handed_code
-from .typed import typed_tables
+from ..user_code.resolve import handed_code
+from ..user_code.typed import typed_tables
 
 
 def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
