@@ -298,7 +298,7 @@ def test_a_result_comes_back_from_its_files(tmp_path: Path) -> None:
     (tmp_path / "m.mixing.csv").unlink()
     with pytest.raises(
         FedscopeError,
-        match=r"m\.mixing\.csv does not exist: a result of consensus is m\.consensus\.csv, m\.mixing\.csv, m",
+        match=r"m\.mixing\.csv does not exist: a result of consensus is ",
     ):
         fedscope.load(tmp_path / "m.consensus.csv")
     Consensus(result.rounds[2:], result.attrs).save(tmp_path / "m")

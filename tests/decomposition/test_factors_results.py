@@ -137,7 +137,7 @@ def test_a_cut_or_edited_table_is_no_result(tmp_path, kind):
     for spoilt, sentence in (
         (
             lines[:-1],
-            rf"r\.{kind}\.csv has {len(lines) - 2} rows, and r\.factors\.json says that it had {len(lines) - 1}, so one",
+            rf"r\.{kind}\.csv has {len(lines) - 2} rows, and r\.factors\.json says that it had {len(lines) - 1},",
         ),
         (
             [*lines[:-1], lines[-1].replace(",60,", ",sixty,")],
