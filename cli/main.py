@@ -59,6 +59,8 @@ def commands() -> tuple[str, ...]:
     return tuple(name for of in sections().values() for name in of)
 
 
+#: where a context keeps the sentences on options that were given twice
+REPEATS = f"{__name__}.repeats"
 #: functions of Python whose command has another name
 ELSEWHERE = {"embed": "disperse --embed tsne"}
 
@@ -132,10 +134,17 @@ class Tour(click.Group):
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(commands())}"
             raise click.UsageError(error.message.rstrip(".") + hint, ctx) from None
         if command is not None and len(words) > 1:
-            from .repeats import say_repeats
+            from .repeats import describe_repeats
 
-            say_repeats(command, ctx, words)
+            ctx.meta[REPEATS] = describe_repeats(command, ctx, words)
         return name, command, words
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what was given twice is said behind its answer, since a mistake is one sentence alone."""
+        status = super().invoke(ctx)
+        for sentence in ctx.meta.get(REPEATS, ()):
+            say(f"fedscope: {sentence}", err=True)
+        return status
 
 
 @click.group(

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from .printing import say
 
-
-def say_repeats(command: click.Command, context: click.Context, words: Sequence[str]) -> None:
+def describe_repeats(command: click.Command, context: click.Context, words: Sequence[str]) -> list[str]:
     """Say of every option of a command line that is given several times which value counts, the last one's.
 
     Options that take several values, and flags without a value, may be given as often as one likes.
@@ -22,7 +20,8 @@ def say_repeats(command: click.Command, context: click.Context, words: Sequence[
     try:
         values, _, order = command.make_parser(own).parse_args(list(words))
     except click.UsageError:  # the command says it itself
-        return
+        return []
+    found = []
     for param, times in Counter(one for one in order if isinstance(one, click.Option)).items():
         if times < 2 or param.multiple or param.count or (param.is_flag and not param.secondary_opts):
             continue
@@ -30,7 +29,8 @@ def say_repeats(command: click.Command, context: click.Context, words: Sequence[
         value = values.get(param.name or "")
         last = max(param.opts if value else param.secondary_opts, key=len) if param.is_flag else _spelled(value)
         often = "twice" if times == 2 else f"{times} times"
-        say(f"fedscope: {flags} is given {often}, and the last one counts: {last}", err=True)
+        found.append(f"{flags} is given {often}, and the last one counts: {last}")
+    return found
 
 
 def _spelled(value: object) -> str:
