@@ -667,8 +667,9 @@ def test_memory_is_two_rounds_of_clients(server: str, tmp_path: Path) -> None:
     """
     command = [sys.executable, "-P", "-c", textwrap.dedent(code), str(tmp_path / "run"), server]
     rounds = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    # one that is written and one that is made, of twelve models where the server's two are given
-    assert 0.9 < rounds <= (2.1 if server == "none" else 2.5)
+    # one that is written and one that is made, of twelve models where the server's two are given; where each is written
+    # before the next is made it is one, less the small round that was in memory before
+    assert 0.7 < rounds <= (2.1 if server == "none" else 2.5)
 
 
 def test_ls_says_why_nothing_was_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
