@@ -13,8 +13,11 @@ from ..user_code.resolve import handed_code
 from ..user_code.typed import typed_tables
 
 
-def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
+def servers_of(given: Sequence[Any], place: str = "servers=") -> dict[str, dict[str, Any]]:
     """Return servers by name, each with the settings that were given with it: ``FedX(beta=0.5)``.
+
+    Args:
+        place: the keyword by which an object was given, for sentences.
 
     Raises:
         FedscopeError: what is no server.
@@ -25,7 +28,7 @@ def servers_of(given: Sequence[Any]) -> dict[str, dict[str, Any]]:
             table = typed_tables({"server": {"method": canonical("servers", server)}})["server"]
             name = table.pop("method")
         else:
-            name, settings = handed_code(kind, server, "servers=")
+            name, settings = handed_code(kind, server, place)
             table = dict(settings)
         found.setdefault(name, table)
     return found

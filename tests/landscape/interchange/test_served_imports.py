@@ -273,6 +273,7 @@ class Refused:
     "case",
     [
         Refused({"server": "tise"}, r"tise.*did you mean .ties"),
+        Refused({"server": 3}, r"^server= is "),
         Refused(
             {"server": "fedprox"}, r"^server='fedprox': that is what clients do, and only servers can be exchanged"
         ),
