@@ -25,6 +25,7 @@ from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
 from .own_samples import on_device
 from .own_updates import refuse_group, refused_updates
+from .subnormals import subnormals_as_zero
 from .vectorized_model import VectorizedModel
 from .vectorized_training import VectorizedTask, updates_of
 from .worker_model import TrainableModel
@@ -160,6 +161,7 @@ class Engine:
         """Yield the updates of all tasks and where these stand; clients with about as many steps go together, see
         :func:`group_by_samples`."""
 
+        @subnormals_as_zero()
         def in_one_pass(group: Sequence[int], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
             members = [self._brought(tasks[k], benches.compute.device) for k in group]
             task = replace(VectorizedTask.of(members), bench=benches.of(len(group)), stop=stop)
@@ -262,6 +264,7 @@ class Engine:
             self._copies[device] = known
         return replace(task, x=known[2], y=known[3])
 
+    @subnormals_as_zero()
     def _alone(
         self, work: Callable[[LocalTask], Result], task: LocalTask, bench: TrainableModel, stop: Event
     ) -> Result:
@@ -339,6 +342,7 @@ class OfOne:
 
     work: Callable[[LocalTask], Any]
 
+    @subnormals_as_zero()
     def __call__(self, task: LocalTask, bench: TrainableModel, stop: Event) -> Any:
         """Do the work."""
         (task,) = on_device([task], bench.compute)
@@ -351,6 +355,7 @@ class OfGroup:
 
     method: ClientMethod
 
+    @subnormals_as_zero()
     def __call__(self, tasks: list[LocalTask], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
         """Return the updates, in the order of the tasks."""
         tasks = on_device(tasks, benches.one.compute)
