@@ -209,7 +209,7 @@ def settings_of_adapters(
             )
         return {}
     settings = {} if told is None else dict(told[1])
-    had = settings.get("lora_alpha", settings.get("alpha"))
+    had = _alpha_of(settings)
     if alpha is not None and isinstance(had, Mapping) and set(had.values()) == {alpha}:
         alpha = None  # every layer says it
     if alpha is not None and had not in (None, alpha):
@@ -219,6 +219,34 @@ def settings_of_adapters(
     if alpha is not None:
         settings["lora_alpha"] = alpha
     return ({"adapters": settings} if settings else {}) | ({} if base is None else {"base": dict(base)})
+
+
+def _alpha_of(settings: Mapping[str, Any]) -> Any:
+    return settings.get("lora_alpha", settings.get("alpha"))
+
+
+def refuse_other_adapters(
+    run: Path, info: Mapping[str, Any], alpha: float | None, base: Mapping[str, str] | None
+) -> None:
+    """Refuse to go on with a run's adapters with another scale, or for another base, than it says.
+
+    Args:
+        info: of ``run.json``; alpha, base: what was given, as of :func:`settings_of_adapters`. None asks nothing.
+
+    Raises:
+        FedscopeError: it says another one, or none.
+    """
+    had = _alpha_of(info.get("adapters", {}))
+    each = set(had.values()) if isinstance(had, Mapping) else {had}
+    if alpha is not None and each != {alpha}:
+        was = "without lora_alpha" if had is None else f"with alpha {'by layer' if len(each) > 1 else f'{had:g}'}"
+        raise FedscopeError(
+            f"{run} was recorded {was}, not lora_alpha = {alpha:g}; leave lora_alpha= out to go on with it"
+        )
+    recorded = info.get("base")
+    if base is not None and (recorded or {}).get("sha256") != base["sha256"]:
+        was = "without a base" if recorded is None else f"with the base {recorded['path']}"
+        raise FedscopeError(f"{run} was recorded {was}, not {base['path']} as it is now; leave base= out to go on")
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -274,7 +274,8 @@ def _selected_client(d: np.ndarray, moves: ClientMoves, noise: float, length: fl
     """Check whether the step leads to the median or to one client."""
     if (left := float(np.linalg.norm(d - moves.median()))) <= noise:
         return ServerStep(Rule.MEDIAN, left=left / length)
-    if (left := min(float(np.linalg.norm(d - move)) for move in moves)) <= noise:
+    apart = [float(np.linalg.norm(d - move)) for move in moves]
+    if (left := min((one for one in apart if not np.isnan(one)), default=np.inf)) <= noise:
         return ServerStep(Rule.ONE_CLIENT, left=left / length)
     return None
 

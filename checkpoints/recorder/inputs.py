@@ -7,7 +7,7 @@ import csv
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,10 @@ def counts_of(given: Any, rounds: Sequence[RoundFiles]) -> list[dict[int, int] |
     if isinstance(given, Path) or (isinstance(given, str) and not re.fullmatch(r"[-+0-9.\s]*(,[-+0-9.\s]*)*", given)):
         table = _table(Path(given))
     elif isinstance(given, Mapping):
-        table = {(None, int(k)): _count(f"--samples of client {k}", n) for k, n in given.items()}
+        counts = {_count("--samples: client", k): _count(f"--samples of client {k}", n) for k, n in given.items()}
+        table = {(None, k): n for k, n in counts.items()}
+    elif not isinstance(given, str | Iterable):
+        raise FedscopeError(f"--samples is {given!r}; give one number a client, in their order: 10,20,30")
     else:
         words = given.split(",") if isinstance(given, str) else list(given)
         if len(words) != len(everyone):

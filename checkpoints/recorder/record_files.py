@@ -71,7 +71,7 @@ def record_files(
     """
     by = None if aligned is None else aligned.by
     server = None if served is None else served.provenance
-    torn, counts = _check_import(files, out, samples, model, data, by, server, force=force)
+    torn, counts = _check_import(files, out, samples, model, data, by, server, named or {}, force=force)
     rounds = _RoundReader(files, architecture, aligned, served, progress)
     given: dict[str, Any] = {
         "model": model,
@@ -108,6 +108,7 @@ def _check_import(
     data: str | None,
     by: str | None,
     server: Mapping[str, Any] | None,
+    named: Mapping[str, Any],
     *,
     force: bool,
 ) -> tuple[Run | None, list[dict[int, int] | None]]:
@@ -122,7 +123,7 @@ def _check_import(
         refuse_occupied(out, force)
     counts = counts_of(samples, files.rounds)
     if torn is not None:
-        _refuse_another_import(torn, files, counts, model, data, by, server)
+        _refuse_another_import(torn, files, counts, model, data, by, server, named)
     return torn, counts
 
 
@@ -343,6 +344,7 @@ def _refuse_another_import(
     data: str | None,
     by: str | None,
     server: Mapping[str, Any] | None,
+    named: Mapping[str, Any],
 ) -> None:
     """Refuse to go on with an interrupted import of other files, samples or names.
 
@@ -356,6 +358,8 @@ def _refuse_another_import(
         ("--data", None if data is None else named_data(data)["name"], info.get("data", {}).get("name")),
         ("--align", by, info.get("aligned", {}).get("by")),
         ("--server", server, info.get("served")),
+        *((f"--{what}", named.get(what), info.get(what)) for what in ("method", "seed")),
+        ("settings", named.get("settings"), info.get("settings")),
     ):
         if asked != has:
             differs = differs or what

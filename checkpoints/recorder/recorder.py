@@ -25,6 +25,7 @@ from ..models.adapters import (
     about_adapters,
     checked_alpha,
     factors_in,
+    refuse_other_adapters,
     refuse_other_scale,
     scale_of_module,
     settings_of_adapters,
@@ -58,6 +59,8 @@ from .stored_data import coerce_data, is_own_code
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1
+#: how many clients a partition lists, and how many counts of classes it holds: 2 GiB of them
+MOST_NUMBERS, MOST_COUNTS = 1_000_000, 2**28
 
 
 class Recorder:
@@ -506,7 +509,8 @@ class Recorder:
         """Take over where a run stands.
 
         Raises:
-            FedscopeError: it was trained here; it is of another model, other data or another partition than was given.
+            FedscopeError: it was trained here; it is of another model, other data or another partition than was given,
+                or of adapters of another scale or base.
         """
         if not run.is_foreign:
             raise FedscopeError(
@@ -522,6 +526,7 @@ class Recorder:
             if told != (recorded := run.info.get(what)):
                 was = f"without {what}" if recorded is None else f"with {what} {recorded!r}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {told!r}; leave {what}= out to go on with it")
+        refuse_other_adapters(run.path, run.info, self._alpha, self._base)
         if "name" in data:
             refuse_changed(run.path, had)
         if data.get("sha256") not in (None, had.get("sha256")):
@@ -651,8 +656,18 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
             raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
     if not rows:
         raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
-    parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows, default=-1) + 1))
+    if max(rows) >= MOST_NUMBERS:
+        raise FedscopeError(
+            f"partition= has client {max(rows)}, and holds a list of all clients from 0 on, of which it takes "
+            f"{MOST_NUMBERS:,}; number the clients from 0 on, in rounds too"
+        )
+    parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows) + 1))
     classes = int(y.max()) + 1
+    if len(parts) * classes > MOST_COUNTS:
+        raise FedscopeError(
+            f"labels= go up to {classes - 1}, and the classes of {len(parts)} clients are counted from 0 on; number "
+            "the classes from 0 on"
+        )
     return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
 
 
@@ -747,21 +762,22 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
         by_id = dict(enumerate(given)) if not isinstance(given, Mapping) else dict(given)
     except TypeError:  # one number
         raise FedscopeError(f"{place}: {what}= is {given!r}; give one of each client: {what}={{number: ...}}") from None
-    if other := [k for k in by_id if k not in ids and not isinstance(k, int | np.integer)]:
+    known = set(ids)
+    if other := [k for k in by_id if k not in known and not isinstance(k, int | np.integer)]:
         raise FedscopeError(
             f"{place}: {what}= has {other[0]!r}, which is no client's number; number them as clients= does "
             f"({list_few(ids, 6)})"
         )
     if lacking := [k for k in ids if k not in by_id]:
         raise FedscopeError(f"{place}: client {lacking[0]} has a model, but no {what}; give {what} of all clients")
-    if other := [k for k in by_id if k not in ids]:
+    if other := [k for k in by_id if k not in known]:
         raise FedscopeError(
             f"{place}: client {other[0]} has {what}, but no model (clients {list_few(ids, 6)} have); give both or "
             "neither"
         )
     try:
         return np.array([float(by_id[k]) for k in ids])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise FedscopeError(f"{place}: {what} are {list_few([by_id[k] for k in ids], 4)}, not numbers") from None
 
 
@@ -781,7 +797,7 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
             raise FedscopeError(f"{place}: the metric {name!r} is not a name; give a word, as 'test_error'")
         try:
             found[name] = None if value is None else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise FedscopeError(f"{place}: the metric {name} is {value!r}, not a number; give float(...)") from None
     return found
 

@@ -100,7 +100,8 @@ class FileRows(DiskMatrix):
 
 def rows_of_files(addresses: Sequence[str], expected: ExpectedModel) -> Weights | None:
     """Open models [C, P] that can be read where they lie: ``.safetensors``, in one file or in parts, with the expected
-    names and dtypes; of a tied tensor one name is enough. None where any of them is something else.
+    names and dtypes, all parameters of one; of a tied tensor one name is enough. None where any of them is something
+    else.
 
     Their buffers are read.
 
@@ -108,7 +109,9 @@ def rows_of_files(addresses: Sequence[str], expected: ExpectedModel) -> Weights 
         FedscopeError: parts of a model that are not there, or cannot be read.
     """
     layout = expected.layout
-    if sys.byteorder != "little" or about_adapters(layout.names):
+    # a row is numbers of one type; those of parameters of several types are widened to it
+    alike = all(np.dtype(entry.dtype) == layout.dtype for entry in layout.parameters)
+    if sys.byteorder != "little" or about_adapters(layout.names) or not alike:
         return None
     models: list[Mapping[str, _Place]] = []
     used: set[Path] = set()

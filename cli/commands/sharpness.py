@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, output_options, rounds_option, source_options
+from ..options import Count, Output, output_options, refuse_given, rounds_option, source_options
 
 
 @click.command(
@@ -67,4 +67,6 @@ def command(
     from ...landscape.curvature.analysis import sharpness
     from ..run_analysis import answer
 
+    if no_hessian:
+        refuse_given(("density", "top", "probes"), "is of the Hessian, which --no-hessian leaves out; leave one out")
     answer(sharpness.prepare(models, hessian=not no_hessian, **settings, **vars(source)), output)

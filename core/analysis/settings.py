@@ -139,5 +139,29 @@ def at_least(name: str, value: Any, least: int) -> None:
         raise FedscopeError(f"--{name} {value} is not a whole number from {least} on")
 
 
+def read_range(given: Any, names: str) -> list[float]:
+    """Read the ends of axes, as many as there are names.
+
+    Args:
+        names: of the numbers, in a row.
+
+    Raises:
+        FedscopeError: another count of them, or no numbers.
+
+    >>> read_range((-1, 2.5), "from, to")
+    [-1.0, 2.5]
+    """
+    count = len(names.split(", "))
+    try:
+        if isinstance(given, str):
+            raise TypeError
+        ends = [float(one) for one in given]
+    except (TypeError, ValueError):
+        raise FedscopeError(f"--range is {given!r}, and not {count} numbers; give {names}") from None
+    if len(ends) != count:
+        raise FedscopeError(f"--range takes {count} numbers, {names}, but got {len(ends)}")
+    return ends
+
+
 if not TYPE_CHECKING:  # a checker is to see what is really there
     __getattr__ = names_of(__name__)

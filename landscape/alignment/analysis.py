@@ -13,7 +13,7 @@ from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_un
 from ...checkpoints import FedscopeError, Run, parse_address, refuse_own_starts
 from ...training.inputs.models import ModelLike, as_list, names_of, resolve_models
 from ..run_alone import is_run
-from .result import Alignment, model_suffixes
+from .result import Alignment, label_of_repaired, model_suffixes
 from .step import calibration_samples
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def align(
                     list(zip(labels, weights, strict=True)),
                     [plain, better, repaired],
                 )
-                made = {**dict(zip(labels, aligned, strict=True)), "repaired": repaired}
+                made = {**dict(zip(labels, aligned, strict=True)), label_of_repaired(labels): repaired}
             return Alignment(tuple(rows), tuple(averages), attrs, made)
 
         return settings, compute
@@ -137,7 +137,9 @@ def _cohorts(names: Sequence[str], rounds: str | None) -> list[tuple[str, list[s
     alone = names[0] if len(names) == 1 else ""
     address = parse_address(alone) if "@" in alone else None
     of_round = address is not None and address.round is not None and address.which is None
-    if rounds and not (alone and is_run(alone.partition("@")[0])):
+    if rounds and of_round:
+        raise FedscopeError(f"{alone} names its round, and so does --rounds {rounds}; leave one out")
+    if rounds and not (alone and is_run(alone)):
         raise FedscopeError(f"--rounds {rounds} is of one run, but got {' '.join(names)}; give RUN alone")
     if not rounds and not of_round:
         return []

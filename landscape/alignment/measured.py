@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,15 +13,17 @@ from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.device import Compute
 from ...evaluation.float64 import where_float64
 from ...evaluation.model_replica import Replica
+from ...evaluation.normalization import statistics_of
 from ...evaluation.samples import Samples
+from .apply import Mover, Permutation
 from .groups import Specification
 from .repair import measure, repair
 from .result import AverageRow, MovedRow, labels_of_means
 from .several import align_arrays, arrays_of, loaded, mean_of
 from .tracing import specification_of
 
-#: samples at a time
-BATCH = 500
+#: samples at a time; of which BatchNorm's statistics are measured at least, because one has no variance
+BATCH, FEWEST = 500, 2
 
 
 class Aligner:
@@ -46,17 +48,7 @@ class Aligner:
         self, models: Sequence[Weights], labels: Sequence[str], by: str, to: str
     ) -> tuple[list[Weights], list[MovedRow]]:
         """Align models to the first: all of them, and how far they moved, which the first does not."""
-        for label, weights in zip(labels, models, strict=True):
-            if not np.isfinite(weights.parameters).all():
-                raise FedscopeError(f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out")
-        arrays, moves = align_arrays(
-            self.specification,
-            [weights.arrays() for weights in models],
-            by=by,
-            to=to,
-            module=self.module,
-            batches=self.batches() if by == "activations" else (),
-        )
+        arrays, moves = self._matched(models, labels, by, to)
         rows = [
             MovedRow(label, group.name, group.units, move.moved)
             for label, own in list(zip(labels, moves, strict=True))[1:]
@@ -64,9 +56,46 @@ class Aligner:
         ]
         return [made.layout.flatten(one) for made, one in zip(models, arrays, strict=True)], rows
 
+    def moved(
+        self,
+        models: Sequence[Weights],
+        labels: Sequence[str],
+        by: str,
+        to: str,
+        numbers: Sequence[Mapping[str, np.ndarray]],
+    ) -> list[dict[str, np.ndarray]]:
+        """Return the same models in one order, as they are elsewhere.
+
+        Args:
+            numbers: their tensors by name in a precision of their own, in which they are moved and stay the same bits.
+        """
+        _, moves = self._matched(models, labels, by, to)
+        mover = Mover(self.specification)
+        return [mover.arrays(own, move) for own, move in zip(numbers, moves, strict=True)]
+
+    def _matched(
+        self, models: Sequence[Weights], labels: Sequence[str], by: str, to: str
+    ) -> tuple[list[dict[str, np.ndarray]], list[tuple[Permutation, ...]]]:
+        for label, weights in zip(labels, models, strict=True):
+            if not np.isfinite(weights.parameters).all():
+                raise FedscopeError(f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out")
+        return align_arrays(
+            self.specification,
+            [weights.arrays() for weights in models],
+            by=by,
+            to=to,
+            module=self.module,
+            batches=self.batches() if by == "activations" else (),
+        )
+
     def repaired(self, models: Sequence[Weights]) -> Weights:
         """Return the mean of models with its activations brought back to the size of theirs."""
         layout: Layout = models[0].layout
+        if statistics_of(self.module) and len(self.x) < FEWEST:
+            raise FedscopeError(
+                f"the repaired mean's BatchNorm statistics need at least {FEWEST} samples, but got {len(self.x)}; give "
+                "more data or a larger --limit"
+            )
         average = loaded(self.module, mean_of([one.arrays() for one in models]))
         measured = [measure(loaded(self.module, one.arrays()), self.batches()) for one in models]
         repair(average, measured, self.x, BATCH)

@@ -57,7 +57,8 @@ class Alignment(TableResult):
         averages: of given models: each of them, then the means; none of a run's clients.
         attrs: provenance; ``by`` and ``to`` are how units were matched, ``stopped`` the operations that could not be
             followed, ``reference`` the model that stays.
-        models: the aligned models and the repaired mean, by their labels; none where it was loaded.
+        models: the aligned models by their labels, and last the repaired mean, as ``repaired`` if no model is called
+            so; none where it was loaded.
     """
 
     command = "align"
@@ -109,7 +110,8 @@ class Alignment(TableResult):
         for file in files:
             if not file.exists():
                 raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
-        labels = [*(row.model for row in result.averages[:count]), "repaired"]
+        labels = [row.model for row in result.averages[:count]]
+        labels.append(label_of_repaired(labels))
         return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
 
     def list_names(self) -> tuple[str, ...]:
@@ -180,6 +182,18 @@ def model_suffixes(count: int) -> tuple[str, ...]:
     if count < 0:
         return ()
     return (*(f".{k}.safetensors" for k in range(count)), ".repaired.safetensors")
+
+
+def label_of_repaired(labels: Sequence[str]) -> str:
+    """Return what the repaired mean is called beside models of these labels.
+
+    >>> label_of_repaired(["a.pt", "b.pt"]), label_of_repaired(["a.pt", "repaired"])
+    ('repaired', 'mean repaired')
+    """
+    label = "repaired"
+    while label in labels:
+        label = f"mean {label}"
+    return label
 
 
 def labels_of_means() -> Sequence[str]:

@@ -89,6 +89,8 @@ def sharpness(
         raise FedscopeError(
             f"--precision {source.precision} cannot tell losses so near to each other apart; leave it out (float32)"
         )
+    if density and not hessian:
+        raise FedscopeError(f"--density {density} is of the Hessian, which --no-hessian leaves out; leave one out")
     given, whose = _by_round(as_list(models), rounds_text(rounds)), rounds_text(data_of)
     training_split(whose, source)
     sets = None if whose is None else sets_by_model(given, whose)

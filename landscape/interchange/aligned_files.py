@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.recorder.coerce_models import ModelTensors
-from ..alignment.step import align_weights, calibration_samples
+from ..alignment.step import calibration_samples
 from .network_of_files import NetworkFor, NetworkOfFiles
 
 #: what the network and the data are needed for
@@ -42,10 +42,15 @@ class AlignedFiles:
 
     def __call__(self, start: ModelTensors | None, clients: Mapping[int, ModelTensors], /) -> dict[int, ModelTensors]:
         """Return the clients in one order; the start stays as it is."""
+        from ..alignment.measured import Aligner
+
         numbers = sorted(clients)
         named = {**({} if start is None else {"start": start}), **{f"client-{k}": clients[k] for k in numbers}}
         given = [self._network.layout.flatten(one.numbers()) for one in named.values()]
-        network = self._network
-        made = align_weights(network.module, self._samples, given, list(named), self.by, network.compute)
-        own = made if start is None else made[1:]
-        return {k: clients[k].with_numbers(one.arrays()) for k, one in zip(numbers, own, strict=True)}
+        aligner = Aligner(self._network.module, self._samples, self._network.compute)
+        # matched in the network's precision, and moved in that of the files
+        own = [one.numbers() for one in named.values()]
+        made = aligner.moved(given, list(named), self.by, "first", own)
+        return {
+            k: named[f"client-{k}"].with_numbers(one) for k, one in zip(numbers, made[-len(numbers) :], strict=True)
+        }

@@ -21,7 +21,14 @@ from ...analysis.analysis import (
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, identity, rounds_text
-from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
+from ...analysis.settings import (
+    NORMALIZATIONS,
+    EvaluationConfig,
+    EvaluationSettings,
+    at_least,
+    read_range,
+    refuse_unknown_choice,
+)
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.models.layer_selections import layers_file_word, selections_of
 from ...training.inputs.data_of import training_split
@@ -113,7 +120,9 @@ def line(
     many = clients or layers is not None
     count = points if points is not None else 11 if many else 81
     at_least("points", count, 3)
-    low, high = range if range is not None else (0.0, 1.0) if many else (-0.5, 1.5)
+    low, high = (0.0, 1.0) if many else (-0.5, 1.5)
+    if range is not None:
+        low, high = read_range(range, "from, to")
     if not low < high:
         raise FedscopeError(f"--range {low:g} {high:g} is upside down; give the smaller end first")
     asked_rounds = rounds_text(rounds)

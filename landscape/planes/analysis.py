@@ -9,7 +9,14 @@ from typing import Unpack
 
 from ...analysis.analysis import PreparedAnalysis, Step, analysis, place_of
 from ...analysis.runs import Rounds, open_runs, rounds_text, spell_ranges
-from ...analysis.settings import NORMALIZATIONS, EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
+from ...analysis.settings import (
+    NORMALIZATIONS,
+    EvaluationConfig,
+    EvaluationSettings,
+    at_least,
+    read_range,
+    refuse_unknown_choice,
+)
 from ...checkpoints import FedscopeError
 from ...training.inputs.data_of import training_split
 from ...training.inputs.models import ModelLike, as_list, expand_all, names_of
@@ -104,9 +111,10 @@ def plane(
     refuse_unknown_choice("normalization", normalization, NORMALIZATIONS)
     refuse_unknown_align(align)
     at_least("grid", grid, 2)
-    if range is not None and len(range) != 4:
-        raise FedscopeError(f"--range takes four numbers, a from, a to, b from, b to, but got {len(range)}")
-    ends = None if range is None else (float(range[0]), float(range[1]), float(range[2]), float(range[3]))
+    ends = None
+    if range is not None:
+        a_from, a_to, b_from, b_to = read_range(range, "a from, a to, b from, b to")
+        ends = (a_from, a_to, b_from, b_to)
     share = share_of(budget, grid, adaptive=adaptive)
     survey = Survey(grid, margin, ends, share, normalization, whose, source, align)
     given, shown = as_list(models), as_list(show)

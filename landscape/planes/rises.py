@@ -71,7 +71,7 @@ def rise_words(panels: Sequence[Panel]) -> str:
         f"{where} {rise.radius:.3g} of the origin, along the same two directions, the loss rises on average by {told}"
     )
     least, next_one = sorted(rise.rises)[:2]
-    if 0 <= least < APART * next_one and np.isfinite(next_one):
+    if np.isfinite(rise.rises).all() and 0 <= least < APART * next_one:
         flattest = "the flatter one" if len(rise.rises) == 2 else "the flattest"
         words += f", so {rise.labels[rise.rises.index(least)]} is {flattest}"
     if max(rise.norms) > LARGER * min(rise.norms):

@@ -174,6 +174,18 @@ CASES = [
     ("curves runs/ima --bands", "--bands needs runs that differ only in their seed, and ima is one run; train others"),
     ("curves runs/ima@1", "runs/ima@1 names a model, but a whole run is asked for; give runs/ima\n"),  # no --rounds
     ("decompose runs/ima@2/global", "give runs/ima (and --rounds 2)"),
+    ("align runs/ima@3 --rounds 1", "runs/ima@3 names its round, and so does --rounds 1; leave one out"),
+    ("align runs/ima@3/client-1 --rounds 1", "--rounds 1 is of one run, but got runs/ima@3/client-1; give RUN alone"),
+    (
+        "sharpness runs/ima --no-hessian --density 64",
+        "--density 64 is of the Hessian, which --no-hessian leaves out; leave one out",
+    ),
+    ("sharpness runs/ima --no-hessian --top 9", "--top 9 is of the Hessian, which --no-hessian leaves out"),
+    ("plane runs/ima@1 --random --margin 2", "--margin 2.0 is room round several models, and --random draws round one"),
+    (
+        "plane runs/ima@1 runs/ima@2 runs/ima@3 --range -1 1 -1 1 --margin 2",
+        "--margin 2.0 is room round several models, and --range sets the ends; leave --margin out",
+    ),
     ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
     ("train --data folder:nowhere --out runs/ima", "folder:nowhere: there is no folder nowhere/train; it needs"),
     ("train --data runs --out new", "--data runs is a folder; write folder:runs"),

@@ -498,6 +498,12 @@ def test_counts_of_samples_are_weights(here: Path, capsys: pytest.CaptureFixture
             expected_mean["norm.num_batches_tracked"] = torch.tensor(10 * t + (3, 7)[n.index(max(n))])
             same(round_.read("global").arrays(), expected_mean)
     told(capsys, "import", ROUNDS, "--samples", "10,30", "--out", "run5")
+    for given, words in (
+        ({"client-3": 10}, r"samples=: client is 'client-3', which is not a whole number"),
+        (5, r"samples is 5; give one number a client, in their order"),
+    ):
+        with pytest.raises(FedscopeError, match=words):
+            import_models(ROUNDS, "run6", samples=given)
     assert Run.open("run5").round(2).client_samples.tolist() == [10, 30]
 
 

@@ -202,6 +202,9 @@ def other_files() -> None:
         (None, {"samples": [1, 2]}, "samples="),
         (None, {"data": "digits"}, "data="),
         (None, {"global_": "ck/round-{round}/global.npz"}, "files"),
+        (None, {"method": "mine"}, "method="),
+        (None, {"seed": 3}, "seed="),
+        (None, {"settings": {"lr": 0.1}}, "settings"),
     ],
 )
 def test_another_import_does_not_go_on_with_it(

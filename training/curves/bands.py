@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -11,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Run
+from ...checkpoints import FedscopeError, FedscopeWarning, Run
+from ...checkpoints.io.errors import list_few
 from ...plotting.printed import printed_method
 from .measures import CurveMeasure
 from .run_curve import Curve
@@ -129,13 +131,31 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
     bands = tuple(
         Band(label, tuple(curves[i] for i in group)) for label, group in zip(labels, groups.values(), strict=True)
     )
+    ends = {curve.run: (int(curve.round[-1]), run.planned) for run, curve in zip(runs, curves, strict=True)}
     for band in bands:
+        _warn_of_short(band, ends)
         if not len(band.curve.round):
             names = ", ".join(curve.run for curve in band.members)
             raise FedscopeError(
                 f"--bands: {names} have no round in common; go on with the shorter ones, or leave it out"
             )
     return bands
+
+
+def _warn_of_short(band: Band, ends: Mapping[str, tuple[int, int | None]]) -> None:
+    """Warn of runs of a band that end before they should, or before another: a mean over the seeds' last rounds is then
+    not what it will be, or of other rounds."""
+    if band.seeds < 2:
+        return
+    rounds = max(max(last, planned or 0) for last, planned in (ends[curve.run] for curve in band.members))
+    short = [f"{curve.run} has {ends[curve.run][0]}" for curve in band.members if ends[curve.run][0] < rounds]
+    if short:
+        warnings.warn(
+            f"--bands: of {rounds} rounds {list_few(short, 4)}; a mean at the end of {band.label} is of runs that are "
+            "not whole",
+            FedscopeWarning,
+            stacklevel=4,
+        )
 
 
 def _settings(run: Run) -> dict[str, Any]:

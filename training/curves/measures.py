@@ -114,6 +114,14 @@ class CurveMeasure:
         return self.column in USUAL or self.column.startswith(("test_error_", "domain_error_"))
 
     @property
+    def direction(self) -> int:
+        """1 if less is better, -1 if more is, 0 where neither is known: a learning rate, a cosine, a deviation."""
+        if self.is_accuracy:
+            return -1
+        costs = self.column == "seconds" or self.column.startswith("parameters_")
+        return int(self.is_loss or self.is_reachable or costs)
+
+    @property
     def deviation(self) -> str | None:
         """The column of the deviation over clients or domains that belongs to a mean over them."""
         name = self.column.removesuffix("_mean")

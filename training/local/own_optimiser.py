@@ -42,8 +42,9 @@ def factory_of(name: str) -> Factory:
 class OwnOptimiser:
     """Steps a bench's module; the rate of its groups follows the round's.
 
-    Groups keep the ratio of their rates: one that was made with ten times the rate of the first has that of the round
-    ten times over. Of the state, what has a parameter's shape is a vector [P], and a number is one a parameter.
+    Groups keep the ratio of their rates: one that was made with ten times the rate of the first that has any has that
+    of the round ten times over, and one whose rate is 0 stays. Of the state, what has a parameter's shape is a vector
+    [P], and a number is one a parameter.
     """
 
     def __init__(self, bench: TrainableModel, factory: Factory, name: str, kept: Mapping[str, np.ndarray]) -> None:
@@ -53,8 +54,7 @@ class OwnOptimiser:
         self._places = {id(parameter): (parameter, where) for parameter, where in named if parameter.requires_grad}
         parameters = [parameter for parameter, _ in self._places.values()]
         self.optimiser = factory(parameters)
-        rates = [group.get("lr") for group in self.optimiser.param_groups]
-        self._ratios = [float(rate / rates[0]) if rate and rates[0] else 1.0 for rate in rates]
+        self._ratios = ratios_of(self.optimiser)
         for key, values in kept.items():
             for k, (parameter, where) in enumerate(self._places.values()):
                 whole = values.shape == (bench.layout.size,)
@@ -87,6 +87,18 @@ class OwnOptimiser:
                 flat[where] = value.detach().cpu().numpy().ravel()
             kept[key] = flat
         return kept
+
+
+def ratios_of(optimiser: torch.optim.Optimizer) -> list[float]:
+    """Return the rate of each group as a multiple of the first one's that is not 0; 1 of groups without a rate.
+
+    >>> a, b, c = (nn.Parameter(torch.zeros(1)) for _ in range(3))
+    >>> ratios_of(torch.optim.SGD([{"params": [a], "lr": 0.0}, {"params": [b], "lr": 0.5}, {"params": [c], "lr": 1.0}]))
+    [0.0, 1.0, 2.0]
+    """
+    rates = [None if group.get("lr") is None else float(group["lr"]) for group in optimiser.param_groups]
+    first = next((rate for rate in rates if rate), 1.0)
+    return [1.0 if rate is None else rate / first for rate in rates]
 
 
 def _is_number(value: Any) -> bool:
@@ -147,6 +159,11 @@ def _tried(name: str, factory: Factory, values: Iterable[Tensor], method: Client
                 f"{method.weight_decay:g} is in the gradient that it steps along; give --set client.weight_decay=0, or "
                 "weight_decay=0 among its arguments"
             )
+    if not any(ratios_of(optimiser)):
+        raise FedscopeError(
+            f"{place} has a rate of 0 in all of its groups, so that nothing would be trained; give lr=1, which stands "
+            "for the round's rate"
+        )
     gradients = [torch.ones_like(parameter) for parameter in parameters]
     places = [parameter.data_ptr() for parameter in parameters]
     for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -27,7 +27,7 @@ from ..sweeps.sweep import Sweep
 from .code_notes import code_notes
 from .gathered import Gathered, TableRun, gather
 from .layout import axes_of, position, says, unsaid_settings, words_of
-from .statistics import PairedDifference, paired_difference
+from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
 from .telling_apart import Placed, about_rows, place_runs
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: whose test: that of the model that a user would deploy, of ``global`` or of ``averaged``, or of both side by side
 OF = ("deployed", "global", "averaged", "both")
+#: columns that are measured on the deployed model alone, averaged where there is an average
+OF_DEPLOYED = ("client_test_error_", "all_client_test_error_", "all_client_deployed_error_")
 #: rows that a table is compared with where none is named
 BASELINES = ("fma", "FedAvg", "no average")
 
@@ -124,14 +126,18 @@ class Comparison(TableResult):
         """One cell; None where no run is."""
         return self._places.get((row, column, measure))
 
-    def best(self, column: str, measure: str) -> str:
-        """Return the row with the best mean of a column: the greatest accuracy, else the smallest number; "" where
-        fewer than two rows have one, as one alone is better than nothing."""
-        known = measure_of(measure)
+    def best(self, column: str, measure: str) -> tuple[str, ...]:
+        """Return the rows with the best mean of a column: the greatest accuracy, the least loss, error or cost; none
+        where fewer than two rows have one, as one alone is better than nothing, where all are equal, or where neither
+        more nor less is better."""
+        sign = measure_of(measure).direction
         there = [cell for cell in self.cells if (cell.column, cell.measure) == (column, measure)]
         there = [cell for cell in there if not np.isnan(cell.mean)]
-        sign = -1 if known.is_accuracy else 1
-        return min(there, key=lambda cell: sign * cell.mean).row if len(there) > 1 else ""
+        if not sign or len(there) < 2:
+            return ()
+        best = min(sign * cell.mean for cell in there)
+        rows = tuple(cell.row for cell in there if abs(sign * cell.mean - best) <= ROUNDING * abs(best))
+        return rows if len(rows) < len(there) else ()
 
     def difference(self, cell: Cell) -> PairedDifference | None:
         """To the baseline's cell of the same column, paired over the seeds."""
@@ -263,10 +269,15 @@ def table(
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
     _refuse_options(of, last, target)
+    if best_of and not chosen[0].direction:
+        raise FedscopeError(
+            f"--best-of {' '.join(best_of)} chooses by {chosen[0].name}, of which neither more nor less is better; "
+            "give an accuracy, an error or a loss as the first --measure"
+        )
 
     def badness(entry: TableRun) -> float:
         value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
-        return -value if chosen[0].is_accuracy else value
+        return chosen[0].direction * value
 
     def place(entry: TableRun) -> str:
         return ", ".join(part for part in (words_of(rows, entry), words_of(columns, entry)) if part)
@@ -293,6 +304,7 @@ def table(
             *about_data,
             *about_rows(there, row_of),
             *_notes(gathered, cells),
+            *_about_deployed(gathered, chosen, of),
             *(_short(gathered, chosen, of, last) if last is not None else ()),
             *_unlike(gathered, (*rows, *columns)),
             *_measured_afterwards(gathered, chosen),
@@ -396,14 +408,22 @@ def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[s
 
 
 def _of(curve: Curve, kind: str, measure: CurveMeasure) -> Curve:
-    """A curve whose deployed model is the one that was asked for."""
-    if kind == "deployed" or f"averaged_{measure.column}" not in curve.values:
+    """A curve whose deployed model is the one that was asked for; without numbers where that was not measured."""
+    if kind == "deployed":
         return curve
     values = dict(curve.values)
-    averaged = values.pop(f"averaged_{measure.column}")
-    if kind == "averaged":
-        values[measure.column] = averaged
+    averaged = values.pop(f"averaged_{measure.column}", None)
+    unmeasured = np.full(len(curve.round), np.nan)
+    if kind == "averaged" and measure.is_deployed:
+        values[measure.column] = unmeasured if averaged is None else averaged
+    elif kind == "global" and measure.column.startswith(OF_DEPLOYED) and _has_average(curve):
+        values[measure.column] = unmeasured
     return replace(curve, values=values)
+
+
+def _has_average(curve: Curve) -> bool:
+    columns = (curve.values.get(f"averaged_{name}") for name in ("test_error", "test_loss"))
+    return any(values is not None and not np.isnan(values).all() for values in columns)
 
 
 def _usual(gathered: Gathered) -> tuple[str, ...]:
@@ -475,6 +495,14 @@ def _measured_afterwards(gathered: Gathered, measures: Sequence[CurveMeasure]) -
     return [f"{list_few(own, 5)}: measured afterwards: {words}" for words, own in names.items()]
 
 
+def _about_deployed(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
+    """Say of which measures the global models of some runs have no numbers."""
+    names = [measure.name for measure in measures if measure.column.startswith(OF_DEPLOYED)]
+    if of not in ("global", "both") or not names or not any(_has_average(entry.curve) for entry in gathered.entries):
+        return []
+    return [f"{list_few(names, 3)} {'are' if len(names) > 1 else 'is'} of the averaged model where there is one"]
+
+
 def _silent(gathered: Gathered) -> list[str]:
     """Say which recorded runs do not say their settings, where others do."""
     silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _own_settings(entry)]
@@ -503,6 +531,11 @@ def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
             notes.append(
                 f"{cell.row or cell.column}: {measure.column} is no share from 0 to 1; was it recorded in per cent?"
             )
+    for cell in cells:
+        lacking = [seed for seed, value in cell.values.items() if np.isnan(value)]
+        if lacking and len(lacking) < len(cell.values):
+            where = ", ".join(part for part in (cell.row, cell.column) if part)
+            notes.append(f"{where}: no {cell.measure} of seed {list_few(lacking, 5)}, so there is no mean of it")
     most = max(len(cell.values) for cell in cells)
     poor = dict.fromkeys((cell.row, cell.column, len(cell.values)) for cell in cells if len(cell.values) < most)
     for row, column, count in poor:

@@ -176,7 +176,7 @@ def _grid(
         line = [escape(_printed_row(table, row))]
         for column, measure in table.columns_named:
             cell = table.cell(row, column, measure)
-            line.append("" if cell is None else wrap(_number(cell, sign, bold, table.best(column, measure) == row)))
+            line.append("" if cell is None else wrap(_number(cell, sign, bold, row in table.best(column, measure))))
             if table.target is not None:
                 both = ["", ""] if cell is None else _rounds(table, cell, wrap)
                 line += both if table.baseline else both[:1]

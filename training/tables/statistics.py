@@ -21,9 +21,9 @@ def best_of(
 ) -> tuple[list[TableRun], list[str]]:
     """(the runs of the best values, what was chosen, a sentence a place).
 
-    As papers tune a method: of every place the values with the least mean over the seeds, the first of equal ones. They
-    are chosen by the numbers that the table then shows, which flatters what had more values to choose from; the
-    sentences say so.
+    As papers tune a method: of every place the values with the least mean over the seeds that all values of the place
+    have, the first of equal ones. They are chosen by the numbers that the table then shows, which flatters what had
+    more values to choose from; the sentences say so, and where values have other seeds.
 
     Args:
         keys: the settings of the grid; place: the cell of a run; badness: smaller is better, NaN is worst.
@@ -39,13 +39,27 @@ def best_of(
         found.setdefault(place(entry), {}).setdefault(words_of(keys, entry), []).append(entry)
     kept, notes = [], []
     for where, grid in found.items():
-        means = {words: float(np.mean([badness(entry) for entry in own])) for words, own in grid.items()}
+        seeds = [{entry.seed for entry in own} for own in grid.values()]
+        common, every = set.intersection(*seeds), set.union(*seeds)
+        means = {
+            words: float(np.mean([badness(entry) for entry in own if not common or entry.seed in common]))
+            for words, own in grid.items()
+        }
         best = min(means, key=lambda words: (np.isnan(means[words]), means[words]))
         kept += grid[best]
         if len(grid) > 1:
             others = "; ".join(words for words in grid if words != best)
-            notes.append(f"{where or 'best'}: {best}, chosen by these numbers before {others}")
+            over = ""
+            if not common:
+                over = "; they have no seed in common, so that each was judged by seeds of its own"
+            elif common != every:
+                over = f"; by the {len(common)} of {len(every)} seeds that all of them have"
+            notes.append(f"{where or 'best'}: {best}, chosen by these numbers before {others}{over}")
     return kept, notes
+
+
+#: of numbers, as a share of the largest: differences that are apart by no more are the same
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,10 @@ def paired_difference(values: Mapping[Any, float], baseline: Mapping[Any, float]
     mean, n = float(differences.mean()), len(seeds)
     if n == 1:
         return PairedDifference(mean, nan, nan, nan, 1)
-    error = float(differences.std(ddof=1)) / sqrt(n)
+    largest = max(abs(one[seed]) for one in (values, baseline) for seed in seeds)
+    spread = float(differences.std(ddof=1))
+    # equal differences of shares may differ in a last bit
+    error = spread / sqrt(n) if spread > ROUNDING * largest else 0.0
     reach = float(stdtrit(n - 1, 0.975)) * error
     p = float(2 * stdtr(n - 1, -abs(mean) / error)) if error else nan
     return PairedDifference(mean, mean - reach, mean + reach, p, n)

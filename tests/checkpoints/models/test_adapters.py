@@ -274,3 +274,28 @@ def test_which_names_are_factors() -> None:
     assert about_adapters(["q.weight", "block.down.weight", "explorer_lora.weight"]) == ""
     assert rank_of("q.hada_w1_a", (6, 2)) == rank_of("q.hada_w1_b", (2, 6)) == 2
     assert scale_in({"alpha": np.array(1.0), "q.weight": np.ones((2, 2))}) == {}
+
+
+def test_a_run_of_adapters_is_not_gone_on_with_in_another_scale_or_for_another_base(tmp_path: Path) -> None:
+    def model(k: int) -> dict[str, np.ndarray]:
+        draw = np.random.default_rng(k)
+        sides = {"lora_A": (2, 3), "lora_B": (3, 2)}
+        return {f"q.{side}.weight": draw.normal(size=shape).astype(np.float32) for side, shape in sides.items()}
+
+    bases = [tmp_path / f"{k}.safetensors" for k in range(2)]
+    for k, path in enumerate(bases):
+        save_file({"q.weight": torch.full((3, 3), float(k))}, path)
+    for name, given in (("plain", {}), ("scaled", {"lora_alpha": 8}), ("based", {"base": bases[0]})):
+        with fedscope.Recorder(tmp_path / name, **given) as recorder:  # type: ignore[arg-type]
+            recorder.round(clients=[model(k) for k in range(2)])
+    for name, other, words in (
+        ("plain", {"lora_alpha": 16}, r"was recorded without lora_alpha, not lora_alpha = 16; leave lora_alpha= out"),
+        ("scaled", {"lora_alpha": 16}, r"was recorded with alpha 8, not lora_alpha = 16; leave"),
+        ("plain", {"base": bases[0]}, r"was recorded without a base, not .*0\.safetensors as it is now; leave base="),
+        ("based", {"base": bases[1]}, r"was recorded with the base .*0\.safetensors, not .*1\.safetensors as it is"),
+    ):
+        with pytest.raises(FedscopeError, match=words):
+            fedscope.Recorder(tmp_path / name, resume=True, **other)  # type: ignore[arg-type]
+    for name, same in (("scaled", {"lora_alpha": 8}), ("based", {"base": bases[0]}), ("scaled", {}), ("based", {})):
+        with fedscope.Recorder(tmp_path / name, resume=True, **same) as recorder:  # type: ignore[arg-type]
+            recorder.round(clients=[model(k) for k in range(2)])

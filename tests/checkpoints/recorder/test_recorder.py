@@ -485,6 +485,8 @@ def renamed(arrays: Arrays) -> Arrays:
             "run@2: the clients' weights are 0.0; give numbers from 0 on, at least one above 0",
         ),
         ({"clients": [model(1)], "samples": ["many"]}, "run@2: samples are many, not numbers"),
+        ({"clients": [model(1)], "samples": [10**400]}, "run@2: samples are 1000"),
+        ({"clients": [model(1)], "metrics": {"lr": 10**400}}, "run@2: the metric lr is 1000"),
     ],
 )
 def test_what_cannot_be_recorded_is_named_and_leaves_the_run_as_it_was(
@@ -679,3 +681,26 @@ def test_ls_says_why_nothing_was_looked_at(tmp_path: Path, capsys: pytest.Captur
         recorder.round(clients=[model(0)], start=model(1))
     assert run(["ls", str(tmp_path / "run")]) == 0
     assert "not checked, because no round has its global" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("broken", [0, 3])
+def test_one_client_is_told_beside_a_diverged_one_without_weight(tmp_path: Path, broken: int) -> None:
+    clients = {k: {"w": np.random.default_rng(k).normal(size=600).astype(np.float32)} for k in range(4)}
+    clients[broken]["w"][0] = np.nan
+    weights = {k: float(k != broken) for k in clients}
+    start = {"w": np.zeros(600, np.float32)}
+    with Recorder(tmp_path / "run") as recorder, pytest.warns(FedscopeWarning, match=f"client {broken} has diverged"):
+        step = recorder.round(start=start, clients=clients, weights=weights, global_=clients[2])
+    assert step is not None
+    assert step.rule is Rule.ONE_CLIENT
+
+
+def test_a_partition_of_numbers_far_from_0_is_refused(tmp_path: Path) -> None:
+    data = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
+    rows = {3: [0, 1], 2**40: [2, 3]}
+    with pytest.raises(FedscopeError, match=r"partition= has client 1099511627776, .* number the clients from 0 on"):
+        Recorder(tmp_path / "run", data=(data, data), partition=rows)
+    labels = [0, 2**40]
+    with pytest.raises(FedscopeError, match=r"labels= go up to 1099511627776, .*; number the classes from 0 on"):
+        Recorder(tmp_path / "run", partition={0: [0], 1: [1]}, labels=labels)
+    assert not (tmp_path / "run").exists()

@@ -111,3 +111,26 @@ def test_different_numbers_of_a_tied_tensor_are_compared_elsewhere(tmp_path: Pat
     assert rows_of_files([str(tmp_path / "both.safetensors")], expected) is None
     save_file({name: values for name, values in state.items() if name != "also"}, tmp_path / "one.safetensors")
     assert rows_of_files([str(tmp_path / "one.safetensors")], expected) is not None
+
+
+class Mixed(torch.nn.Module):
+    """Parameters of two types, whose rows are widened to one."""
+
+    def __init__(self, low: torch.dtype, high: torch.dtype) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(3, 2).to(low), torch.nn.Linear(2, 2).to(high)
+        self.register_buffer("seen", torch.zeros(40, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("types", [(torch.float32, torch.float64), (torch.float16, torch.float32)])
+def test_parameters_of_two_types_are_not_read_where_they_lie(
+    tmp_path: Path, types: tuple[torch.dtype, torch.dtype]
+) -> None:
+    paths = [str(tmp_path / f"{k}.safetensors") for k in range(3)]
+    for path in paths:
+        save_file(Mixed(*types).state_dict(), path)
+    assert rows_of_files(paths, ExpectedModel.of(Mixed(*types))) is None
+    same = Mixed(types[0], types[0])
+    for path in paths:
+        save_file(same.state_dict(), path)
+    assert rows_of_files(paths, ExpectedModel.of(same)) is not None

@@ -194,3 +194,31 @@ def test_five_wide_networks_of_digits_have_a_mean_as_good_as_each_of_them(
     assert plain.error > 0.08
     assert aligned.error < 0.05
     assert repaired.error <= aligned.error
+
+
+def test_a_model_that_is_called_repaired_is_not_the_repaired_mean(
+    digits: tuple[torch.Tensor, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [wide(8), wide(8)]
+    for name, net in zip(("repaired", "other"), given, strict=True):
+        torch.save(net.state_dict(), f"{name}.pt")
+    found = fedscope.align(["repaired.pt", "other.pt"], model=lambda: wide(8), data=digits)
+    assert list(found.models) == ["repaired", "other", "mean repaired"]
+    found.save("a")
+    loaded: Any = fedscope.load("a")
+    assert list(loaded.models) == list(found.models)
+    for one, weights in found.models.items():
+        again = loaded.models[one].arrays()
+        assert all(np.array_equal(again[name], values) for name, values in weights.arrays().items())
+    own = given[0].state_dict()
+    assert all(np.array_equal(found.models["repaired"].arrays()[name], own[name].numpy()) for name in own)
+    renamed = loaded.renamed({"repaired": "A", "other": "B"})
+    assert list(renamed.models)[:2] == ["A", "B"]
+
+
+def test_one_sample_has_no_statistics_to_repair_a_mean_by(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
+    nets = [nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10)) for _ in range(2)]
+    with pytest.raises(FedscopeError, match=r"BatchNorm statistics need at least 2 samples, but got 1; give more data"):
+        fedscope.align(nets, data=digits, limit=1)
+    assert fedscope.align(nets, data=digits, limit=2).averages

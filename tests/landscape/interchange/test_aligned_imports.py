@@ -202,19 +202,35 @@ def test_units_are_matched_on_samples_in_the_scale_that_the_run_will_have(
     files: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run that is made takes samples of a user's own file as they are, so the import does, too."""
-    from fedscope.landscape.interchange import aligned_files
+    from fedscope.landscape.alignment import measured
 
     paths, seen = files([trained(k).state_dict() for k in range(2)]), []
-    align = aligned_files.align_weights
+    aligner = measured.Aligner
 
     def looking(module: Any, samples: Any, *rest: Any) -> Any:
         seen.append(samples.x.numpy())
-        return align(module, samples, *rest)
+        return aligner(module, samples, *rest)
 
-    monkeypatch.setattr(aligned_files, "align_weights", looking)
+    monkeypatch.setattr(measured, "Aligner", looking)
     x = np.load("data.npz")["x_train"]
     imported(paths, "as-given", align="activations")
     imported(paths, "standardised", align="activations", standardise=True)
     assert np.array_equal(np.sort(seen[0], 0), np.sort(x, 0))
     assert np.allclose(seen[1].mean(0), 0, atol=1e-5)
     assert not np.allclose(seen[0].mean(0), 0, atol=1e-3)
+
+
+def test_numbers_are_moved_in_the_precision_of_their_files(files: Callable[..., list[Path]]) -> None:
+    """A permutation changes no bit: of each layer the same numbers are there, and the reference is as it was."""
+    states = [{name: value.double() for name, value in trained(k).state_dict().items()} for k in range(2)]
+    for state in states:
+        state["0.weight"] += 1e-12  # float32 does not hold it
+        state["3.num_batches_tracked"] = torch.tensor(0)
+    run, _ = imported(files(states, torch.float64))
+    for k, state in enumerate(states):
+        recorded = run.round(1).client(k).arrays()
+        for name, values in state.items():
+            if values.dtype == torch.float64:
+                assert recorded[name].dtype == np.float64
+                assert sorted(recorded[name].ravel()) == sorted(values.numpy().ravel())
+                assert k > 0 or np.array_equal(recorded[name], values.numpy())

@@ -159,6 +159,12 @@ def test_how_far_the_loss_rises_in_closed_form() -> None:
     )
     assert "(x@1) and" in rise_words(panels)
     assert "so x@1 is the flatter one" in rise_words(panels)
+    # of a plane with a loss that is not finite nobody knows how flat it is
+    hole = planes[1].loss.copy()
+    hole[20, 20] = np.nan
+    unknown = [panels[1], replace(panels[0], plane=replace(planes[1], loss=hole)), panels[0]]
+    assert "nan" in rise_words(unknown)
+    assert "flat" not in rise_words(unknown)
     # a small difference is not called one
     close = [*panels[:1], replace(panels[1], plane=replace(planes[0], loss=1.05 * planes[0].loss - 0.025))]
     assert "flatter" not in rise_words(close)

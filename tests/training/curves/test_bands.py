@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedscope.checkpoints import FedscopeError, RoundRecord, Run, RunWriter
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, RoundRecord, Run, RunWriter
 from fedscope.training import Curve, Curves, measure_of
 from fedscope.training.curves.bands import Band, seeds_of
 
@@ -183,7 +183,8 @@ def test_a_band_is_over_the_rounds_that_all_seeds_have(tmp_path: Path) -> None:
         written(tmp_path / "s-0", [0.9, 0.8, 0.7, 0.6]),
         written(tmp_path / "s-1", [0.5, None, 0.3], run={"seed": 1}),
     ]
-    curve = Curves.of(runs, bands=True).lines[0]
+    with pytest.warns(FedscopeWarning, match=r"bands.*: of 4 rounds s-1 has 3; a mean at the end of s is of runs that"):
+        curve = Curves.of(runs, bands=True).lines[0]
     rounds, values = curve.measured(ERROR)
     assert rounds.tolist() == [1, 3]
     np.testing.assert_allclose(values, [0.7, 0.5])
@@ -287,3 +288,13 @@ def test_the_command_and_the_function_give_the_same_bands(
     assert Path("n.bands.csv").read_bytes() == Path("m.bands.csv").read_bytes()
     assert run(["curves", *names, "--bands"]) == 0
     assert Path("fma-0/figures/curves-fma-0-fma-1-bands.bands.csv").exists()
+
+
+def test_seeds_that_have_not_all_their_rounds_are_told(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    short = [written(tmp_path / f"t-{k}", [0.9, 0.8], run={"seed": k, "rounds": 6}) for k in range(2)]
+    with pytest.warns(FedscopeWarning, match=r"of 6 rounds t-0 has 2, t-1 has 2; a mean at the end of t is of"):
+        Curves.of(short, bands=True)
+    recwarn.clear()
+    whole = [written(tmp_path / f"u-{k}", [0.9, 0.8], run={"seed": k, "rounds": 2}) for k in range(2)]
+    Curves.of(whole, bands=True)
+    assert [one.message for one in recwarn if isinstance(one.message, FedscopeWarning)] == []

@@ -187,9 +187,16 @@ def test_an_optimiser_of_ones_own_steps_along_the_same_gradient(small: Any, clos
     close(local_sgd(task, method).weights.parameters, by_torch(task, method, make, decayed), 1e-5)
 
 
-def test_groups_keep_the_ratio_of_their_rates(small: Any, close: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "round"), [((0.5, 5.0), (0.03, 0.3)), ((0.5, 0.0), (0.03, 0.0)), ((0.0, 0.5), (0.0, 0.03))]
+)
+def test_groups_keep_the_ratio_of_their_rates(
+    small: Any, given: tuple[float, float], round: tuple[float, float], close: Any
+) -> None:
+    """A rate of 0 stays one: these parameters are frozen."""
+
     def factory(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [{"params": parameters[:2], "lr": 0.5}, {"params": parameters[2:], "lr": 5.0}]
+        groups = [{"params": parameters[:2], "lr": given[0]}, {"params": parameters[2:], "lr": given[1]}]
         return torch.optim.SGD(groups)
 
     task = small.task(pace=LocalSchedule(0.03, 2))
@@ -197,7 +204,7 @@ def test_groups_keep_the_ratio_of_their_rates(small: Any, close: Any) -> None:
 
     def make(module: nn.Module) -> Any:
         own = list(module.parameters())
-        return [torch.optim.SGD([{"params": own[:2], "lr": 0.03}, {"params": own[2:], "lr": 0.3}])]
+        return [torch.optim.SGD([{"params": own[:2], "lr": round[0]}, {"params": own[2:], "lr": round[1]}])]
 
     close(local_sgd(task, method).weights.parameters, by_torch(task, method, make), 1e-12)
 
@@ -401,6 +408,7 @@ class Counts(torch.optim.SGD):
         (own(torch.optim.AdamW, weight_decay=0.1), "a weight decay of its own, 0.01, and client.weight_decay = 0.1"),
         (own(Replaces), "its step() puts other tensors in the place of the parameters"),
         (own(torch.optim.Adafactor, optimiser_state="kept"), "give --set client.optimiser_state=fresh"),
+        (own(lambda parameters: torch.optim.SGD(parameters, lr=0.0)), "has a rate of 0 in all of its groups, so that"),
         (own(Counts, optimiser_state="kept"), "keeps something in its groups, not by parameter"),
     ],
 )

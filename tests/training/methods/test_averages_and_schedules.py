@@ -159,3 +159,20 @@ def test_settings_out_of_range_or_of_another_type_are_refused(make: object, mess
 def test_a_start_after_the_last_round_would_average_nothing_and_is_refused() -> None:
     with pytest.raises(FedscopeError, match=r"average\.start = 9 comes after the last of 8 rounds.*average\.start=6"):
         settled(8, start=9)
+
+
+@pytest.mark.parametrize(
+    ("average", "high"),
+    [
+        ({"explore": "cyclic", "explore_low": 0.5}, "0.01"),
+        ({"explore": "cyclic", "explore_low": 0.02, "explore_high": 0.02}, "0.02"),
+        ({"explore": "triangle", "explore_low": 0.05}, "0.05"),
+    ],
+)
+def test_a_lowest_rate_that_is_not_below_the_highest_is_refused(average: dict[str, object], high: str) -> None:
+    """The saw-tooth would rise."""
+    words = rf"average\.explore_low = .* is not below the highest rate of {average['explore']}, {high}; give a greater"
+    with pytest.raises(FedscopeError, match=words):
+        settled(8, **average)
+    assert settled(8, explore="exp", explore_low=0.5).explore_low == 0.5, "which has no lowest rate"
+    assert settled(8, explore="triangle", explore_low=0.04).explore_low == 0.04

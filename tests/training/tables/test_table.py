@@ -24,6 +24,7 @@ from fedscope.checkpoints.io.visible_text import visible
 from fedscope.plotting.printed import printed_method
 from fedscope.results.csv_cells import text_of
 from fedscope.training import Comparison, Config, table, train
+from fedscope.training.curves.measures import measure_of
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.forms import in_latex, in_typst
@@ -165,6 +166,17 @@ def test_what_few_seeds_can_show() -> None:
     assert same is not None
     assert (same.low, same.high) == (1.0, 1.0)
     assert np.isnan(same.p), "all differences alike: the test cannot say how likely that is"
+
+
+@pytest.mark.parametrize("others", [(73, 84), (73, 45), (3, 177), (101, 102)])
+def test_equal_differences_of_shares_are_alike_in_spite_of_their_last_bits(others: tuple[int, int]) -> None:
+    found = paired_difference(*({i: 1 - (k - more) / 360 for i, k in enumerate(others)} for more in (3, 0)))
+    assert found is not None
+    assert found.low == found.mean == found.high == pytest.approx(3 / 360)
+    assert np.isnan(found.p)
+    apart = paired_difference({0: 0.5, 1: 0.5 + 1e-9}, {0: 0.4, 1: 0.4})
+    assert apart is not None
+    assert apart.p < 1e-6, "a difference of 1e-9 is one"
 
 
 def test_a_target_is_reached_in_a_round_and_compared_with_the_baseline(grid: dict[tuple[str, float, int], Run]) -> None:
@@ -456,3 +468,96 @@ def test_commands_make_the_runs_again(grid: dict[tuple[str, float, int], Run]) -
     run = grid["fma", 1.0, 0]
     (command,) = table(run).commands["fma"]
     assert re.fullmatch(rf"fedscope train {run.path}/config.toml --out {run.path}-again", command)
+
+
+def measured(seed: int | None = None, **columns: list[float]) -> TableRun:
+    """A run of these numbers a round."""
+    rounds = np.arange(1, 1 + len(next(iter(columns.values()))))
+    curve = Curve(f"run-{seed}", rounds, {name: np.array(values) for name, values in columns.items()})
+    return TableRun(f"run-{seed}", {}, (seed, 0), {}, curve, (len(rounds), len(rounds)), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "averaging"),
+    [
+        ("test_error", {"deployed": 0.4, "global": 0.4, "averaged": None}, {"global": 0.4, "averaged": 0.3}),
+        ("domain_error_mean", {"deployed": 0.5, "averaged": None}, {"global": 0.5, "averaged": 0.2}),
+        ("test_error_photo", {"global": 0.6, "averaged": None}, {"global": 0.6, "averaged": 0.1}),
+        # measured on what is deployed: of a run with an average nothing is known of the global model
+        ("client_test_error_mean", {"global": 0.7, "averaged": 0.7}, {"global": None, "averaged": 0.7}),
+        ("all_client_deployed_error_mean", {"global": 0.8}, {"global": None, "deployed": 0.8}),
+        # of no model of the server's
+        ("client_error_mean", {"global": 0.9, "averaged": 0.9}, {"global": 0.9, "averaged": 0.9}),
+        ("train_loss", {"global": 1.5, "averaged": 1.5}, {"global": 1.5, "averaged": 1.5}),
+    ],
+)
+def test_whose_numbers_stand_under_global_and_averaged(
+    name: str, plain: dict[str, float | None], averaging: dict[str, float | None]
+) -> None:
+    from fedscope.training.tables.comparison import _of
+
+    nan = float("nan")
+    own = {"test_error": [0.4], "domain_error_mean": [0.5], "test_error_photo": [0.6], "client_error_mean": [0.9]}
+    own |= {"client_test_error_mean": [0.7], "all_client_deployed_error_mean": [0.8], "train_loss": [1.5]}
+    means = {"averaged_domain_error_mean": [0.2], "averaged_test_error_photo": [0.1]}
+    without = measured(**own, averaged_test_error=[nan], averaged_test_loss=[nan])
+    having = measured(**own, **means, averaged_test_error=[0.3])
+    for run, expected in ((without, plain), (having, averaging)):
+        for kind, value in expected.items():
+            found = _of(run.curve, kind, measure_of(name)).tail(name, 1)[0]
+            assert np.isnan(found) if value is None else found == value, (kind, value)
+
+
+def test_the_values_of_a_grid_are_compared_over_the_seeds_that_all_have() -> None:
+    from fedscope.training.tables.statistics import best_of
+
+    def runs(mu: float, **errors: float) -> list[TableRun]:
+        made = [measured(int(seed[1:]), test_error=[value]) for seed, value in errors.items()]
+        return [replace(one, settings={"client.mu": mu}) for one in made]
+
+    def chosen(*grid: TableRun) -> tuple[set[float], str]:
+        kept, (note,) = best_of(
+            grid, ["client.mu"], lambda _: "fedprox", lambda one: one.curve.tail("test_error", 1)[0]
+        )
+        return {one.settings["client.mu"] for one in kept}, note
+
+    better, worse = runs(0.1, s0=0.6, s1=0.4), runs(0.01, s1=0.45)
+    values, note = chosen(*better, *worse)
+    assert values == {0.1}, "over all seeds of each it would be the other one"
+    assert note == "fedprox: mu 0.1, chosen by these numbers before mu 0.01; by the 1 of 2 seeds that all of them have"
+    values, note = chosen(*runs(0.1, s0=0.6), *runs(0.01, s1=0.45))
+    assert values == {0.01}
+    assert note.endswith("; they have no seed in common, so that each was judged by seeds of its own")
+    values, note = chosen(*better, *runs(0.01, s0=0.2, s1=0.45))
+    assert (values, note) == ({0.01}, "fedprox: mu 0.01, chosen by these numbers before mu 0.1")
+
+
+@pytest.mark.parametrize(
+    ("measure", "means", "best"),
+    [
+        ("test_accuracy", {"fma": 0.8, "wima": 0.8 + 1e-16, "swa": 0.7}, {"fma", "wima"}),
+        ("test_accuracy", {"fma": 0.8, "wima": 0.8}, set()),
+        ("test_error", {"fma": 0.8, "wima": 0.7}, {"wima"}),
+        ("test_loss", {"fma": 1.8, "wima": 1.7}, {"wima"}),
+        ("parameters_up_total", {"fma": 100.0, "wima": 200.0}, {"fma"}),
+        ("drift_cosine", {"fma": 0.1, "wima": 0.2}, set()),
+        ("lr", {"fma": 0.1, "wima": 0.2}, set()),
+        ("client_error_std", {"fma": 0.1, "wima": 0.2}, set()),
+    ],
+)
+def test_all_that_are_best_are_marked_where_more_or_less_is_better(
+    measure: str, means: dict[str, float], best: set[str]
+) -> None:
+    from fedscope.training.tables.comparison import Cell
+
+    cells = tuple(Cell(row, "", measure, {"0": mean}) for row, mean in means.items())
+    found = Comparison(cells, 10, attrs={"rows": ["method"]})
+    assert set(found.best("", measure)) == best
+    assert found.text().splitlines()[1].endswith("*") is ("fma" in best)
+    assert ("marked" in found.text()) is bool(best)
+
+
+def test_a_grid_is_chosen_from_by_what_has_a_better_end(grid: dict[tuple[str, float, int], Run]) -> None:
+    runs = [grid["fma", share, 0] for share in SHARES]
+    with pytest.raises(FedscopeError, match=r"chooses by lr, of which neither more nor less is better; give an acc"):
+        table(runs, best_of=["run.participation"], measures=["lr"])
