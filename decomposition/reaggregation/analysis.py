@@ -92,7 +92,8 @@ def reaggregate(
     if not given and not by_layer:
         raise FedscopeError("there is no server to aggregate by; give --server fedavgm, or --layers head=personal")
     changes = settings_of(settings, ", or train a branch: fedscope train --from RUN@ROUND")
-    names = servers_of(given or [own_server(opened, number)])
+    names = servers_of(given) if given else own_server(opened, number, source)
+    refuse_unasked(opened, number, source, own=not given)
     of_layers = servers_of_layers(by_layer)
     made = configs_of(opened, number, {**names, **{one: table for _, own in of_layers for one, table in own}}, changes)
     asked = with_layers(opened, number, made, len(names), of_layers, chosen=bool(given))
@@ -172,21 +173,67 @@ def kept_by_others(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
     }
 
 
-def own_server(run: Run, number: int) -> str:
-    """Name the server that made a round.
+def own_server(run: Run, number: int, source: EvaluationConfig) -> dict[str, dict[str, Any]]:
+    """Name the server that made a round, with its settings where it is code of the user's own; that is the code which
+    was given for it, because nothing that a run's files name is imported.
 
     Raises:
-        FedscopeError: a run of another program, which does not say.
+        FedscopeError: a run of another program, which does not say; code that was not given, or is another.
     """
-    from ...training.loop.run_history import config_at
+    from ...training.settings.code_kinds import KINDS
+    from ...training.user_code.given import code_of_objects
+    from ...training.user_code.kept import code_named
 
-    if run.is_foreign and run.config is None:
+    table = server_table(run, number)
+    if table is None:
         raise FedscopeError(
             f"{run.path} was recorded by {run.info['source']} and does not say its server, which aggregates the other "
             "layers; give --server NAME, too"
         )
-    server: str = config_at(run, number).tables()["server"]["method"]
-    return server
+    name = str(table.pop("method"))
+    code = code_named(run, KINDS["server"], name, code_of_objects(source.code), changed=source.code_changed)
+    return {name: {}} if code is None else {code: table}
+
+
+def server_table(run: Run, number: int) -> dict[str, Any] | None:
+    """Return the settings of the server that made a round; None of a run that does not say."""
+    from ...training.loop.run_history import config_at
+
+    if run.is_foreign and run.config is None:
+        return None
+    run.require("config.toml")
+    return dict(config_at(run, number).tables()["server"])
+
+
+def refuse_unasked(run: Run, number: int, source: EvaluationConfig, *, own: bool) -> None:
+    """Refuse code that nothing asks for, which would be without effect.
+
+    Args:
+        own: whether the run's own server aggregates.
+
+    Raises:
+        FedscopeError: code of a server where others were named; code of what the run does not name; leave to take
+            another source, and no code.
+    """
+    from ...training.settings.code_kinds import KINDS
+    from ...training.user_code.given import code_of_objects, names_code
+    from ...training.user_code.kept import refuse_unnamed
+
+    given = code_of_objects(source.code)
+    for key, code in given.items():
+        if key == "server" and not own:
+            raise FedscopeError(
+                f"--code server={code} is for the server that {run.path} names, and --server names others; leave it "
+                f"out, or give --server {code} to aggregate by it"
+            )
+    refuse_unnamed(run, given)
+    if source.code_changed:
+        name = (server_table(run, number) or {}).get("method", "fma")
+        if not own or not names_code(KINDS["server"], name):
+            raise FedscopeError(
+                "--code-changed is for code of your own that the run's server is, and nothing asks for it here; leave "
+                "it out"
+            )
 
 
 #: a pattern, and its server with settings of its own; none where clients keep the layers

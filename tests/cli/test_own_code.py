@@ -237,6 +237,8 @@ COMMANDS = (
     "theory run --draws local:2 --kernel last --kernel-samples 9",
     "reaggregate run@2 --server fedavgm",
     "reaggregate run@2 --server fma --from-state",
+    "reaggregate run@2 --layers 1=personal",
+    "reaggregate run@2 --layers 1=fedadam",
     "updates run",
     "disperse run --rounds 2",
     "parameters run --round 2",
@@ -396,6 +398,51 @@ def test_ones_own_server_on_a_recorded_round(here: Path, capsys: pytest.CaptureF
     forget()
     assert run(words("report plain --out page")) == 0
     assert "mine" not in sys.modules, "the result says what the server keeps"
+
+
+def test_a_runs_own_server_aggregates_the_other_layers_where_its_code_is_given(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = "train --server mine:Heavy --average none --clients 4 --participation 0.5 --rounds 2 --out own"
+    assert run(words(f"{trained} --set server.beta=0.25")) == 0
+    forget()
+    capsys.readouterr()
+    asked = "reaggregate own@2 --layers fc2=personal --json"
+    assert run(words(asked)) == 2
+    assert "server.method = 'mine:Heavy' is code of your own, which is never loaded from a file" in (
+        capsys.readouterr().err
+    )
+    assert "mine" not in sys.modules
+    assert run(words(f"{asked} --code server=mine:Heavy")) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert Path("own/figures/reaggregate-2-Heavy-layers-fc2-personal.reaggregate.json") in map(Path, files)
+    kept = json.loads(next(Path(file) for file in files if file.endswith(".json")).read_text())["attrs"]
+    assert kept["settings"][0]["beta"] == 0.25, "the run's own settings"
+    # another source is refused, unless it is said
+    forget()
+    Path("mine.py").write_text(MODULE + "\n# another\n")
+    assert run(words(f"{asked} --out other --code server=mine:Heavy")) == 2
+    assert "server mine:Heavy has another source than the run was trained with" in capsys.readouterr().err
+    assert run(words(f"{asked} --out other --code server=mine:Heavy --code-changed")) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--server fedavgm --code server=mine:Heavy", "is for the server that own names, and --server names others"),
+        ("--server fedavgm --code-changed", "--code-changed is for code of your own that the run's server is"),
+        ("--layers fc2=personal --code client=mine:Pull", "own needs no code for it, its client.method is sgd"),
+    ],
+)
+def test_reaggregate_refuses_code_that_nothing_asks_for(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    trained = "train --server mine:Heavy --average none --clients 4 --participation 0.5 --rounds 2 --out own"
+    assert run(words(trained)) == 0
+    capsys.readouterr()
+    given = "" if "--server" in typed else " --code server=mine:Heavy"
+    assert run(words(f"reaggregate own@2 {typed}{given}")) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_replays_take_ones_own_client(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
