@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: what a provenance says of a recorded run's data
 COMPARED = ("standardised", "data_accepted", "recorded_numbers")
+#: what it says of how models are measured
+ANSWERING = ("architecture", "behaviour", "task_behaviour", "precision", "device")
 #: ε of a round's clients
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 
@@ -110,7 +112,7 @@ def theory(
         read_as(posed.module, opened)
         samples = samples_of(posed, opened, source, kernels)
         settings: dict[str, Any] = {
-            **{key: posed.settings[key] for key in ("architecture", "behaviour", "precision", "device")},
+            **{key: posed.settings[key] for key in ANSWERING if key in posed.settings},
             **{key: posed.settings[key] for key in COMPARED if key in posed.settings and opened.is_foreign},
             **describe_samples(samples, source.seed if source.limit or kernels else None),
             **{"run": identity(opened), "rounds": numbers, "shrink": shrunk, "kernel": kernels, "limit": source.limit},
