@@ -116,7 +116,8 @@ def reaggregate(
             **({"align": align} if align != "none" else {}),
             **statistics_settings(source, normalization),
             **({"keeps": keeps} if (keeps := kept_by_others(made)) else {}),
-            **(given_settings([opened], source, module=module) if opened.is_foreign else {}),
+            **({"code": code} if (code := sources_of(made)) else {}),
+            **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,
@@ -163,14 +164,26 @@ def reaggregate(
 
 def kept_by_others(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
     """Say what servers that are not fedscope's keep: a result that is read later does not import them."""
+    return {name: config.server.about.keeps or "a state" for name, config in _of_others(made)}
+
+
+def sources_of(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
+    """Return the SHA-256 of the sources of servers that are not fedscope's: these may change, and keep their names."""
+    from ...training.settings.code_source import source_of
+
+    return {name: source_of(type(config.server)).sha256 for name, config in _of_others(made)}
+
+
+def _of_others(made: Mapping[str, tuple[Config, str]]) -> list[tuple[str, Config]]:
+    """Return the servers that are not fedscope's: of packages, and the user's own."""
     from ...training.settings.own_code import OwnCode
     from ...training.settings.registry import is_known
 
-    return {
-        str(name): config.server.about.keeps or "a state"
+    return [
+        (str(name), config)
         for name, (config, _) in made.items()
         if isinstance(name, OwnCode) or not is_known("servers", name)
-    }
+    ]
 
 
 def own_server(run: Run, number: int, source: EvaluationConfig) -> dict[str, dict[str, Any]]:

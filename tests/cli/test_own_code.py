@@ -400,6 +400,49 @@ def test_ones_own_server_on_a_recorded_round(here: Path, capsys: pytest.CaptureF
     assert "mine" not in sys.modules, "the result says what the server keeps"
 
 
+@pytest.mark.parametrize("typed", ["--server mine:Heavy", "--server fma --layers fc2=mine:Heavy"])
+def test_a_servers_code_that_was_edited_makes_another_result(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
+    asked = f"reaggregate plain@2 {typed} --out r --json"
+    assert run(words(asked)) == 0
+    assert run(words(asked)) == 0
+    out = capsys.readouterr()
+    before, again = (json.loads(line)["rows"][-1]["loss"] for line in out.out.splitlines()[-2:])
+    assert before == again
+    assert "already holds this result" in out.err
+    forget()
+    Path("mine.py").write_text(
+        MODULE.replace("w + v⁺", "w + 7 v⁺").replace("start.parameters + v)", "start.parameters + 7 * v)")
+    )
+    assert run(words(asked)) == 2
+    assert "holds another result, of your own code with another source" in capsys.readouterr().err
+    assert run(words(f"{asked} --force")) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][-1]["loss"] != before
+    assert run(words("reaggregate plain@2 --server fma --out r")) == 2
+    assert "holds another result, of " in (said := capsys.readouterr().err)
+    assert ("--layers" if "--layers" in typed else "--server") in said
+    if "--layers" not in typed:
+        assert "your own code" not in said, "another server has other code"
+
+
+def test_a_models_code_that_was_edited_makes_another_reaggregation(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "reaggregate own@2 --server fedavgm --model mine:net --out r"
+    own = "train --method fma --model mine:net --data mine:load --clients 4 --participation 0.5 --rounds 2 --out own"
+    assert run(words(own)) == 0
+    asked = f"{asked} --data mine:load"
+    assert run(words(asked)) == 0
+    assert run(words(asked)) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    forget()
+    Path("mine.py").write_text(MODULE.replace("nn.ReLU()", "nn.Tanh()"))
+    assert run(words(asked)) == 2
+    assert "holds another result, of the model's code as it was before" in capsys.readouterr().err
+
+
 def test_a_runs_own_server_aggregates_the_other_layers_where_its_code_is_given(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
