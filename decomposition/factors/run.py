@@ -23,7 +23,7 @@ from ...training.inputs.samples import (
     samples_of_clients,
 )
 from ...training.inputs.statistics import measured_statistics, statistics_settings
-from ..draws.given_code import refuse_ungiven
+from ..draws.given_code import code_settings, refuse_ungiven
 from ..draws.sources import Cohorts, Draws, Replays, groups_of, parse_draws, replays_of, usual_draws
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class DecompositionRequest:
             **({"layers": self.layers} if self.layers is not None else {}),
             **statistics_settings(self.source, self.normalization),
             **given_settings(self.runs, self.source),
+            **(code_settings(self.runs, self.source) if self.draws.kind == "local" else {}),
         }
         return settings, partial(self._answer, groups, settings)
 

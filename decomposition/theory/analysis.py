@@ -24,7 +24,7 @@ from ...training.inputs.statistics import (
     statistics_settings,
     statistics_word,
 )
-from ..draws.given_code import refuse_ungiven
+from ..draws.given_code import code_settings, refuse_ungiven
 from ..draws.sources import Replays, parse_draws, replays_of, usual_draws
 from .lemma1 import Gaps
 from .result import Theory
@@ -120,6 +120,7 @@ def theory(
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
             **counted_for_fedswa(opened, numbers),
             **statistics_settings(source, normalization),
+            **(code_settings([opened], source) if count else {}),
         }
         statistics = measured_statistics(posed.module, posed.dataset, source, normalization)
         tasks = Tasks(opened, posed, samples, held, settings, source.compute, source, statistics)

@@ -497,6 +497,49 @@ def test_replays_take_ones_own_client(here: Path, capsys: pytest.CaptureFixture[
     assert run(words("decompose own --rounds last --draws local:2 --code client=mine:Pull")) == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "decompose own --rounds last --draws local:2",
+        "explain own --rounds last --draws local:2",
+        "theory own --rounds last --shrink none --kernel-samples 40 --draws local:2",
+    ],
+)
+def test_replays_by_another_source_are_another_result(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    trained = "train --client mine:Pull --average none --clients 4 --participation 0.5 --epochs 1 --rounds 2 --out own"
+    assert run(words(f"{trained} --set model.hidden=[4]")) == 0
+    asked = f"{command} --out r --code client=mine:Pull"
+    assert run(words(asked)) == 0
+    kept = [path.read_bytes() for path in sorted(Path().glob("r.*.csv"))]
+    assert run(words(asked)) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    forget()
+    Path("mine.py").write_text(MODULE.replace("alpha=self.mu", "alpha=90 * self.mu"))
+    for words_ in (asked, f"{asked} --code-changed"):
+        assert run(words(words_)) == 2
+        assert "holds another result, of your own code with another source" in capsys.readouterr().err
+    assert run(words(f"{asked} --force")) == 2
+    assert "another source than the run was trained with" in capsys.readouterr().err
+    assert run(words(f"{asked} --code-changed --force")) == 0
+    assert kept != [path.read_bytes() for path in sorted(Path().glob("r.*.csv"))]
+    capsys.readouterr()
+    assert run(words(f"{asked} --code-changed")) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    # the run's own code again, and none
+    forget()
+    Path("mine.py").write_text(MODULE)
+    for words_ in (asked, f"{command} --out r"):
+        assert run(words(words_)) == 2
+        assert "holds another result, of your own code with another source" in capsys.readouterr().err
+    assert run(words(f"{asked} --force")) == 0
+    assert kept == [path.read_bytes() for path in sorted(Path().glob("r.*.csv"))]
+    forget()
+    assert run(words(f"{command} --out r")) == 0
+    assert "mine" not in sys.modules, "a result that is there needs no code"
+
+
 # --- something to begin with ---
 
 

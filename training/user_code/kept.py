@@ -174,6 +174,26 @@ def _is_another(run: Run, kind: str, name: str, found: OwnCode, *, changed: bool
     return True
 
 
+def other_sources(run: Run, given: Given, *, changed: bool = False) -> dict[str, str]:
+    """Return the SHA-256 of the code of clients and all that they train with that is not what a run was trained with,
+    by kind and name; of a run that does not say its code's, of all of it. A server has no part in replays.
+
+    Args:
+        changed: as for :func:`playing`; only with it packages are imported, which another source is taken of.
+    """
+    known = {(entry["kind"], entry["name"]): entry.get("sha256", "") for entry in entries_in(run)}
+    others: dict[str, str] = {}
+    for tables in _configs_of(run):
+        for kind, value in named_in(tables):
+            if kind.name == "server" or not names_code(kind, value):
+                continue
+            key, name = f"{kind.name}={value}", str(value)
+            found = _found(kind.name, value, given) if changed else given.get(key, given.get(kind.name))
+            if found is not None and found.source.sha256 != known.get((kind.name, name), ""):
+                others[key] = found.source.sha256
+    return others
+
+
 def refuse_unnamed(run: Run, given: Given) -> None:
     """Refuse code that no configuration of a run names.
 
