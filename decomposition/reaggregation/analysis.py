@@ -73,8 +73,9 @@ def reaggregate(
 
     Raises:
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
-            server or setting; a state that was not recorded; a pattern that names no layer; a layer that two name; a
-            server that looks at whole models, for layers.
+            server or setting; a server that is given twice, with other settings; a state that was not recorded; a
+            pattern that names no layer; a layer that two name; a server that looks at whole models, for layers; code
+            of the run's own server that was not given, or is another.
     """
     from ...training.inputs.given_servers import servers_of, settings_of
     from ...training.settings.own_code import short_name
@@ -95,7 +96,7 @@ def reaggregate(
     names = servers_of(given) if given else own_server(opened, number, source)
     refuse_unasked(opened, number, source, own=not given)
     of_layers = servers_of_layers(by_layer)
-    made = configs_of(opened, number, {**names, **{one: table for _, own in of_layers for one, table in own}}, changes)
+    made = configs_of(opened, number, all_servers(names, of_layers), changes)
     asked = with_layers(opened, number, made, len(names), of_layers, chosen=bool(given))
 
     def prepare() -> SettingsAndCompute[Reaggregation]:
@@ -171,7 +172,8 @@ def sources_of(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
     """Return the SHA-256 of the sources of servers that are not fedscope's: these may change, and keep their names."""
     from ...training.settings.code_source import source_of
 
-    return {name: source_of(type(config.server)).sha256 for name, config in _of_others(made)}
+    kinds = {name: type(config.server) for name, config in _of_others(made)}
+    return {name: source_of(kind).sha256 for name, kind in kinds.items() if not kind.__module__.startswith("fedscope.")}
 
 
 def _of_others(made: Mapping[str, tuple[Config, str]]) -> list[tuple[str, Config]]:
@@ -205,7 +207,7 @@ def own_server(run: Run, number: int, source: EvaluationConfig) -> dict[str, dic
         )
     name = str(table.pop("method"))
     code = code_named(run, KINDS["server"], name, code_of_objects(source.code), changed=source.code_changed)
-    return {name: {}} if code is None else {code: table}
+    return {name: {}} if code is None else {code: {} if code == name else table}  # of its name it keeps the run's
 
 
 def server_table(run: Run, number: int) -> dict[str, Any] | None:
@@ -267,6 +269,21 @@ def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
         refuse_unknown(pattern, server)
         found.append((pattern, [] if server == PERSONAL else list(servers_of([server]).items())))
     return found
+
+
+def all_servers(names: Mapping[str, dict[str, Any]], of_layers: LayerServers) -> dict[str, dict[str, Any]]:
+    """Return the servers of rows and of layers, each once.
+
+    Raises:
+        FedscopeError: as :func:`~fedscope.training.inputs.given_servers.add_server`.
+    """
+    from ...training.inputs.given_servers import add_server
+
+    every = dict(names)
+    for _, own in of_layers:
+        for name, table in own:
+            add_server(every, name, table)
+    return every
 
 
 def patterns_of(of_layers: LayerServers) -> list[tuple[str, str]]:
@@ -347,6 +364,17 @@ def configs_of(
     for name in names:
         given = {key: value for key, value in settings.items() if key in known[name] or key in nobody}
         own = {**names[name], **given}
-        words = ", ".join(f"{key}={value}" for key, value in given.items())
+        words = ", ".join(f"{key}={value}" for key, value in {**_chosen(name, names[name]), **given}.items())
         configs[name] = reaggregating_config(run, number, name, own), f"{name} ({words})" if words else str(name)
     return configs
+
+
+def _chosen(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings of a server that are not its defaults: an object has all of them."""
+    from dataclasses import fields
+
+    from ...training.settings.registry import find
+
+    usual = {key.name: key.default for key in fields(find("servers", name))}
+    usual = {key: list(value) if isinstance(value, tuple) else value for key, value in usual.items()}
+    return {key: value for key, value in settings.items() if key not in usual or value != usual[key]}

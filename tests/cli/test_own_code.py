@@ -15,7 +15,9 @@ from few import few
 from own_code import ALL_OWN, GIVEN, MODULE, forget, own_module
 
 from fedscope import Run
+from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import commands, run
+from fedscope.decomposition.reaggregation.result import Reaggregation
 from fedscope.training.config.sources import Setup
 from fedscope.training.sweeps.plan import plan_sweep
 
@@ -394,7 +396,8 @@ def test_ones_own_server_on_a_recorded_round(here: Path, capsys: pytest.CaptureF
     assert run(words("reaggregate plain@2 --server mine:Heavy(beta=0.0) --server fma")) == 0
     said = capsys.readouterr().out
     rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.startswith("  ")}
-    assert rows["mine:Heavy"][:2] == rows["fma"][:2], "without momentum it is FMA"
+    assert rows["mine:Heavy"][0] == "(beta=0.0)"
+    assert rows["mine:Heavy"][1:3] == rows["fma"][:2], "without momentum it is FMA"
     forget()
     assert run(words("report plain --out page")) == 0
     assert "mine" not in sys.modules, "the result says what the server keeps"
@@ -425,6 +428,41 @@ def test_a_servers_code_that_was_edited_makes_another_result(
     assert ("--layers" if "--layers" in typed else "--server") in said
     if "--layers" not in typed:
         assert "your own code" not in said, "another server has other code"
+
+
+def test_a_server_is_given_once_and_two_of_one_class_name_have_files_of_their_own(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
+    twice = "reaggregate plain@2 --server mine:Heavy(beta=0.25) --server"
+    capsys.readouterr()
+    assert run(words(f"{twice} mine:Heavy(beta=0.5)")) == 2
+    assert "--server mine:Heavy is given twice, with beta=0.25 and with beta=0.5" in capsys.readouterr().err
+    assert run(words(f"{twice} mine:Heavy(beta=0.25) --out one")) == 0
+    assert "mine:Heavy (beta=0.25)" in capsys.readouterr().out
+    other = MODULE.replace("start.parameters + v)", "start.parameters + 7 * v)")
+    with own_module(here, other, name="mine_other"):
+        two = "--server mine:Heavy --server mine_other:Heavy --out two --json"
+        assert run(words(f"reaggregate plain@2 {two}")) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["files"][:2] == ["two.mine.Heavy.safetensors", "two.mine_other.Heavy.safetensors"]
+    loaded = Reaggregation.load("two").models
+    models_ = [loaded[name].parameters for name in ("mine:Heavy", "mine_other:Heavy")]
+    step = [made - Run.open("plain").round(2).read("start").parameters for made in models_]
+    np.testing.assert_allclose(step[1], 7 * step[0], rtol=1e-3, atol=1e-5)
+
+
+def test_objects_of_one_server_with_other_settings_are_refused(here: Path) -> None:
+    import fedscope
+    from fedscope.training.methods.servers.fedgma import FedGMA
+
+    assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
+    low, high = FedGMA(tau=0.1), FedGMA(tau=0.9)
+    for servers, layers in (([low, high], None), (low, {"fc2": high}), ("fma", {"fc1": low, "fc2": high})):
+        with pytest.raises(FedscopeError, match=r"FedGMA' is given twice, with tau=0.1 and with tau=0.9"):
+            fedscope.reaggregate("plain@2", servers, layers=layers)
+    made = fedscope.reaggregate("plain@2", FedGMA(tau=0.9), layers={"fc2": "personal"})
+    assert made.measured[-1].model.endswith("FedGMA (tau=0.9), fc2=personal")
 
 
 def test_a_models_code_that_was_edited_makes_another_reaggregation(
