@@ -11,11 +11,18 @@ if TYPE_CHECKING:
     from ...analysis.settings import EvaluationConfig
 
 
-def refuse_ungiven(run: Run, code: Mapping[str, Any] | None = None, *, changed: bool = False) -> Run:
+def refuse_ungiven(
+    run: Run,
+    code: Mapping[str, Any] | None = None,
+    *,
+    changed: bool = False,
+    otherwise: str = "; --draws none needs none of it",
+) -> Run:
     """Return the run with the code that was given for it, and that of installed packages.
 
     Args:
         code, changed: see :func:`~fedscope.training.user_code.kept.playing`.
+        otherwise: how the question is asked without, for the sentence.
 
     Raises:
         FedscopeError: a client method, or an average over rounds, which may set clients' pace, that is not here (says
@@ -35,9 +42,7 @@ def refuse_ungiven(run: Run, code: Mapping[str, Any] | None = None, *, changed: 
         for section in ("client", "average"):
             method = getattr(config, section)
             if not is_given(method):
-                raise FedscopeError(
-                    f"{run.path}: {needs_code(section, method_name(method))}; --draws none needs none of it"
-                )
+                raise FedscopeError(f"{run.path}: {needs_code(section, method_name(method))}{otherwise}")
     return given
 
 

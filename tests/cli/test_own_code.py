@@ -11,14 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from few import few
 from own_code import ALL_OWN, GIVEN, MODULE, forget, own_module
+from torch.nn import functional
 
+import fedscope
 from fedscope import Run
-from fedscope.checkpoints import FedscopeError
+from fedscope.analysis.settings import EvaluationConfig
+from fedscope.checkpoints import FedscopeError, Weights
 from fedscope.cli.main import commands, run
+from fedscope.decomposition.matrix.result import Matrix
 from fedscope.decomposition.reaggregation.result import Reaggregation
 from fedscope.training.config.sources import Setup
+from fedscope.training.inputs.samples import dataset_of
+from fedscope.training.methods.servers.fedgma import FedGMA
 from fedscope.training.sweeps.plan import plan_sweep
 
 
@@ -454,9 +461,6 @@ def test_a_server_is_given_once_and_two_of_one_class_name_have_files_of_their_ow
 
 
 def test_objects_of_one_server_with_other_settings_are_refused(here: Path) -> None:
-    import fedscope
-    from fedscope.training.methods.servers.fedgma import FedGMA
-
     assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
     low, high = FedGMA(tau=0.1), FedGMA(tau=0.9)
     for servers, layers in (([low, high], None), (low, {"fc2": high}), ("fma", {"fc1": low, "fc2": high})):
@@ -577,6 +581,102 @@ def test_replays_by_another_source_are_another_result(
     forget()
     assert run(words(f"{command} --out r")) == 0
     assert "mine" not in sys.modules, "a result that is there needs no code"
+
+
+def test_a_partitions_code_that_was_edited_makes_another_federation(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "data --data mine:load --partition mine:split --set data.clients=4 --out d"
+    assert run(words(asked)) == 0
+    assert run(words(asked)) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    # a comment moves nobody's samples
+    forget()
+    Path("mine.py").write_text(MODULE + "\n# another\n")
+    assert run(words(asked)) == 0
+    forget()
+    Path("mine.py").write_text(MODULE.replace("random.permutation(len(labels))", "np.argsort(labels)"))
+    assert run(words(asked)) == 2
+    assert "holds another result, of other samples of the clients, by the partition's code" in capsys.readouterr().err
+    assert run(words(asked.replace("clients=4", "clients=5"))) == 2
+    assert "holds another result, of --clients 4 (not 5);" in capsys.readouterr().err
+    built_in = fedscope.data({"data": {"name": "digits", "partition": "shards:2", "clients": 20}})
+    assert "partition_sha256" not in built_in.attrs, "results of earlier versions are found"
+
+
+PERSONAL = (
+    MODULE
+    + """
+
+from fedscope.training.methods.clients.ditto import Ditto
+
+class Mine(Ditto):
+    own_model = "personal"
+"""
+)
+PERS = "--model mine:net --data mine:load --set data.client_test=0.25 --clients 4 --participation 0.5 --rounds 2"
+
+
+def losses_at_home(path: str) -> list[float]:
+    """Of the models that the clients of the last round of a run keep, each on what it trained on, by PyTorch alone."""
+    from mine import net  # type: ignore[import-not-found]
+
+    run_ = Run.open(path)
+    round_ = run_.round("last")
+    kept, partition = round_.client_state("personal"), run_.partition
+    assert isinstance(kept, Weights)
+    assert partition is not None
+    samples = dataset_of([run_], EvaluationConfig("train", model="mine:net", data="mine:load")).samples("train")
+    losses = []
+    for i, client in enumerate(round_.client_ids):
+        module, rows = net(), partition.clients[client]
+        module.load_state_dict({name: torch.tensor(value) for name, value in kept.row(i).arrays().items()})
+        losses.append(float(functional.cross_entropy(module(torch.as_tensor(samples.x[rows])), samples.y[rows])))
+    return losses
+
+
+def at_home(answer: Matrix) -> list[float]:
+    (one,) = answer.rounds
+    cells = {(cell.model, cell.place): cell.loss for cell in one.cells}
+    return [cells[f"client-{client}", f"client-{client}"] for client in Run.open(answer.run).round("last").client_ids]
+
+
+def test_the_matrix_of_a_personal_method_takes_a_model_of_ones_own(here: Path) -> None:
+    assert run(words(f"train --method ditto {PERS} --out pers")) == 0
+    forget()
+    # the run says its data with a sum, and its model by a name that only --model gives leave to import
+    assert run(words("matrix pers --model mine:net --data mine:load --out m")) == 0
+    made = Matrix.load("m")
+    assert at_home(made) == pytest.approx(losses_at_home("pers"), rel=1e-5)
+    from mine import net
+
+    in_python = fedscope.matrix("pers", model=net(), data="mine:load")
+    assert at_home(in_python) == at_home(made)
+
+
+def test_the_matrix_of_a_personal_method_of_ones_own_takes_its_code(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(PERSONAL)
+    assert run(words(f"train --client mine:Mine {PERS} --out pers")) == 0
+    asked = "matrix pers --model mine:net --data mine:load"
+    assert run(words(f"{asked} --out sent")) == 0
+    assert Matrix.load("sent").attrs["models"] == "sent"
+    assert run(words(f"{asked} --code client=mine:Mine --out own")) == 0
+    made = Matrix.load("own")
+    assert made.attrs["models"] == "personal"
+    assert at_home(made) == pytest.approx(losses_at_home("pers"), rel=1e-5)
+    assert at_home(made) != pytest.approx(at_home(Matrix.load("sent")), rel=1e-5)
+    capsys.readouterr()
+    assert run(words(f"{asked} --code server=mine:Heavy --out no")) == 2
+    assert "pers needs no code for it, its server.method is fma" in capsys.readouterr().err
+    # another source
+    forget()
+    Path("mine.py").write_text(PERSONAL + "\n# another\n")
+    assert run(words(f"{asked} --code client=mine:Mine --out no")) == 2
+    assert "client mine:Mine has another source than the run was trained with" in capsys.readouterr().err
+    assert run(words(f"{asked} --code client=mine:Mine --code-changed --out other")) == 0
+    assert list(Matrix.load("other").attrs["code"]) == ["client=mine:Mine"]
 
 
 # --- something to begin with ---
