@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     A = TypeVar("A", bound=Result)
 
 #: what a result says only where it is not the usual: asked for by silence, too
-ONLY = ("task", "data_accepted", "standardised", "measured")
+ONLY = (
+    "task",
+    "data_accepted",
+    "standardised",
+    "measured",
+    "data_of",
+    "align",
+    "normalization",
+    "layer_settings",
+    "code",
+)
 #: for sentences
 _OWN = "a file of a result"
 #: said for the reader only: the models' sums tell what they are

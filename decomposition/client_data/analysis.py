@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,7 @@ def data(
             **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": how.partition, "seed": how.seed},
             **{"clients": len(split.clients), "client_test": how.client_test, "samples": len(dataset.y_train)},
             **{"shown": shown, "of_each": samples},
+            **({} if run is not None else split_settings(split, how.partition)),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
@@ -151,6 +153,18 @@ def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, at
         images = np.stack([_images(dataset, _some(split.clients[k], samples)) for k in ids])
     texts = tuple(_texts(dataset, _some(split.clients[k], samples)) for k in ids) if dataset.tokens else ()
     return ClientData(split.label_counts, test, of, names, tuple(map(int, ids)), images, texts, attrs)
+
+
+def split_settings(split: Partition, name: str) -> dict[str, str]:
+    """Describe the split that a partition makes which is not fedscope's, for a result's provenance: its code may change
+    and keep its name."""
+    if name.partition(":")[0] in names("partitions"):
+        return {}
+    digest = hashlib.sha256()
+    for rows in (*split.clients, *(split.test or ())):
+        digest.update(f"{len(rows)}:".encode())
+        digest.update(np.ascontiguousarray(rows, "<i8").tobytes())
+    return {"partition_sha256": digest.hexdigest()}
 
 
 def _some(rows: np.ndarray, count: int) -> np.ndarray:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, Run
 
+if TYPE_CHECKING:
+    from ...analysis.settings import EvaluationConfig
 
-def refuse_ungiven(run: Run, code: Mapping[str, Any] | None = None, *, changed: bool = False) -> Run:
+
+def refuse_ungiven(
+    run: Run,
+    code: Mapping[str, Any] | None = None,
+    *,
+    changed: bool = False,
+    otherwise: str = "; --draws none needs none of it",
+) -> Run:
     """Return the run with the code that was given for it, and that of installed packages.
 
     Args:
         code, changed: see :func:`~fedscope.training.user_code.kept.playing`.
+        otherwise: how the question is asked without, for the sentence.
 
     Raises:
         FedscopeError: a client method, or an average over rounds, which may set clients' pace, that is not here (says
@@ -32,7 +42,21 @@ def refuse_ungiven(run: Run, code: Mapping[str, Any] | None = None, *, changed: 
         for section in ("client", "average"):
             method = getattr(config, section)
             if not is_given(method):
-                raise FedscopeError(
-                    f"{run.path}: {needs_code(section, method_name(method))}; --draws none needs none of it"
-                )
+                raise FedscopeError(f"{run.path}: {needs_code(section, method_name(method))}{otherwise}")
     return given
+
+
+def code_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
+    """Describe the code of replays that is not what the runs were trained with, for a result's provenance; nothing
+    where all of it is."""
+    from ...training.user_code.given import code_of_objects
+    from ...training.user_code.kept import other_sources
+
+    if not source.code and not source.code_changed:
+        return {}
+    given = code_of_objects(source.code)
+    others: dict[str, str] = {}
+    for run in runs:
+        if not run.is_foreign:
+            others |= other_sources(run, given, changed=source.code_changed)
+    return {"code": others} if others else {}

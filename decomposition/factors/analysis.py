@@ -13,7 +13,7 @@ from ...checkpoints.models.layer_selections import layers_file_word
 from ...training.inputs.statistics import refuse_unknown_statistics, statistics_word
 from .. import Decomposition, LayerDecomposition
 from ..draws.sources import REPLAYS
-from .run import MODELS, DecompositionRequest, runs_of
+from .run import MODELS, DecompositionRequest, lacking_averages, runs_of
 
 #: settings that are no part of the name of a result
 USUAL = (REPLAYS, "global", "squared", "probabilities", "all")
@@ -47,7 +47,7 @@ def decompose(
             but the recorded models alone, which have no variance and no covariance. By default ``local:4``, and of a
             run that another program trained ``none``.
         of: which average: ``global``, of the round's clients; ``averaged``, of all clients in the window of an average
-            over rounds; ``both``, or a sequence of the two.
+            over rounds; ``both``, or a sequence of the two. Rounds without such an average are left out, which is said.
         loss: ``squared``, ``cross-entropy`` or ``zero-one``; only the squared one has all factors.
         outputs: ``probabilities`` or ``logits``, the outputs f(x) of a client that the squared loss averages.
         on: D, the training data of ``all`` clients, or of the ``cohort``, those that are averaged.
@@ -61,8 +61,9 @@ def decompose(
             clients' training data (the paper's D).
 
     Raises:
-        FedscopeError: rounds or draws that cannot be had; settings that would change nothing; runs with other data;
-            layers that there are not, or of another than the squared loss.
+        FedscopeError: rounds or draws that cannot be had; a round by its number that has not the average; settings
+            that would change nothing; runs with other data; layers that there are not, or of another than the squared
+            loss.
 
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Theorem 1.
@@ -101,6 +102,10 @@ def decompose(
     )
     for run in opened:
         asked.selections(run)  # what is wrong with them is said first
+    notes = [found.note]
+    if which != "global":
+        of_runs = dict(zip((run.name for run in opened), zip(asked_rounds, numbers, strict=True), strict=True))
+        notes += [lacking_averages(group[0], *of_runs[group[0].name], which) for group in found.groups]
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
     special = [word.replace(":", "") for word in words if word not in USUAL] + statistics_word(normalization)
     names = [run.name for run in opened[1:]]
@@ -109,4 +114,4 @@ def decompose(
     if layers is not None:
         name = fit_file_name(f"{name}-layers-{layers_file_word(layers)}")
     kind: type[Decomposition | LayerDecomposition] = Decomposition if layers is None else LayerDecomposition
-    return one(kind, opened[0].path / "figures", name, asked.ready, note=found.note)
+    return one(kind, opened[0].path / "figures", name, asked.ready, note="; ".join(filter(None, notes)))

@@ -9,9 +9,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, refuse_other_data, refuse_replays, resolve_runs
+from ...analysis.runs import (
+    Rounds,
+    RunLike,
+    identity,
+    is_range,
+    parse_rounds,
+    refuse_other_data,
+    refuse_replays,
+    resolve_runs,
+)
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts
+from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
+from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import Selection, selections_of
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -23,7 +33,7 @@ from ...training.inputs.samples import (
     samples_of_clients,
 )
 from ...training.inputs.statistics import measured_statistics, statistics_settings
-from ..draws.given_code import refuse_ungiven
+from ..draws.given_code import code_settings, refuse_ungiven
 from ..draws.sources import Cohorts, Draws, Replays, groups_of, parse_draws, replays_of, usual_draws
 
 if TYPE_CHECKING:
@@ -93,6 +103,7 @@ class DecompositionRequest:
             **({"layers": self.layers} if self.layers is not None else {}),
             **statistics_settings(self.source, self.normalization),
             **given_settings(self.runs, self.source),
+            **(code_settings(self.runs, self.source) if self.draws.kind == "local" else {}),
         }
         return settings, partial(self._answer, groups, settings)
 
@@ -302,18 +313,53 @@ def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[t
     Raises:
         FedscopeError: there is none.
     """
-    from ...training import config_at
-
-    windows: dict[tuple[int, str], tuple[int, ...]] = {}
-    for number in rounds:
-        for model in models:
-            if model == "global":
-                windows[number, model] = (number,)
-            elif "averaged" in run.round(number).models and (window := config_at(run, number).average.members(number)):
-                windows[number, model] = window
+    each = {(number, model): _window(run, number, model) for number in rounds for model in models}
+    windows = {place: window for place, window in each.items() if window}
     if not windows:
         raise FedscopeError(
             f"{run.path} has no plain average over rounds in round {', '.join(map(str, rounds))}; choose later rounds "
             "of a run with --average ima, wima or swa, or leave out --of averaged"
         )
     return windows
+
+
+def _window(run: Run, number: int, model: str) -> tuple[int, ...]:
+    from ...training import config_at
+
+    if model == "global":
+        return (number,)
+    return tuple(config_at(run, number).average.members(number)) if "averaged" in run.round(number).models else ()
+
+
+def lacking_averages(run: Run, words: str | None, rounds: Sequence[int], of: str) -> str:
+    """Say in which of a run's rounds there is no average over rounds to decompose, where there is one in others or the
+    global model beside it; "" where none lacks.
+
+    Args:
+        words: as the rounds were asked for; rounds: those that they mean.
+        of: ``averaged`` or ``both``.
+
+    Raises:
+        FedscopeError: only averages are asked for, and a round without one was asked for by its number.
+    """
+    without = [number for number in rounds if not _window(run, number, "averaged")]
+    if not without or (of == "averaged" and len(without) == len(rounds)):  # refused with its reason
+        return ""
+    where = f"{run.path} has no plain average over rounds in round{'s' if len(without) > 1 else ''}"
+    if of == "both":
+        return f"{where} {spans(without)}, of which the global model alone is decomposed"
+    named = [number for number in without if number in named_rounds(run, words)]
+    if named:
+        have = [number for number in rounds_with_clients(run) if _window(run, number, "averaged")]
+        raise FedscopeError(
+            f"{where} {spans(without)}, so --of averaged cannot decompose it there; give --rounds among {spans(have)}, "
+            "or --of both, which has the global model of every round"
+        )
+    return f"{where} {spans(without)}, which {'are' if len(without) > 1 else 'is'} left out"
+
+
+def named_rounds(run: Run, words: str | None) -> set[int]:
+    """Return the rounds that were asked for one by one, and not as ``all``, ``1-5``, ``last:10`` or ``every:20``."""
+    each = [word.strip() for word in (words or "all").split(",")]
+    alone = [word for word in each if word != "all" and ":" not in word and not is_range(word)]
+    return {number for word in alone for number in parse_rounds(word, run.rounds, str(run.path))}

@@ -19,6 +19,7 @@ from ...training.inputs.samples import (
     module_for,
     require_own_data,
 )
+from ..draws.given_code import code_settings
 from .result import SERVER, Matrix, RoundMatrix
 
 
@@ -29,7 +30,8 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
 
     Models are the clients', and ``start``, ``global`` and ``averaged`` as far as they were recorded; of a round whose
     clients start from models of their own, and which has none of these, ``merged``, the mean of all of them. Of a
-    personal method the clients' models are those that they use themselves. See
+    personal method the clients' models are those that they use themselves; of a method of your own they are so where
+    its code is given (``code={"client": FedX}``). See
     :func:`~fedscope.decomposition.matrix.losses.losses_at` for the formulas.
 
     Args:
@@ -51,7 +53,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
         refuse_unshared(opened, asked)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
         test = None if source.split == "test" else limit_samples(dataset, replace(source, split="test"))
-        personal = uses_own_models(opened)
+        personal = uses_own_models(opened, source)
         settings: dict[str, Any] = {
             "run": identity(opened),
             "rounds": asked,
@@ -59,6 +61,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
             **describe_samples(samples, source.seed if source.limit else None),
             "test_samples": len(samples if test is None else test),
             "models": "personal" if personal else "sent",
+            **(code_settings([opened], source) if personal else {}),
             "device": source.compute.name,
             "precision": source.precision,
         }
@@ -73,7 +76,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
                 if personal:
                     from .personal import own_models
 
-                    own = own_models(opened, number, dataset, source)
+                    own = own_models(opened, number, dataset, source, module)
                 return round_matrix(
                     module,
                     samples,
@@ -97,13 +100,26 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
     return one(Matrix, opened.path / "figures", name, prepare)
 
 
-def uses_own_models(run: Run) -> bool:
-    """Check whether the clients of a run use other models than those that they send."""
+def uses_own_models(run: Run, source: EvaluationConfig) -> bool:
+    """Check whether the clients of a run use other models than those that they send, as far as their method is known:
+    one of the user's own by the code that was given for it.
+
+    Raises:
+        FedscopeError: code of what the run does not name.
+    """
+    from ...training.build import config_of
+    from ...training.settings.own_code import OwnCode
+    from ...training.settings.registry import method_name
+    from ...training.user_code.given import code_of_objects, with_given
+    from ...training.user_code.kept import refuse_unnamed
+
+    given = code_of_objects(source.code)
+    refuse_unnamed(run, given)
     if run.is_foreign or run.config is None:
         return False
-    from ...training.build import config_of
-
-    return config_of(run).client.personal
+    client = config_of(run).client
+    named = with_given(given, "client", method_name(client))
+    return bool(named.thing.personal if isinstance(named, OwnCode) else client.personal)
 
 
 def refuse_unshared(run: Run, rounds: list[int]) -> None:

@@ -73,8 +73,9 @@ def reaggregate(
 
     Raises:
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
-            server or setting; a state that was not recorded; a pattern that names no layer; a layer that two name; a
-            server that looks at whole models, for layers.
+            server or setting; a server that is given twice, with other settings; a state that was not recorded; a
+            pattern that names no layer; a layer that two name; a server that looks at whole models, for layers; code
+            of the run's own server that was not given, or is another.
     """
     from ...training.inputs.given_servers import servers_of, settings_of
     from ...training.settings.own_code import short_name
@@ -92,9 +93,10 @@ def reaggregate(
     if not given and not by_layer:
         raise FedscopeError("there is no server to aggregate by; give --server fedavgm, or --layers head=personal")
     changes = settings_of(settings, ", or train a branch: fedscope train --from RUN@ROUND")
-    names = servers_of(given or [own_server(opened, number)])
+    names = servers_of(given) if given else own_server(opened, number, source)
+    refuse_unasked(opened, number, source, own=not given)
     of_layers = servers_of_layers(by_layer)
-    made = configs_of(opened, number, {**names, **{one: table for _, own in of_layers for one, table in own}}, changes)
+    made = configs_of(opened, number, all_servers(names, of_layers), changes)
     asked = with_layers(opened, number, made, len(names), of_layers, chosen=bool(given))
 
     def prepare() -> SettingsAndCompute[Reaggregation]:
@@ -115,7 +117,8 @@ def reaggregate(
             **({"align": align} if align != "none" else {}),
             **statistics_settings(source, normalization),
             **({"keeps": keeps} if (keeps := kept_by_others(made)) else {}),
-            **(given_settings([opened], source, module=module) if opened.is_foreign else {}),
+            **({"code": code} if (code := sources_of(made)) else {}),
+            **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,
@@ -162,31 +165,90 @@ def reaggregate(
 
 def kept_by_others(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
     """Say what servers that are not fedscope's keep: a result that is read later does not import them."""
+    return {name: config.server.about.keeps or "a state" for name, config in _of_others(made)}
+
+
+def sources_of(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
+    """Return the SHA-256 of the sources of servers that are not fedscope's: these may change, and keep their names."""
+    from ...training.settings.code_source import source_of
+
+    kinds = {name: type(config.server) for name, config in _of_others(made)}
+    return {name: source_of(kind).sha256 for name, kind in kinds.items() if not kind.__module__.startswith("fedscope.")}
+
+
+def _of_others(made: Mapping[str, tuple[Config, str]]) -> list[tuple[str, Config]]:
+    """Return the servers that are not fedscope's: of packages, and the user's own."""
     from ...training.settings.own_code import OwnCode
     from ...training.settings.registry import is_known
 
-    return {
-        str(name): config.server.about.keeps or "a state"
+    return [
+        (str(name), config)
         for name, (config, _) in made.items()
         if isinstance(name, OwnCode) or not is_known("servers", name)
-    }
+    ]
 
 
-def own_server(run: Run, number: int) -> str:
-    """Name the server that made a round.
+def own_server(run: Run, number: int, source: EvaluationConfig) -> dict[str, dict[str, Any]]:
+    """Name the server that made a round, with its settings where it is code of the user's own; that is the code which
+    was given for it, because nothing that a run's files name is imported.
 
     Raises:
-        FedscopeError: a run of another program, which does not say.
+        FedscopeError: a run of another program, which does not say; code that was not given, or is another.
     """
-    from ...training.loop.run_history import config_at
+    from ...training.settings.code_kinds import KINDS
+    from ...training.user_code.given import code_of_objects
+    from ...training.user_code.kept import code_named
 
-    if run.is_foreign and run.config is None:
+    table = server_table(run, number)
+    if table is None:
         raise FedscopeError(
             f"{run.path} was recorded by {run.info['source']} and does not say its server, which aggregates the other "
             "layers; give --server NAME, too"
         )
-    server: str = config_at(run, number).tables()["server"]["method"]
-    return server
+    name = str(table.pop("method"))
+    code = code_named(run, KINDS["server"], name, code_of_objects(source.code), changed=source.code_changed)
+    return {name: {}} if code is None else {code: {} if code == name else table}  # of its name it keeps the run's
+
+
+def server_table(run: Run, number: int) -> dict[str, Any] | None:
+    """Return the settings of the server that made a round; None of a run that does not say."""
+    from ...training.loop.run_history import config_at
+
+    if run.is_foreign and run.config is None:
+        return None
+    run.require("config.toml")
+    return dict(config_at(run, number).tables()["server"])
+
+
+def refuse_unasked(run: Run, number: int, source: EvaluationConfig, *, own: bool) -> None:
+    """Refuse code that nothing asks for, which would be without effect.
+
+    Args:
+        own: whether the run's own server aggregates.
+
+    Raises:
+        FedscopeError: code of a server where others were named; code of what the run does not name; leave to take
+            another source, and no code.
+    """
+    from ...training.settings.code_kinds import KINDS
+    from ...training.user_code.given import code_of_objects, names_code
+    from ...training.user_code.kept import refuse_unnamed
+
+    given = code_of_objects(source.code)
+    for key, code in given.items():
+        if key == "server" and not own:
+            raise FedscopeError(
+                f"--code server={code} is for the server that {run.path} names, and --server names others; leave it "
+                f"out, or give --server {code} to aggregate by it"
+            )
+    refuse_unnamed(run, given)
+    if source.code_changed:
+        name = (server_table(run, number) or {}).get("method", "fma")
+        if not own or not names_code(KINDS["server"], name):
+            raise FedscopeError(
+                "--code-changed is for code of your own that the run's server is, and nothing asks for it here; leave "
+                "it out"
+            )
 
 
 #: a pattern, and its server with settings of its own; none where clients keep the layers
@@ -207,6 +269,21 @@ def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
         refuse_unknown(pattern, server)
         found.append((pattern, [] if server == PERSONAL else list(servers_of([server]).items())))
     return found
+
+
+def all_servers(names: Mapping[str, dict[str, Any]], of_layers: LayerServers) -> dict[str, dict[str, Any]]:
+    """Return the servers of rows and of layers, each once.
+
+    Raises:
+        FedscopeError: as :func:`~fedscope.training.inputs.given_servers.add_server`.
+    """
+    from ...training.inputs.given_servers import add_server
+
+    every = dict(names)
+    for _, own in of_layers:
+        for name, table in own:
+            add_server(every, name, table)
+    return every
 
 
 def patterns_of(of_layers: LayerServers) -> list[tuple[str, str]]:
@@ -287,6 +364,17 @@ def configs_of(
     for name in names:
         given = {key: value for key, value in settings.items() if key in known[name] or key in nobody}
         own = {**names[name], **given}
-        words = ", ".join(f"{key}={value}" for key, value in given.items())
+        words = ", ".join(f"{key}={value}" for key, value in {**_chosen(name, names[name]), **given}.items())
         configs[name] = reaggregating_config(run, number, name, own), f"{name} ({words})" if words else str(name)
     return configs
+
+
+def _chosen(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings of a server that are not its defaults: an object has all of them."""
+    from dataclasses import fields
+
+    from ...training.settings.registry import find
+
+    usual = {key.name: key.default for key in fields(find("servers", name))}
+    usual = {key: list(value) if isinstance(value, tuple) else value for key, value in usual.items()}
+    return {key: value for key, value in settings.items() if key not in usual or value != usual[key]}

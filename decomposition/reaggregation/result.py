@@ -287,7 +287,20 @@ def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:
 
     >>> model_suffixes(["fedsa"]), model_suffixes(["fedsa", "fedadam"])
     (('.safetensors',), ('.fedsa.safetensors', '.fedadam.safetensors'))
+
+    Of classes of one name in two modules the modules' names are there, too.
+
+    >>> model_suffixes(["a:FedX", "b.c:FedX"])
+    ('.a.FedX.safetensors', '.b.c.FedX.safetensors')
     """
     from ...training.settings.own_code import short_name
 
-    return tuple(f".{short_name(server)}.safetensors" if len(servers) > 1 else ".safetensors" for server in servers)
+    if len(servers) == 1:
+        return (".safetensors",)
+    short = [short_name(server) for server in servers]
+    folded = [word.casefold() for word in short]  # two files of one name where the disk knows no capitals
+    words = [
+        server.replace(":", ".") if folded.count(word.casefold()) > 1 else word
+        for server, word in zip(servers, short, strict=True)
+    ]
+    return tuple(f".{word}.safetensors" for word in words)

@@ -24,7 +24,7 @@ from ...training.inputs.statistics import (
     statistics_settings,
     statistics_word,
 )
-from ..draws.given_code import refuse_ungiven
+from ..draws.given_code import code_settings, refuse_ungiven
 from ..draws.sources import Replays, parse_draws, replays_of, usual_draws
 from .lemma1 import Gaps
 from .result import Theory
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: what a provenance says of a recorded run's data
 COMPARED = ("standardised", "data_accepted", "recorded_numbers")
+#: what it says of how models are measured
+ANSWERING = ("architecture", "behaviour", "task_behaviour", "precision", "device")
 #: ε of a round's clients
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 
@@ -110,7 +112,7 @@ def theory(
         read_as(posed.module, opened)
         samples = samples_of(posed, opened, source, kernels)
         settings: dict[str, Any] = {
-            **{key: posed.settings[key] for key in ("architecture", "behaviour", "precision", "device")},
+            **{key: posed.settings[key] for key in ANSWERING if key in posed.settings},
             **{key: posed.settings[key] for key in COMPARED if key in posed.settings and opened.is_foreign},
             **describe_samples(samples, source.seed if source.limit or kernels else None),
             **{"run": identity(opened), "rounds": numbers, "shrink": shrunk, "kernel": kernels, "limit": source.limit},
@@ -118,6 +120,7 @@ def theory(
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
             **counted_for_fedswa(opened, numbers),
             **statistics_settings(source, normalization),
+            **(code_settings([opened], source) if count else {}),
         }
         statistics = measured_statistics(posed.module, posed.dataset, source, normalization)
         tasks = Tasks(opened, posed, samples, held, settings, source.compute, source, statistics)

@@ -159,6 +159,33 @@ def test_the_averaged_model_is_decomposed_beside_the_global_one(runs: Path, caps
         assert {row["model"] for row in csv.DictReader(file)} == {"global", "averaged"}
 
 
+def test_rounds_without_an_average_over_rounds_are_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--draws", "none", "--split", "test", "--limit", "20"]
+    have = [
+        number for number in Run.open("runs/half").rounds if "averaged" in Run.open("runs/half").round(number).models
+    ]
+    asked = ["decompose", "runs/half", *quick, "--json"]
+    for rounds in ("1,3,last", "1,3-4"):
+        assert run([*asked, "--of", "averaged", "--rounds", rounds, "--out", "r"]) == 2
+        said = capsys.readouterr().err
+        assert "runs/half has no plain average over rounds in round 1, so --of averaged cannot decompose it" in said
+        assert f"give --rounds among {have[0]}-4, or --of both" in said
+    for i, (rounds, of, left, note) in enumerate(
+        (
+            ("all", "averaged", have, "rounds in round 1, which is left out"),
+            ("1-4", "averaged", have, "rounds in round 1, which is left out"),
+            (f"{have[0]},last", "averaged", [have[0], 4], ""),
+            ("1,4", "both", [4], "in round 1, of which the global model alone is decomposed"),
+        )
+    ):
+        assert run([*asked, "--of", of, "--rounds", rounds, "--out", f"r{i}"]) == 0
+        out = capsys.readouterr()
+        found = [one["round"] for one in json.loads(out.out)["rounds"] if one["model"] == "averaged"]
+        assert found == left
+        assert note in out.err
+        assert ("no plain average" in out.err) == bool(note)
+
+
 def test_missing_data_are_those_of_no_averaged_client(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = decomposed(capsys, "runs/half", "--rounds", "4", "--of", "both", "--draws", "local:2", "--out", "missing")
     opened = Run.open("runs/half")

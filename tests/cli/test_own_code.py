@@ -11,12 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from few import few
 from own_code import ALL_OWN, GIVEN, MODULE, forget, own_module
+from torch.nn import functional
 
+import fedscope
 from fedscope import Run
+from fedscope.analysis.settings import EvaluationConfig
+from fedscope.checkpoints import FedscopeError, Weights
 from fedscope.cli.main import commands, run
+from fedscope.decomposition.matrix.result import Matrix
+from fedscope.decomposition.reaggregation.result import Reaggregation
 from fedscope.training.config.sources import Setup
+from fedscope.training.inputs.samples import dataset_of
+from fedscope.training.methods.servers.fedgma import FedGMA
 from fedscope.training.sweeps.plan import plan_sweep
 
 
@@ -237,6 +246,8 @@ COMMANDS = (
     "theory run --draws local:2 --kernel last --kernel-samples 9",
     "reaggregate run@2 --server fedavgm",
     "reaggregate run@2 --server fma --from-state",
+    "reaggregate run@2 --layers 1=personal",
+    "reaggregate run@2 --layers 1=fedadam",
     "updates run",
     "disperse run --rounds 2",
     "parameters run --round 2",
@@ -392,10 +403,132 @@ def test_ones_own_server_on_a_recorded_round(here: Path, capsys: pytest.CaptureF
     assert run(words("reaggregate plain@2 --server mine:Heavy(beta=0.0) --server fma")) == 0
     said = capsys.readouterr().out
     rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.startswith("  ")}
-    assert rows["mine:Heavy"][:2] == rows["fma"][:2], "without momentum it is FMA"
+    assert rows["mine:Heavy"][0] == "(beta=0.0)"
+    assert rows["mine:Heavy"][1:3] == rows["fma"][:2], "without momentum it is FMA"
     forget()
     assert run(words("report plain --out page")) == 0
     assert "mine" not in sys.modules, "the result says what the server keeps"
+
+
+@pytest.mark.parametrize("typed", ["--server mine:Heavy", "--server fma --layers fc2=mine:Heavy"])
+def test_a_servers_code_that_was_edited_makes_another_result(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
+    asked = f"reaggregate plain@2 {typed} --out r --json"
+    assert run(words(asked)) == 0
+    assert run(words(asked)) == 0
+    out = capsys.readouterr()
+    before, again = (json.loads(line)["rows"][-1]["loss"] for line in out.out.splitlines()[-2:])
+    assert before == again
+    assert "already holds this result" in out.err
+    forget()
+    Path("mine.py").write_text(
+        MODULE.replace("w + v⁺", "w + 7 v⁺").replace("start.parameters + v)", "start.parameters + 7 * v)")
+    )
+    assert run(words(asked)) == 2
+    assert "holds another result, of your own code with another source" in capsys.readouterr().err
+    assert run(words(f"{asked} --force")) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][-1]["loss"] != before
+    assert run(words("reaggregate plain@2 --server fma --out r")) == 2
+    assert "holds another result, of " in (said := capsys.readouterr().err)
+    assert ("--layers" if "--layers" in typed else "--server") in said
+    if "--layers" not in typed:
+        assert "your own code" not in said, "another server has other code"
+
+
+def test_a_server_is_given_once_and_two_of_one_class_name_have_files_of_their_own(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
+    twice = "reaggregate plain@2 --server mine:Heavy(beta=0.25) --server"
+    capsys.readouterr()
+    assert run(words(f"{twice} mine:Heavy(beta=0.5)")) == 2
+    assert "--server mine:Heavy is given twice, with beta=0.25 and with beta=0.5" in capsys.readouterr().err
+    assert run(words(f"{twice} mine:Heavy(beta=0.25) --out one")) == 0
+    assert "mine:Heavy (beta=0.25)" in capsys.readouterr().out
+    longer = MODULE.replace("start.parameters + v)", "start.parameters + 7 * v)")
+    with own_module(here, longer, name="mine_other"):
+        two = "--server mine:Heavy --server mine_other:Heavy --out two --json"
+        assert run(words(f"reaggregate plain@2 {two}")) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["files"][:2] == ["two.mine.Heavy.safetensors", "two.mine_other.Heavy.safetensors"]
+    loaded = Reaggregation.load("two").models
+    start = Run.open("plain").round(2).read("start").arrays()
+    one, other = (loaded[name].arrays() for name in ("mine:Heavy", "mine_other:Heavy"))
+    for name, w in start.items():
+        np.testing.assert_allclose(other[name] - w, 7 * (one[name] - w), rtol=1e-3, atol=1e-5)
+
+
+def test_objects_of_one_server_with_other_settings_are_refused(here: Path) -> None:
+    assert run(words("train --method fma --clients 4 --participation 0.5 --rounds 2 --out plain")) == 0
+    low, high = FedGMA(tau=0.1), FedGMA(tau=0.9)
+    for servers, layers in (([low, high], None), (low, {"fc2": high}), ("fma", {"fc1": low, "fc2": high})):
+        with pytest.raises(FedscopeError, match=r"FedGMA' is given twice, with tau=0.1 and with tau=0.9"):
+            fedscope.reaggregate("plain@2", servers, layers=layers)
+    made = fedscope.reaggregate("plain@2", FedGMA(tau=0.9), layers={"fc2": "personal"})
+    assert made.measured[-1].model.endswith("FedGMA (tau=0.9), fc2=personal")
+
+
+def test_a_models_code_that_was_edited_makes_another_reaggregation(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "reaggregate own@2 --server fedavgm --model mine:net --out r"
+    own = "train --method fma --model mine:net --data mine:load --clients 4 --participation 0.5 --rounds 2 --out own"
+    assert run(words(own)) == 0
+    asked = f"{asked} --data mine:load"
+    assert run(words(asked)) == 0
+    assert run(words(asked)) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    forget()
+    Path("mine.py").write_text(MODULE.replace("nn.ReLU()", "nn.Tanh()"))
+    assert run(words(asked)) == 2
+    assert "holds another result, of the model's code as it was before" in capsys.readouterr().err
+
+
+def test_a_runs_own_server_aggregates_the_other_layers_where_its_code_is_given(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = "train --server mine:Heavy --average none --clients 4 --participation 0.5 --rounds 2 --out own"
+    assert run(words(f"{trained} --set server.beta=0.25")) == 0
+    forget()
+    capsys.readouterr()
+    asked = "reaggregate own@2 --layers fc2=personal --json"
+    assert run(words(asked)) == 2
+    assert "server.method = 'mine:Heavy' is code of your own, which is never loaded from a file" in (
+        capsys.readouterr().err
+    )
+    assert "mine" not in sys.modules
+    assert run(words(f"{asked} --code server=mine:Heavy")) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert Path("own/figures/reaggregate-2-Heavy-layers-fc2-personal.reaggregate.json") in map(Path, files)
+    kept = json.loads(next(Path(file) for file in files if file.endswith(".json")).read_text())["attrs"]
+    assert kept["settings"][0]["beta"] == 0.25, "the run's own settings"
+    # another source is refused, unless it is said
+    forget()
+    Path("mine.py").write_text(MODULE + "\n# another\n")
+    assert run(words(f"{asked} --out other --code server=mine:Heavy")) == 2
+    assert "server mine:Heavy has another source than the run was trained with" in capsys.readouterr().err
+    assert run(words(f"{asked} --out other --code server=mine:Heavy --code-changed")) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--server fedavgm --code server=mine:Heavy", "is for the server that own names, and --server names others"),
+        ("--server fedavgm --code-changed", "--code-changed is for code of your own that the run's server is"),
+        ("--layers fc2=personal --code client=mine:Pull", "own needs no code for it, its client.method is sgd"),
+    ],
+)
+def test_reaggregate_refuses_code_that_nothing_asks_for(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str
+) -> None:
+    trained = "train --server mine:Heavy --average none --clients 4 --participation 0.5 --rounds 2 --out own"
+    assert run(words(trained)) == 0
+    capsys.readouterr()
+    given = "" if "--server" in typed else " --code server=mine:Heavy"
+    assert run(words(f"reaggregate own@2 {typed}{given}")) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_replays_take_ones_own_client(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -405,6 +538,145 @@ def test_replays_take_ones_own_client(here: Path, capsys: pytest.CaptureFixture[
     assert run(words("decompose own --rounds last --draws local:2")) == 2
     assert "give --code client=mine:Pull; --draws none needs none of it" in capsys.readouterr().err
     assert run(words("decompose own --rounds last --draws local:2 --code client=mine:Pull")) == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "decompose own --rounds last --draws local:2",
+        "explain own --rounds last --draws local:2",
+        "theory own --rounds last --shrink none --kernel-samples 40 --draws local:2",
+    ],
+)
+def test_replays_by_another_source_are_another_result(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    trained = "train --client mine:Pull --average none --clients 4 --participation 0.5 --epochs 1 --rounds 2 --out own"
+    assert run(words(f"{trained} --set model.hidden=[4]")) == 0
+    asked = f"{command} --out r --code client=mine:Pull"
+    assert run(words(asked)) == 0
+    kept = [path.read_bytes() for path in sorted(Path().glob("r.*.csv"))]
+    assert run(words(asked)) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    forget()
+    Path("mine.py").write_text(MODULE.replace("alpha=self.mu", "alpha=90 * self.mu"))
+    for words_ in (asked, f"{asked} --code-changed"):
+        assert run(words(words_)) == 2
+        assert "holds another result, of your own code with another source" in capsys.readouterr().err
+    assert run(words(f"{asked} --force")) == 2
+    assert "another source than the run was trained with" in capsys.readouterr().err
+    assert run(words(f"{asked} --code-changed --force")) == 0
+    assert kept != [path.read_bytes() for path in sorted(Path().glob("r.*.csv"))]
+    capsys.readouterr()
+    assert run(words(f"{asked} --code-changed")) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    # the run's own code again, and none
+    forget()
+    Path("mine.py").write_text(MODULE)
+    for words_ in (asked, f"{command} --out r"):
+        assert run(words(words_)) == 2
+        assert "holds another result, of your own code with another source" in capsys.readouterr().err
+    assert run(words(f"{asked} --force")) == 0
+    assert kept == [path.read_bytes() for path in sorted(Path().glob("r.*.csv"))]
+    forget()
+    assert run(words(f"{command} --out r")) == 0
+    assert "mine" not in sys.modules, "a result that is there needs no code"
+
+
+def test_a_partitions_code_that_was_edited_makes_another_federation(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "data --data mine:load --partition mine:split --set data.clients=4 --out d"
+    assert run(words(asked)) == 0
+    assert run(words(asked)) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    # a comment moves nobody's samples
+    forget()
+    Path("mine.py").write_text(MODULE + "\n# another\n")
+    assert run(words(asked)) == 0
+    forget()
+    Path("mine.py").write_text(MODULE.replace("random.permutation(len(labels))", "np.argsort(labels)"))
+    assert run(words(asked)) == 2
+    assert "holds another result, of other samples of the clients, by the partition's code" in capsys.readouterr().err
+    assert run(words(asked.replace("clients=4", "clients=5"))) == 2
+    assert "holds another result, of --clients 4 (not 5);" in capsys.readouterr().err
+    built_in = fedscope.data({"data": {"name": "digits", "partition": "shards:2", "clients": 20}})
+    assert "partition_sha256" not in built_in.attrs, "results of earlier versions are found"
+
+
+PERSONAL = (
+    MODULE
+    + """
+
+from fedscope.training.methods.clients.ditto import Ditto
+
+class Mine(Ditto):
+    own_model = "personal"
+"""
+)
+PERS = "--model mine:net --data mine:load --set data.client_test=0.25 --clients 4 --participation 0.5 --rounds 2"
+
+
+def losses_at_home(path: str) -> list[float]:
+    """Of the models that the clients of the last round of a run keep, each on what it trained on, by PyTorch alone."""
+    from mine import net  # type: ignore[import-not-found]
+
+    run_ = Run.open(path)
+    round_ = run_.round("last")
+    kept, partition = round_.client_state("personal"), run_.partition
+    assert isinstance(kept, Weights)
+    assert partition is not None
+    samples = dataset_of([run_], EvaluationConfig("train", model="mine:net", data="mine:load")).samples("train")
+    losses = []
+    for i, client in enumerate(round_.client_ids):
+        module, rows = net(), partition.clients[client]
+        module.load_state_dict({name: torch.tensor(value) for name, value in kept.row(i).arrays().items()})
+        losses.append(float(functional.cross_entropy(module(torch.as_tensor(samples.x[rows])), samples.y[rows])))
+    return losses
+
+
+def at_home(answer: Matrix) -> list[float]:
+    (one,) = answer.rounds
+    cells = {(cell.model, cell.place): cell.loss for cell in one.cells}
+    return [cells[f"client-{client}", f"client-{client}"] for client in Run.open(answer.run).round("last").client_ids]
+
+
+def test_the_matrix_of_a_personal_method_takes_a_model_of_ones_own(here: Path) -> None:
+    assert run(words(f"train --method ditto {PERS} --out pers")) == 0
+    forget()
+    # the run says its data with a sum, and its model by a name that only --model gives leave to import
+    assert run(words("matrix pers --model mine:net --data mine:load --out m")) == 0
+    made = Matrix.load("m")
+    assert at_home(made) == pytest.approx(losses_at_home("pers"), rel=1e-5)
+    from mine import net
+
+    in_python = fedscope.matrix("pers", model=net(), data="mine:load")
+    assert at_home(in_python) == at_home(made)
+
+
+def test_the_matrix_of_a_personal_method_of_ones_own_takes_its_code(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(PERSONAL)
+    assert run(words(f"train --client mine:Mine {PERS} --out pers")) == 0
+    asked = "matrix pers --model mine:net --data mine:load"
+    assert run(words(f"{asked} --out sent")) == 0
+    assert Matrix.load("sent").attrs["models"] == "sent"
+    assert run(words(f"{asked} --code client=mine:Mine --out own")) == 0
+    made = Matrix.load("own")
+    assert made.attrs["models"] == "personal"
+    assert at_home(made) == pytest.approx(losses_at_home("pers"), rel=1e-5)
+    assert at_home(made) != pytest.approx(at_home(Matrix.load("sent")), rel=1e-5)
+    capsys.readouterr()
+    assert run(words(f"{asked} --code server=mine:Heavy --out no")) == 2
+    assert "pers needs no code for it, its server.method is fma" in capsys.readouterr().err
+    # another source
+    forget()
+    Path("mine.py").write_text(PERSONAL + "\n# another\n")
+    assert run(words(f"{asked} --code client=mine:Mine --out no")) == 2
+    assert "client mine:Mine has another source than the run was trained with" in capsys.readouterr().err
+    assert run(words(f"{asked} --code client=mine:Mine --code-changed --out other")) == 0
+    assert list(Matrix.load("other").attrs["code"]) == ["client=mine:Mine"]
 
 
 # --- something to begin with ---

@@ -80,6 +80,18 @@ def test_a_round_as_recorded_as_fma_and_as_asked(runs: Path, capsys: pytest.Capt
         said(capsys, "runs/adam@2", "--server", "fedswa", "--out", base)
 
 
+@pytest.mark.parametrize(
+    ("typed", "word"),
+    [("--align weights", "--align weights"), ("--layers head=personal", "--layers")],
+)
+def test_what_is_asked_by_silence_is_another_result(
+    runs: Path, capsys: pytest.CaptureFixture[str], typed: str, word: str
+) -> None:
+    said(capsys, "runs/fma@2", "--server", "fma", *typed.split(), "--out", "other")
+    with pytest.raises(FedscopeError, match=rf"holds another result, of .*{word}"):
+        said(capsys, "runs/fma@2", "--server", "fma", "--out", "other")
+
+
 def test_fma_of_an_fma_run_is_the_recorded_model(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = said(capsys, "runs/fma@3", "--server", "fma", "--out", "f")
     assert words.splitlines()[3].endswith("  0, bit for bit")

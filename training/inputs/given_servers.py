@@ -8,6 +8,7 @@ from typing import Any
 from ...checkpoints import FedscopeError
 from ..config.config import read_assignments
 from ..settings.code_kinds import KINDS
+from ..settings.own_code import OwnCode
 from ..settings.registry import canonical, names
 from ..user_code.resolve import handed_code
 from ..user_code.typed import typed_tables
@@ -20,7 +21,7 @@ def servers_of(given: Sequence[Any], place: str = "servers=") -> dict[str, dict[
         place: the keyword by which an object was given, for sentences.
 
     Raises:
-        FedscopeError: what is no server.
+        FedscopeError: what is no server; one that is given twice, with other settings.
     """
     kind, found = KINDS["server"], dict[str, dict[str, Any]]()
     for server in given:
@@ -30,8 +31,39 @@ def servers_of(given: Sequence[Any], place: str = "servers=") -> dict[str, dict[
         else:
             name, settings = handed_code(kind, server, place)
             table = dict(settings)
-        found.setdefault(name, table)
+        add_server(found, name, table)
     return found
+
+
+def add_server(found: dict[str, dict[str, Any]], name: str, table: dict[str, Any]) -> None:
+    """Add a server to others; one that is there with the same settings stays.
+
+    Raises:
+        FedscopeError: one of its name is there with other settings, or with other code: of two, one would be left out.
+    """
+    if name not in found:
+        found[name] = table
+        return
+    there = next(key for key in found if key == name)
+    if _is_other_code(there, name):
+        raise FedscopeError(f"--server {name} is given twice, as two classes of one name; rename one of them")
+    keys = [key for key in {**found[name], **table} if found[name].get(key) != table.get(key)]
+    if keys:
+        one, other = (
+            ", ".join(f"{key}={own[key]}" for key in keys if key in own) or "no settings"
+            for own in (found[name], table)
+        )
+        raise FedscopeError(
+            f"--server {name} is given twice, with {one} and with {other}, and a result calls each server by its name; "
+            "ask for one after the other"
+        )
+
+
+def _is_other_code(one: str, other: str) -> bool:
+    if not isinstance(one, OwnCode) or not isinstance(other, OwnCode):
+        return type(one) is not type(other)
+    # a file that is named twice is read twice
+    return one.thing is not other.thing and (one.source != other.source or not one.source.sha256)
 
 
 def settings_of(given: Mapping[str, Any] | Sequence[str], otherwise: str = "") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import about_adapters
 from ...checkpoints.models.wrappers import unwrap
-from .behaviour import behaviour_settings
+from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
 from .recorded_error import compare_recorded
@@ -190,14 +190,14 @@ def read_as(module: nn.Module, run: Run) -> None:
 def given_settings(
     runs: Sequence[Run], source: EvaluationConfig, adapters: str = "factors", *, module: nn.Module | None = None
 ) -> dict[str, Any]:
-    """Describe --data, --model and the outputs of a model of the user's own, for a result's provenance.
+    """Describe --data, --model, and the answers of a model and of a task of the user's own, for a result's provenance.
 
     Args:
         adapters: what the question does with adapters, as
             :func:`~fedscope.checkpoints.models.adapters.about_adapters` takes it.
         module: the first run's, where it is there; by default it is made, and a base is then in memory twice.
     """
-    from ...evaluation.standard_tasks import CLASSIFICATION
+    from ...evaluation.standard_tasks import CLASSIFICATION, is_own
     from .base import base_digest, base_named
 
     model = model_named(runs[0], source)
@@ -205,17 +205,19 @@ def given_settings(
     if any(run.is_foreign for run in runs):
         dataset, compared_as = _data_of_runs(runs, source)
         said |= compared_as | ({} if dataset.means else {"standardised": False})
-    if is_own_model(model):
+    task = asked_task(runs, source)
+    if is_own_model(model) or is_own(task):
         dataset, round_ = dataset_of(runs, source), runs[0].round("last")
         weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
         module = module_for(runs[0], source, dataset) if module is None else module
-        said |= behaviour_settings(module, dataset.samples("test"), weights)
+        if is_own_model(model):
+            said |= behaviour_settings(module, dataset.samples("test"), weights)
+        said |= task_settings(module, dataset.samples("test"), weights)
     clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names, adapters) for run in runs)]
     said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     if (base := base_named(model, source.base, runs)) is not None:
         module = module_for(runs[0], source, dataset_of(runs, source)) if module is None else module
         said["base"] = {"path": str(base), "sha256": base_digest(module, runs[0].layout.names)}
-    task = asked_task(runs, source)
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
 
 

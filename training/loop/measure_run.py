@@ -275,7 +275,7 @@ def _fill(
     given = given_settings([run], source, module=module)
     about = {
         # outputs of the user's own code fill a page
-        **{name: value for name, value in given.items() if name != "behaviour"},
+        **{name: value for name, value in given.items() if name not in ("behaviour", "task_behaviour")},
         "precision": source.precision,
         "device": source.compute.name,
         "versions": versions(),

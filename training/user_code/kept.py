@@ -16,7 +16,7 @@ from ...checkpoints import FedscopeError, Run, regular, write_durably
 from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.runs.folders import CODE
-from ..settings.code_kinds import named_in
+from ..settings.code_kinds import Kind, named_in
 from ..settings.code_source import LONGEST, CodeSource, source_of
 from ..settings.entry_points import chosen
 from ..settings.own_code import OwnCode
@@ -103,7 +103,8 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
 def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True) -> tuple[Run, list[dict[str, Any]]]:
     """Return a run whose methods can be run: with the code that was given, and that of installed packages.
 
-    This alone imports anything for a run: it is called by what trains, replays or aggregates anew.
+    This and :func:`code_named` alone import anything for a run: they are called by what trains, replays or aggregates
+    anew.
 
     Args:
         changed: whether another source than the recorded one is taken.
@@ -116,13 +117,11 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
         FedscopeError: code that was not given (says how it is); code that nothing asks for; another source than the
             run has recorded.
     """
-    configs = [run.config or {}, *(tables for _, tables in run.info.get("branch", {}).get("history", []))]
-    known = {(entry["kind"], entry["name"]): entry for entry in entries_in(run)}
     if all_:
-        refuse_unneeded(given, _merged(configs), str(run.path))
+        refuse_unnamed(run, given)
     code: dict[str, OwnCode] = {}
     others: list[dict[str, Any]] = []
-    for tables in configs:
+    for tables in _configs_of(run):
         for kind, value in named_in(tables):
             if f"{kind.name}={value}" in code or not names_code(kind, value):
                 continue
@@ -133,17 +132,80 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
                 other = kind.name if kind.name == "optimiser" else ""
                 raise FedscopeError(f"{run.path}: {needs_code(kind.section, str(value), other)}")
             code[f"{kind.name}={value}"] = found
-            entry = known.get((kind.name, str(value)), {})
-            recorded, now = entry.get("sha256", ""), found.source.sha256
-            if recorded and now != recorded:
-                if not changed:
-                    raise FedscopeError(_another_source(run, kind.name, str(value), entry, found))
+            if _is_another(run, kind.name, str(value), found, changed=changed):
                 said = {"kind": kind.name, "name": str(value), **found.source.said()}
                 others.append({**said, "source": found.source.text})
     if code:
         run = Run.open(run.path)
         run.code = code
     return run, others
+
+
+def code_named(run: Run, kind: Kind, name: str, given: Given, *, changed: bool = False) -> OwnCode | None:
+    """Return the code of one setting of a run, of those given and of installed packages; None of what is fedscope's.
+
+    Args:
+        name: as the run's configuration has it; changed: as for :func:`playing`.
+
+    Raises:
+        FedscopeError: code that was not given (says how it is); another source than the run has recorded.
+    """
+    if not names_code(kind, name):
+        return None
+    found = _found(kind.name, name, given)
+    if found is None:
+        raise FedscopeError(f"{run.path}: {needs_code(kind.section, name)}")
+    _is_another(run, kind.name, name, found, changed=changed)
+    return found
+
+
+def _is_another(run: Run, kind: str, name: str, found: OwnCode, *, changed: bool) -> bool:
+    """Check whether code has another source than a run was trained with, as far as the run says.
+
+    Raises:
+        FedscopeError: it has, and nobody said that this is meant.
+    """
+    entry = {(one["kind"], one["name"]): one for one in entries_in(run)}.get((kind, name), {})
+    recorded = entry.get("sha256", "")
+    if not recorded or found.source.sha256 == recorded:
+        return False
+    if not changed:
+        raise FedscopeError(_another_source(run, kind, name, entry, found))
+    return True
+
+
+def other_sources(run: Run, given: Given, *, changed: bool = False) -> dict[str, str]:
+    """Return the SHA-256 of the code of clients and all that they train with that is not what a run was trained with,
+    by kind and name; of a run that does not say its code's, of all of it. A server has no part in replays.
+
+    Args:
+        changed: as for :func:`playing`; only with it packages are imported, which another source is taken of.
+    """
+    known = {(entry["kind"], entry["name"]): entry.get("sha256", "") for entry in entries_in(run)}
+    others: dict[str, str] = {}
+    for tables in _configs_of(run):
+        for kind, value in named_in(tables):
+            if kind.name == "server" or not names_code(kind, value):
+                continue
+            key, name = f"{kind.name}={value}", str(value)
+            found = _found(kind.name, value, given) if changed else given.get(key, given.get(kind.name))
+            if found is not None and found.source.sha256 != known.get((kind.name, name), ""):
+                others[key] = found.source.sha256
+    return others
+
+
+def refuse_unnamed(run: Run, given: Given) -> None:
+    """Refuse code that no configuration of a run names.
+
+    Raises:
+        FedscopeError: as :func:`~.given.refuse_unneeded`.
+    """
+    refuse_unneeded(given, _merged(_configs_of(run)), str(run.path))
+
+
+def _configs_of(run: Run) -> list[Mapping[str, Any]]:
+    """Return the configuration of a run, and those that made a branch's history."""
+    return [run.config or {}, *(tables for _, tables in run.info.get("branch", {}).get("history", []))]
 
 
 def _merged(configs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

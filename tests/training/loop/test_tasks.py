@@ -388,6 +388,65 @@ def test_a_result_of_another_task_is_another_result(here: Path, tmp_path: Path, 
         Path("owntasks.py").write_text(text)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "matrix runs/wave",
+        "reaggregate runs/wave@2 --server fedavgm",
+        "consensus runs/wave",
+        "subsets runs/wave",
+        "predictors runs/wave",
+        "wima runs/wave --windows 2 --rounds 2",
+        "wima runs/wave@2 --checkpoints",
+    ],
+)
+def test_a_result_of_a_run_is_another_one_once_the_tasks_code_has_changed(
+    here: Path, tmp_path: Path, capsys: Any, command: str
+) -> None:
+    words = [*command.split(), "--task", "owntasks:absolute", "--out", str(tmp_path / "r")]
+    assert run(words) == 0
+    assert run(words) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    text = Path("owntasks.py").read_text()
+    Path("owntasks.py").write_text(text.replace(".abs()", ".abs() * 7"))
+    sys.modules.pop("owntasks")
+    try:
+        assert run(words) == 2
+        assert "holds another result, of the task's code as it was before" in capsys.readouterr().err
+        assert run([*words, "--force"]) == 0
+    finally:
+        Path("owntasks.py").write_text(text)
+
+
+def test_theory_of_a_task_whose_code_has_changed_is_another_one(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "--method", "fma", "--clients", "4", "--participation", "0.5", "--rounds", "2", "--epochs", "1"]
+    assert run([*words, "--set", "model.hidden=[4]", "--out", "run"]) == 0
+    asked = ["theory", "run", "--shrink", "none", "--kernel", "none", "--split", "test", "--task", "own_labels:labels"]
+    Path("own_labels.py").write_text(LABELS)
+    assert run(asked) == 0
+    sys.modules.pop("own_labels")
+    Path("own_labels.py").write_text(LABELS.replace("7.0", "0.03"))
+    assert run(asked) == 2
+    assert "holds another result, of the task's code as it was before" in capsys.readouterr().err
+    sys.modules.pop("own_labels")
+
+
+LABELS = """
+import torch
+from fedscope import Task
+
+class Labels(Task):
+    has_classes = True
+
+    def loss(self, outputs, y):
+        return 7.0 * torch.nn.functional.cross_entropy(outputs, y, reduction="none")
+
+def labels():
+    return Labels()
+"""
+
+
 def test_a_result_of_a_task_is_none_of_a_classification(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """Asked for by silence: files without a run, whose data are whole numbers."""
     monkeypatch.chdir(tmp_path)
