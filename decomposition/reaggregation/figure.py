@@ -10,7 +10,6 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.printed import printed_method
 from ...plotting.style import CHARACTER, GREY, describe_data, describe_statistics, literal, paper_style, shorten_label
-
 from .result import settings_behind
 
 if TYPE_CHECKING:

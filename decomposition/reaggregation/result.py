@@ -252,7 +252,9 @@ class Reaggregation(TableResult):
             if server and server not in others:
                 keeps = find("servers", server)().about.keeps
             if state == "fresh":
-                notes.append(f"{self.called(server)} keeps {keeps} and starts here with an empty state, as in its first round")
+                notes.append(
+                    f"{self.called(server)} keeps {keeps} and starts here with an empty state, as in its first round"
+                )
             elif state == "recorded":
                 notes.append(f"{self.called(server)} goes on with {keeps} as recorded after round {number_ - 1}")
         if (by := self.attrs.get("align")) is not None:
