@@ -906,7 +906,7 @@ def test_what_an_interval_of_similarity_is_over_is_said():
 @pytest.mark.parametrize("error", [1e-12, 0.0])
 def test_replays_that_are_all_alike_have_no_interval(error):
     found = explained(made(changes={"variance": (3e-16,) * 6}, error=error))
-    words = "The replays are all alike, because clients take full batches: no interval over draws exists."
+    words = "The replays are all alike, as where clients take full batches: no interval over draws exists."
     for one in found.statements:
         if one.claim == "own-data":  # over clients
             assert one.verdict == "supported"
