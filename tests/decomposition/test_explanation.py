@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from math import floor, log10
+from math import floor, log10, nan
 from pathlib import Path
 
 import numpy as np
@@ -623,6 +623,8 @@ def test_ranks_of_locality_and_squared_distance_are_spearmans():
     assert found.half is None
     few = made()
     assert explained(replace(few, rounds=few.rounds[:4])).of("locality-adds").readings[-1].value is None
+    lost = made(changes={"locality": (*USUAL["locality"][:5], nan)})
+    assert "over 5 rounds, which depend on each other" in explained(lost).of("locality-adds").sentence
     same = explained(made(changes={"delta_max": (1.0,) * 6})).of("locality-adds")
     assert same.readings[-1].value is None
 
