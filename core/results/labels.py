@@ -232,8 +232,10 @@ def _attrs(attrs: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str, 
         if isinstance(attrs[name], Mapping):
             told[name] = {labels.get(run, run): said for run, said in attrs[name].items()}
     for name in _BEGUN & attrs.keys():
-        said = attrs[name]
-        told[name] = begun_with(said, labels) if isinstance(said, str) else [begun_with(one, labels) for one in said]
+        if isinstance(said := attrs[name], str):
+            told[name] = begun_with(said, labels)
+        elif isinstance(said, list | tuple):
+            told[name] = [begun_with(str(one), labels) for one in said]
     if made != _about_runs(attrs):
         told["run"] = made if isinstance(attrs["run"], list) else made[0]
     return attrs if all(attrs[name] == value for name, value in told.items()) else {**attrs, **told}
