@@ -51,44 +51,56 @@ def files_of(analysis: Analysis) -> str:
 #: by name: the command, and its files
 ASKED = {one.name: (one.example, FILES.get(one.name) or files_of(one)) for one in analyses()} | MORE
 
-RUN, ROUND = "runs/fma", "runs/fma@2"
-THREE = ["runs/fma@1", "runs/fma@2", "runs/fma@2/client-0"]
+RUN, LORA = "runs/fma", "runs/lora"
+
+
+def last() -> str:
+    return f"{RUN}@2"
+
+
+def two() -> list[str]:
+    return [f"{RUN}@1", f"{RUN}@2"]
+
+
+def three() -> list[str]:
+    return [*two(), f"{RUN}@2/client-0"]
+
 
 #: the command of the same name in ASKED, asked from Python
 FROM_PYTHON: dict[str, Callable[[], Any]] = {
     "curves": lambda: fedscope.curves(RUN),
     "curves-target": lambda: fedscope.curves(RUN, measures="test_accuracy", target=0.3),
     "data": lambda: fedscope.data(RUN),
-    "align": lambda: fedscope.align(THREE[:2]),
-    "line": lambda: fedscope.line(THREE[:2], points=3),
-    "line-clients": lambda: fedscope.line(ROUND, clients=True, points=3),
-    "line-layers": lambda: fedscope.line(THREE[:2], layers="each", points=3),
+    "align": lambda: fedscope.align(two()),
+    "line": lambda: fedscope.line(two(), points=3),
+    "line-clients": lambda: fedscope.line(last(), clients=True, points=3),
+    "line-layers": lambda: fedscope.line(two(), layers="each", points=3),
     "line-rounds": lambda: fedscope.line(RUN, layers="each", rounds="1,2", points=3),
-    "plane": lambda: fedscope.plane(THREE, grid=5),
+    "plane": lambda: fedscope.plane(three(), grid=5),
     "planes": lambda: fedscope.plane(RUN, rounds=[1, 2], grid=5),
-    "plane-both": lambda: fedscope.plane(THREE, grid=5, split="both"),
-    "plane-same-axes": lambda: fedscope.plane(["runs/fma@1", ROUND], same_axes=True, grid=5),
-    "sharpness": lambda: fedscope.sharpness(ROUND, hessian=False, split="test"),
+    "plane-both": lambda: fedscope.plane(three(), grid=5, split="both"),
+    "plane-same-axes": lambda: fedscope.plane(two(), same_axes=True, grid=5),
+    "sharpness": lambda: fedscope.sharpness(last(), hessian=False, split="test"),
     "decompose": lambda: fedscope.decompose(RUN, rounds=2, draws="local:2", split="test"),
-    "sharpness-layers": lambda: fedscope.sharpness(ROUND, layers="each", hessian=False, split="test"),
+    "sharpness-layers": lambda: fedscope.sharpness(last(), layers="each", hessian=False, split="test"),
     "decompose-layers": lambda: fedscope.decompose(RUN, rounds=2, draws="local:2", split="test", layers="each"),
     "explain": lambda: fedscope.explain(RUN, rounds=2, draws="local:2", split="test"),
     "cka": lambda: fedscope.cka(RUN, rounds=2),
-    "cka-models": lambda: fedscope.cka(THREE[:2]),
-    "consensus": lambda: fedscope.consensus(ROUND, split="test"),
-    "subsets": lambda: fedscope.subsets(ROUND),
+    "cka-models": lambda: fedscope.cka(two()),
+    "consensus": lambda: fedscope.consensus(last(), split="test"),
+    "subsets": lambda: fedscope.subsets(last()),
     "wima": lambda: fedscope.wima(RUN, windows=[2]),
-    "wima-checkpoints": lambda: fedscope.wima(ROUND, checkpoints=True, weights=["uniform", "ema"]),
-    "forgetting": lambda: fedscope.forgetting(ROUND, split="test"),
-    "matrix": lambda: fedscope.matrix(ROUND, split="test"),
+    "wima-checkpoints": lambda: fedscope.wima(last(), checkpoints=True, weights=["uniform", "ema"]),
+    "forgetting": lambda: fedscope.forgetting(last(), split="test"),
+    "matrix": lambda: fedscope.matrix(last(), split="test"),
     "predictors": lambda: fedscope.predictors(RUN, rounds="1,2"),
-    "adapters": lambda: fedscope.adapters("runs/lora"),
+    "adapters": lambda: fedscope.adapters(LORA),
     "theory": lambda: fedscope.theory(RUN, rounds=2, split="test", kernel_samples=60, dimension=64),
-    "disperse": lambda: fedscope.disperse(ROUND),
+    "disperse": lambda: fedscope.disperse(last()),
     "embed": lambda: fedscope.embed(RUN, method="pca"),
     "parameters": lambda: fedscope.parameters(RUN, rounds=2),
     "parameters-tsne": lambda: fedscope.parameters(RUN, rounds=2, tsne=True, sample=40),
     "updates": lambda: fedscope.updates(RUN),
-    "synergy": lambda: fedscope.synergy(ROUND),
-    "reaggregate": lambda: fedscope.reaggregate(ROUND, ["fedavgm"]),
+    "synergy": lambda: fedscope.synergy(last()),
+    "reaggregate": lambda: fedscope.reaggregate(last(), ["fedavgm"]),
 }

@@ -33,6 +33,10 @@ A = TypeVar("A", bound=Result, covariant=True)
 SettingsAndCompute = tuple[dict[str, Any], Callable[[dict[str, Any], Execution], R]]
 
 
+#: bytes of a file's name that file systems take, and what stands behind it until an analysis is finished
+LONGEST, UNFINISHED = 255, len(".partial.99")
+
+
 @dataclass(frozen=True)
 class PreparedStep(Generic[R]):
     """A computation whose models and samples are there.
@@ -119,7 +123,7 @@ class PreparedAnalysis(Generic[A]):
     """An analysis and its arguments, checked as far as that needs no models and no samples.
 
     Attributes:
-        folder: where results lie by default; name: what they are called there.
+        folder: where results lie by default; name: what they are called there, cut where no file can be called so.
         parts: the computations.
         join: the answer, of all their results in order.
         drawn, paged: what stands behind the base in the names of the answer's figures and pages.
@@ -135,6 +139,13 @@ class PreparedAnalysis(Generic[A]):
     paged: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     note: str = ""
+
+    def __post_init__(self) -> None:
+        ends = [f"{end}{picture}" for end in self.drawn for picture in (".pdf", ".png")]
+        ends += [*(f"{end}.html" for end in self.paged), *self.derived]
+        ends += [file.name.removeprefix("x") for part in self.parts for file in part.files(Path("x"))]
+        if len(self.name.encode()) + max(len(end.encode()) for end in ends) + UNFINISHED > LONGEST:
+            object.__setattr__(self, "name", _cut_name(self.name))
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -330,4 +341,9 @@ def fit_file_name(name: str) -> str:
     >>> fit_file_name("ima-1-last"), len(fit_file_name("layer1.0.conv1.weight-" * 9))
     ('ima-1-last', 89)
     """
-    return name if len(name) <= 100 else name[:80] + "-" + hashlib.sha256(name.encode()).hexdigest()[:8]
+    return name if len(name) <= 100 else _cut_name(name)
+
+
+def _cut_name(name: str) -> str:
+    """The first 80 bytes of a name, no letter in pieces, with a sum of the whole."""
+    return f"{name.encode()[:80].decode(errors='ignore')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -19,6 +19,10 @@ T = TypeVar("T")
 _NAMED = frozenset({"run", "label", "model", "labels", "pairs", "ends"})
 #: labels of these fields that are kinds of models and no names
 _KINDS = frozenset({"mean", "mean of aligned", "mean repaired", "recorded", "global", "averaged", "start", "all"})
+#: fields of rows that are no classes: tuples that begin with a run's name
+_ROWS = frozenset({"spreads"})
+#: provenance that is told: by a run's name; a text, or several, that begin with one
+_BY_RUN, _BEGUN = frozenset({"averages", "measured"}), frozenset({"source", "left_out", "notes", "adapter_runs"})
 #: what stands between the two names of a pair, and between those of runs that are taken together
 _BETWEEN, _TOGETHER = " - ", ", "
 
@@ -144,6 +148,10 @@ def _find_names(value: Any, field: str) -> Iterator[str]:
 def _rename(value: Any, labels: Mapping[str, str], field: str) -> Any:
     if isinstance(value, str):
         return _with_labels(value, labels, field) if field in _NAMED else value
+    if field in _ROWS and isinstance(value, tuple):
+        return tuple((_with_labels(row[0], labels, "run"), *row[1:]) for row in value)
+    if field in _BEGUN and isinstance(value, tuple | list):
+        return type(value)(begun_with(text, labels) for text in value)
     if field == "attrs":
         return _attrs(value, labels)
     if is_dataclass(value) and not isinstance(value, type):
@@ -212,12 +220,32 @@ def _about_runs(attrs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _attrs(attrs: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str, Any]:
-    """Provenance in which a run's folder ends with its label, for what takes the run's name from there."""
+    """Provenance in which a run's folder ends with its label, for what takes the run's name from there, and in which
+    what is told of a run is told of its label."""
     made = []
     for one in _about_runs(attrs):
         path = PurePath(str(one["path"]))
         label = labels.get(path.name, path.name).replace("/", "\N{FRACTION SLASH}")  # a path's last part
         made.append({**one, "path": str(path.with_name(label))})
-    if made == _about_runs(attrs):
-        return attrs
-    return {**attrs, "run": made if isinstance(attrs["run"], list) else made[0]}
+    told: dict[str, Any] = {}
+    for name in _BY_RUN & attrs.keys():
+        if isinstance(attrs[name], Mapping):
+            told[name] = {labels.get(run, run): said for run, said in attrs[name].items()}
+    for name in _BEGUN & attrs.keys():
+        if isinstance(said := attrs[name], str):
+            told[name] = begun_with(said, labels)
+        elif isinstance(said, list | tuple):
+            told[name] = [begun_with(str(one), labels) for one in said]
+    if made != _about_runs(attrs):
+        told["run"] = made if isinstance(attrs["run"], list) else made[0]
+    return attrs if all(attrs[name] == value for name, value in told.items()) else {**attrs, **told}
+
+
+def begun_with(text: str, labels: Mapping[str, str]) -> str:
+    """Return a text that begins with a run, or with a model of one, beginning with its label.
+
+    >>> begun_with("fma: round 2 left out", {"fma": "FedAvg"}), begun_with("fma@2", {"fma": "FedAvg"})
+    ('FedAvg: round 2 left out', 'FedAvg@2')
+    """
+    whole, colon, rest = text.partition(": ")
+    return f"{_with_labels(whole, labels, 'run')}{colon}{rest}"

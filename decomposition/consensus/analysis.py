@@ -53,6 +53,7 @@ def consensus(
     def prepare() -> SettingsAndCompute[Consensus]:
         dataset = dataset_of(opened, source)
         samples = common_samples(opened, dataset, source)
+        adapters = {run.name: own for run in opened if (own := adapters_of_run(run)) is not None}
         modules = {run.name: module_for(run, source, dataset) for run in opened}
         settings: dict[str, Any] = {
             "run": [identity(run) for run in opened],
@@ -61,7 +62,8 @@ def consensus(
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,
-            **about_products(adapters_of_run(opened[0])),
+            **about_products(next(iter(adapters.values()), None)),
+            **({"adapter_runs": list(adapters)} if 0 < len(adapters) < len(opened) else {}),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Consensus:

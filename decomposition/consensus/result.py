@@ -175,7 +175,9 @@ class Consensus(TableResult):
         better = [one for one in rounds if self._gain(one.row)[0] > 0]
         if len(rounds) > 1:
             parts.append(f"it is better in {len(better)} of {len(rounds)} rounds")
-        of_products = "distances are between the products B·A that the adapters add" if "adapters" in self.attrs else ""
+        # only where some of the runs are none of adapters those that are have their names there
+        of_adapters = "adapters" in self.attrs and run in self.attrs.get("adapter_runs", [run])
+        of_products = "distances are between the products B·A that the adapters add" if of_adapters else ""
         parts += filter(None, [_mixing_words(rounds), of_products, diverged_words(last.diverged, row.round)])
         return "; ".join(parts)
 

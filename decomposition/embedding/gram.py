@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,8 +34,8 @@ NUMBERS = 4 * 2**20
 PART = 2**20
 # Rows of one product: of those below the diagonal most are left out.
 TILE = 128
-# Seconds of work that an interruption may cost.
-KEEP_EVERY = 10.0
+# Seconds of work that an interruption may cost, of up to MANY models; of more it grows like what there is to keep.
+KEEP_EVERY, MANY = 10.0, 1000
 # Of the squared distances to the common point, what sums in float64 may be off by: shorter distances are none.
 ROUNDING = 2.0**-48
 
@@ -97,7 +98,7 @@ def gram(
         finished += sums[1]
     left = {layer: sizes[layer] for layer in chosen if layer not in finished}
     expected = sum(sizes[layer] for layer in chosen)
-    kept = time.monotonic()
+    kept, every = time.monotonic(), KEEP_EVERY * max(1.0, (n / MANY) ** 2)
     for layer, columns, products in block_products(models, list(left), compute=compute, numbers=numbers):
         matrix += products
         left[layer] -= columns
@@ -107,11 +108,17 @@ def gram(
             continue
         finished.append(layer)
         # blocks come in order, so the sums are those of the finished layers and of no other
-        if partial is not None and (time.monotonic() - kept > KEEP_EVERY or not any(left.values())):
-            partial.add("gram", {"layers": finished, "matrix": matrix.tolist()})
+        if partial is not None and (time.monotonic() - kept > every or not any(left.values())):
+            partial.add("gram", {"layers": finished, "upper": _packed(matrix)})
             kept = time.monotonic()
     upper = np.triu(matrix)
     return Gram(models.points, upper + np.triu(upper, 1).T, tuple(chosen))
+
+
+def _packed(matrix: Array) -> str:
+    """The numbers on and above the diagonal, which are all that is used, as their bytes in base64: digits would be four
+    times as long, and take many times as long to write."""
+    return b64encode(matrix[np.triu_indices(len(matrix))].astype("<f8").tobytes()).decode("ascii")
 
 
 def _kept_products(value: Any, n: int, layers: Sequence[str]) -> tuple[Array, list[str]]:
@@ -120,9 +127,11 @@ def _kept_products(value: Any, n: int, layers: Sequence[str]) -> tuple[Array, li
     Raises:
         LookupError, TypeError, ValueError: it is none.
     """
-    matrix, finished = np.array(value["matrix"], np.float64), list(value["layers"])
-    if matrix.shape != (n, n) or not set(layers).issuperset(finished):
+    upper, finished = np.frombuffer(b64decode(value["upper"], validate=True), "<f8"), list(value["layers"])
+    if len(upper) != n * (n + 1) // 2 or not set(layers).issuperset(finished):
         raise ValueError("sums of other models or layers")
+    matrix = np.zeros((n, n))
+    matrix[np.triu_indices(n)] = upper
     return matrix, finished
 
 

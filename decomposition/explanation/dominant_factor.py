@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 
@@ -9,7 +10,7 @@ from ..factors.fixed import is_replayed
 from ..factors.result import RunFactors
 from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, above, broken, clients_differ, finite, magnitude, order, read, size, subtract
-from .statements import Evidence, Judgement, Verdict
+from .statements import Evidence, Judgement, Statement, Verdict
 from .wording import (
     CANNOT,
     CHANGES,
@@ -163,6 +164,27 @@ def differs_most(a: RunFactors, b: RunFactors) -> Judgement:
         sentence += " The round has different clients in them."
         decide = "Runs with the same clients in this round would decide it."
     return Judgement(verdict, sentence, decide, readings, words)
+
+
+def with_names(one: Statement, a: str, b: str, names: Mapping[str, str]) -> Statement:
+    """Return the statement of :func:`differs_most` on the runs ``a`` and ``b`` with other names for them, each where it
+    was written: a name may be a word that stands elsewhere, too.
+
+    Args:
+        names: by the old ones.
+    """
+    new_a, new_b = names[a], names[b]
+    sentence = one.sentence.replace(f" ({a}) and ", f" ({new_a}) and ", 1)
+    sentence = sentence.replace(
+        f" ({b}); differences are {a} minus {b}. ", f" ({new_b}); differences are {new_a} minus {new_b}. ", 1
+    )
+    readings = []
+    for reading in one.readings:
+        factor, colon, of = reading.name.partition(": ")
+        of = f"{new_a} - {new_b}" if of == f"{a} - {b}" else names.get(of, of)
+        readings.append(replace(reading, name=f"{factor}{colon}{of}"))
+    title = one.title.replace(f"Between {a} and {b}, ", f"Between {new_a} and {new_b}, ", 1)
+    return replace(one, run=f"{new_a}, {new_b}", title=title, sentence=sentence, readings=tuple(readings))
 
 
 def _greatest_gap(gaps: list[Reading]) -> tuple[Verdict, str]:

@@ -12,6 +12,7 @@ from ...results import Result
 from ...results.pictures import picture_of
 from ...results.tables import AGAIN, read_info, write_info
 from ..factors.result import Decomposition
+from .dominant_factor import with_names
 from .intervals import Reading
 from .statements import Statement
 from .wording import label
@@ -133,16 +134,30 @@ class Explanation(Result):
             temporary.write_text(self.as_markdown(f"{name}.png"), encoding="utf-8")
         return [page]
 
+    def list_names(self) -> tuple[str, ...]:
+        """List the decomposition's: statements name the same runs, and what is averaged of one by a name of its own."""
+        return self.decomposition.list_names()
+
     def renamed(self, labels: Mapping[str, str]) -> Self:
         """Rename runs in the statements, the notes and the decomposition; see :meth:`.Result.renamed`."""
         made = super().renamed(labels)
+        runs = made.decomposition.runs
+        names = {label(old): label(new) for old, new in zip(self.decomposition.runs, runs, strict=True)}
 
         def rename_note(note: str) -> str:
             run, colon, rest = note.partition(": ")
-            return f"{labels.get(run, run)}{colon}{rest}"
+            return f"{names.get(run, run)}{colon}{rest}"
 
-        early = {labels.get(run, run): number for run, number in made.early.items()}
-        return replace(made, notes=tuple(map(rename_note, made.notes)), early=early)
+        first, *others = names
+        between = {f"{first}, {other}": (first, other) for other in others}
+        statements = tuple(
+            with_names(one, *between[one.run], names)
+            if one.claim == "differs-most" and one.run in between
+            else replace(one, run=names.get(one.run, one.run))
+            for one in self.statements
+        )
+        early = {new.run: self.early[old.run] for old, new in zip(self.decomposition.runs, runs, strict=True)}
+        return replace(made, statements=statements, notes=tuple(map(rename_note, self.notes)), early=early)
 
     def figure(self, width: float | None = None, title: str | None = None, *more: Any, **drawing: Any) -> Figure:
         """Return the decomposition's."""

@@ -227,8 +227,9 @@ def locality_adds(evidence: Evidence) -> Judgement:
             "the loss."
         )
     distances = [read(one, "delta_max") for one in rounds]
-    relation = rank_relation(values, distances)
-    sentences += [OURS, _distance(distances, relation)]
+    pairs = compared_rounds(values, distances)
+    relation = rank_relation(pairs)
+    sentences += [OURS, _distance(distances, relation, len(pairs))]
     if {-1, 1} <= after:
         decide = "Rounds between these would say where its sign changes."
     elif later:
@@ -239,10 +240,14 @@ def locality_adds(evidence: Evidence) -> Judgement:
     return Judgement(throughout(list(after)), " ".join(sentences), decide, (*values, *distances, relation), when)
 
 
-def rank_relation(values: Sequence[Reading], distances: Sequence[Reading]) -> Reading:
+def compared_rounds(values: Sequence[Reading], distances: Sequence[Reading]) -> list[tuple[float, float]]:
+    """Return |locality| and Δ² of the rounds in which both are finite."""
+    return [(size(a), size(b) ** 2) for a, b in zip(values, distances, strict=True) if finite(a) and finite(b)]
+
+
+def rank_relation(pairs: Sequence[tuple[float, float]]) -> Reading:
     """Spearman's rank correlation of |locality| with Δ² over rounds; none below five rounds, and none where one of both
     is the same in all. Without an interval: the rounds of a run depend on each other."""
-    pairs = [(size(a), size(b) ** 2) for a, b in zip(values, distances, strict=True) if finite(a) and finite(b)]
     if len(pairs) < FEWEST or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
         return Reading("rank_correlation", None, None)
     from scipy.stats import spearmanr
@@ -252,7 +257,8 @@ def rank_relation(values: Sequence[Reading], distances: Sequence[Reading]) -> Re
     return Reading("rank_correlation", None, value if isfinite(value) else None)
 
 
-def _distance(distances: Sequence[Reading], relation: Reading) -> str:
+def _distance(distances: Sequence[Reading], relation: Reading, compared: int) -> str:
+    """Describe Δ, and its relation with |locality| over the rounds that were ``compared``."""
     known = [one for one in distances if finite(one)]
     if not known:
         return "Δ has no finite value."
@@ -260,6 +266,6 @@ def _distance(distances: Sequence[Reading], relation: Reading) -> str:
     if relation.value is None:
         return f"{told}; ranks are compared from {FEWEST} rounds with different values on."
     return (
-        f"{told}; the rank correlation of |locality| with Δ² is {relation.value:.2f} over {len(known)} rounds, which "
+        f"{told}; the rank correlation of |locality| with Δ² is {relation.value:.2f} over {compared} rounds, which "
         "depend on each other, so it has no interval and decides nothing."
     )

@@ -147,6 +147,8 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
 def alike(rounds: Sequence[RoundFactors]) -> str:
     """Describe rounds whose draws are the same models: which, and what follows."""
     numbers = [one.round for one in rounds if all_alike(one)]
-    draws = "replays are all alike, because clients take full batches" if is_replayed(rounds) else "draws are all alike"
+    draws = "replays" if is_replayed(rounds) else "draws"
     subject = f"The {draws}" if len(numbers) == len(rounds) else f"In {in_rounds(numbers)} the {draws}"
-    return f"{subject}: no interval over draws exists."
+    # seen of the variance alone: a rate that moves nothing does it, too
+    why = ", as where clients take full batches" if is_replayed(rounds) else ""
+    return f"{subject} are all alike{why}: no interval over draws exists."

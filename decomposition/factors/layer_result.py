@@ -156,7 +156,10 @@ def _sentence(run: RunLayerFactors) -> str:
     if len(parts) == 1:
         said = f"locality {_locality(parts[0])} with {parts[0].layer} averaged alone"
     elif not known:
-        said = "no layer has a locality that is not 0"
+        broken = [cell for cell in parts if not np.isfinite(cell.row("locality").value or 0.0)]
+        said = "no layer has a locality that is " + (
+            "not 0" if not broken else "finite" if len(broken) == len(parts) else "finite and not 0"
+        )
     else:
         most = max(known, key=lambda cell: abs(cell.row("locality").value or 0.0))
         said = f"locality is carried most by {most.layer}, {_locality(most)} when it is averaged alone"

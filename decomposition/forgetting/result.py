@@ -103,12 +103,7 @@ class Forgetting(ArrayResult):
         """
         if not answers:
             raise FedscopeError("there is no round to look at; give at least one")
-        for one in answers:
-            if len(one.client_ids) != len(answers[0].client_ids):
-                raise FedscopeError(
-                    f"round {answers[0].round} has {len(answers[0].client_ids)} clients and round {one.round} has "
-                    f"{len(one.client_ids)}, which is not an array; ask for rounds with equally many"
-                )
+        refuse_unequal({one.round: len(one.client_ids) for one in answers})
 
         def of_all(name: str) -> Counts:
             return np.stack([np.asarray(getattr(one, name), np.int64) for one in answers])
@@ -229,6 +224,24 @@ def mean_over_clients(values: Array) -> tuple[Array, Array]:
         squares = np.where(there, values - mean[:, None], 0.0) ** 2
         stderr = np.sqrt(squares.sum(axis=1) / (count - 1) / count)
     return mean, stderr
+
+
+def refuse_unequal(counts: Mapping[int, int]) -> None:
+    """Refuse rounds of different sizes.
+
+    Args:
+        counts: of clients, by round.
+
+    Raises:
+        FedscopeError: they differ.
+    """
+    for number, count in counts.items():
+        first, of_first = next(iter(counts.items()))
+        if count != of_first:
+            raise FedscopeError(
+                f"round {first} has {of_first} clients and round {number} has {count}, which is not an array; ask for "
+                "rounds with equally many"
+            )
 
 
 def _share(right: Counts, of: Counts) -> Array:

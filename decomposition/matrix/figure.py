@@ -57,10 +57,11 @@ def draw(result: Matrix, width: float = 3.5, title: str | None = None) -> Figure
         axes.axvline(len(one.clients) - 0.5, color="white", linewidth=1)
         sheet.text(0.09, top + high / 2, "model", ha="center", rotation=90, size=SMALL)
         sheet.text(left + wide / 2, top + high + names + 0.05, "data of client", ha="center", size=SMALL)
-        unit = "error (%)" if one.measure == "error" else f"loss ({result.attrs.get('unit', 'nat')})"
-        color_bar(sheet.bar(left + wide + GAP, top, BAR, high), image, unit, max(2, min(5, int(high / 0.2))))
+        nat = " (nat)" if result.attrs.get("loss_units", "nat") == "nat" else ""
+        label = "error (%)" if one.measure == "error" else f"loss{nat}"
+        color_bar(sheet.bar(left + wide + GAP, top, BAR, high), image, label, max(2, min(5, int(high / 0.2))))
         below = sheet.axes(left, gains, home, GAINS, ylabel=left - 0.15)
-        _draw_gains(below, one)
+        _draw_gains(below, one, nat)
         name_cells(below, columns[:-1], home, rows=False)
         sheet.text(left + home / 2, gains + GAINS + own + 0.05, "client", ha="center", size=SMALL)
         return sheet.finished(said)
@@ -75,8 +76,9 @@ def _name(axes: Axes, rows: list[str], columns: list[str], wide: float, high: fl
     axes.set_yticks(at, [rows[i] for i in at], fontsize=SMALL if step == 1 and high / len(rows) > 0.1 else 6)
 
 
-def _draw_gains(axes: Axes, one: RoundMatrix) -> None:
-    """Gains of the clients at home by the deployed model: above 0 it is better than the client's own model."""
+def _draw_gains(axes: Axes, one: RoundMatrix, nat: str) -> None:
+    """Gains of the clients at home by the deployed model: above 0 it is better than the client's own model. ``nat`` is
+    the unit of the loss."""
     gains = one.gains_of(one.deployed)
     scale = 100 if one.measure == "error" else 1
     value, stderr = (
@@ -92,7 +94,7 @@ def _draw_gains(axes: Axes, one: RoundMatrix) -> None:
     axes.margins(y=0.08)
     even(axes.yaxis, 4)
     axes.tick_params(axis="x", length=0, pad=2)
-    axes.set_ylabel("gain (points)" if one.measure == "error" else "gain (nat)")
+    axes.set_ylabel("gain (points)" if one.measure == "error" else f"gain{nat or ' in loss'}")
 
 
 def _remark(result: Matrix) -> str:

@@ -16,7 +16,7 @@ from ...evaluation.model_replica import Replica
 from ..adapters.inner_products import differences
 from ..reaggregation.conflicts import sign_conflict
 from ..updates.adapter_products import adapter_products
-from ..updates.angles import geometry, update_products
+from ..updates.angles import geometry, taking_part, update_products
 from .result import PredictedRound
 
 #: directions of a layer's update that are compared
@@ -76,7 +76,8 @@ def predicted_round(
         progress(done + 1, models)
     return_freed_memory()  # before all clients' factors of a layer are held: a hundred MB, of batches of a wide network
     with np.errstate(invalid="ignore"):
-        alone, middle = float(p @ loss[:count]), loss[count + 1 :]
+        part = taking_part(p)
+        alone, middle = float(p[part] @ loss[:count][part]), loss[count + 1 :]
         barrier = float(np.mean([m - 0.5 * (loss[i] + loss[j]) for m, (i, j) in zip(middle, nexts, strict=True)]))
         if adapters is None:
             products = update_products(round_, compute=evaluator.compute)

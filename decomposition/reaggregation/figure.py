@@ -9,7 +9,8 @@ from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.printed import printed_method
-from ...plotting.style import CHARACTER, GREY, describe_data, describe_statistics, paper_style, shorten_label
+from ...plotting.style import CHARACTER, GREY, describe_data, describe_statistics, literal, paper_style, shorten_label
+from .result import settings_behind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 RIGHT, BELOW, ROW, LEAST = 0.12, 0.36, 0.17, 1.4
 # Letters of a name.
 LETTERS = 30
+# And of plain FMA's at the axis.
+SHORT = 16
 
 
 @drawing
@@ -54,7 +57,8 @@ def draw(result: Reaggregation, width: float = 3.5, title: str | None = None) ->
         axes.axvline(0, color="0.6", linewidth=0.6, zorder=0)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_yticks(range(len(names)), names)
-        axes.set_xlabel("loss less plain FMA's (nats)", labelpad=1)
+        nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
+        axes.set_xlabel(f"loss less {shorten_label(_plain(result), SHORT)}'s{nats}", labelpad=1)
         return sheet.finished(said)
 
 
@@ -64,16 +68,25 @@ def _name(row: ModelRow) -> str:
     >>> from types import SimpleNamespace
     >>> _name(SimpleNamespace(model="fedsa (quantile=0.9)", server="fedsa"))
     'FedPake (FedSA) (quantile=0.9)'
+    >>> _name(SimpleNamespace(model="Soup", server="greedy"))
+    'Soup'
     """
-    return printed_method(row.server) + row.model.removeprefix(row.server) if row.server else row.model
+    behind = settings_behind(row)
+    return row.model if not row.server or behind is None else printed_method(row.server) + behind
+
+
+def _plain(result: Reaggregation) -> str:
+    """Return what plain FMA is called: by its label where it has one."""
+    called = result.called("fma")
+    return "plain FMA" if called == "fma" else called
 
 
 def _remark(result: Reaggregation, rows: list[ModelRow]) -> str:
     over = "clients" if any(row.clients is not None for row in rows) else "samples"
-    parts = [f"round {result.attrs['round']}; 0: plain FMA; lines: 95 % intervals over {over}"]
-    missing = [row for row in result.measured if row.model != "fma" and row not in rows]
+    parts = [f"round {result.attrs['round']}; 0: {literal(_plain(result))}; lines: 95 % intervals over {over}"]
+    missing = [row for row in result.measured if row is not result.plain and row not in rows]
     if missing:
-        parts.append(f"left out, not finite: {', '.join(_name(row) for row in missing)}")
+        parts.append(f"left out, not finite: {', '.join(literal(_name(row)) for row in missing)}")
     parts.append(describe_data(result.attrs))
     if words := describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(words)

@@ -170,8 +170,19 @@ class Reaggregation(TableResult):
         return [
             row
             for row in self.measured
-            if row.model != "fma" and row.loss_difference is not None and isfinite(row.loss_difference)
+            if row is not self.plain and row.loss_difference is not None and isfinite(row.loss_difference)
         ]
+
+    @property
+    def plain(self) -> ModelRow | None:
+        """Plain FMA, whatever it is called: the first row of that server, for it is measured before what was asked."""
+        return next((row for row in self.measured if row.server == "fma"), None)
+
+    def called(self, server: str) -> str:
+        """Return what a server is called: its own name, without its settings, or the label that was given to its
+        model."""
+        row = next((row for row in reversed(self.measured) if server and row.server == server), None)
+        return server if row is None or settings_behind(row) is not None else row.model
 
     def summary(self) -> str:
         """Describe the models as a table, and what is to be known of it."""
@@ -192,12 +203,12 @@ class Reaggregation(TableResult):
         """Describe every asked server's difference to plain FMA, and how often the clients' updates conflict."""
         said = []
         for row in self.measured:
-            if row.server == "" or row.model == "fma" or row.loss_difference is None:
+            if row.server == "" or row is self.plain or row.loss_difference is None:
                 continue
             words = f"loss {_with_error(row.loss_difference, row.loss_difference_stderr, 1)}"
             if row.error_difference is not None:
                 words += f", error {_with_error(row.error_difference, row.error_difference_stderr, 100)} points"
-            said.append(f"{row.model} less fma on the same samples: {words} (± 1.96 standard errors)")
+            said.append(f"{row.model} less {self.called('fma')} on the same samples: {words} (± 1.96 standard errors)")
         if (share := self.attrs.get("sign_conflict")) is not None:
             what = "entries of B·A" if self.attrs.get("conflict_of") == "products" else "parameters"
             before = ", in the clients' own order of units" if self.attrs.get("align") else ""
@@ -225,10 +236,11 @@ class Reaggregation(TableResult):
         for server, ids in self.attrs.get("members", {}).items():
             split, samples = self._chosen_on(server)
             who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
-            notes.append(f"{server} is the mean of {who}, chosen on {samples}{split} data")
+            called = self.called(server)
+            notes.append(f"{called} is the mean of {who}, chosen on {samples}{split} data")
             if split == self.attrs["split"]:
                 notes.append(
-                    f"{server} was chosen on the {split} data that it is measured on, where it looks better than it is"
+                    f"{called} was chosen on the {split} data that it is measured on, where it looks better than it is"
                 )
         for row in self.measured:
             if row.clients is not None:
@@ -240,9 +252,11 @@ class Reaggregation(TableResult):
             if server and server not in others:
                 keeps = find("servers", server)().about.keeps
             if state == "fresh":
-                notes.append(f"{server} keeps {keeps} and starts here with an empty state, as in its first round")
+                notes.append(
+                    f"{self.called(server)} keeps {keeps} and starts here with an empty state, as in its first round"
+                )
             elif state == "recorded":
-                notes.append(f"{server} goes on with {keeps} as recorded after round {number_ - 1}")
+                notes.append(f"{self.called(server)} goes on with {keeps} as recorded after round {number_ - 1}")
         if (by := self.attrs.get("align")) is not None:
             notes.append(f"the clients' units were brought into one order before, matched by {by}")
         if words := describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", ""))):
@@ -271,6 +285,18 @@ class Reaggregation(TableResult):
         table = dict(zip(self.attrs["servers"], self.attrs["settings"], strict=True))[server]
         count = table.get("samples")
         return str(table["split"]), f"{count:,} samples of the " if count else ""
+
+
+def settings_behind(row: ModelRow) -> str | None:
+    """Return what a model's name has behind its server's: settings or layers, "" where it has none; None where it is a
+    label of its own.
+
+    >>> from types import SimpleNamespace
+    >>> [settings_behind(SimpleNamespace(model=name, server="fedsa")) for name in ("fedsa (quantile=0.9)", "fedsaver")]
+    [' (quantile=0.9)', None]
+    """
+    rest = row.model.removeprefix(row.server)
+    return rest if row.model.startswith(row.server) and (not rest or rest.startswith((" (", ", "))) else None
 
 
 def _with_error(mean: float, stderr: float | None, scale: float) -> str:

@@ -166,6 +166,20 @@ class MeasuredAverages:
         )
 
 
+def refuse_shares(shares: np.ndarray, client_ids: Sequence[int] | np.ndarray) -> None:
+    """Refuse weights of clients that no average can have.
+
+    Raises:
+        FedscopeError: a share that is no positive number.
+    """
+    for client, share in zip(client_ids, shares.tolist(), strict=True):
+        if not 0 < share < np.inf:
+            raise FedscopeError(
+                f"client {client} of the cohort has the share {share:g} in its averages; give each a positive one, or "
+                "weigh them equally (--weights uniform)"
+            )
+
+
 def measure_averages(
     module: nn.Module,
     samples: Sequence[Samples],
@@ -190,12 +204,7 @@ def measure_averages(
     shares = np.asarray(shares, dtype=np.float64)
     if shares.shape != (count,):
         raise FedscopeError(f"there are {count} clients, but {len(shares)} shares; give each client one")
-    for k, share in enumerate(shares.tolist()):
-        if not 0 < share < np.inf:
-            raise FedscopeError(
-                f"client {k} of the cohort has the share {share:g} in its averages; give each a positive one, or "
-                "weigh them equally (--weights uniform)"
-            )
+    refuse_shares(shares, range(count))
     evaluator = Evaluator(module, samples, compute=compute)
     difference = evaluator.layout.difference(clients.layout)
     if difference is not None:
@@ -291,7 +300,11 @@ def diverged_in(round_: Round, clients: Weights) -> tuple[int, ...]:
 
 
 def shares_of(round_: Round, weights: str) -> np.ndarray:
-    """Return what p of a subset's clients is proportional to, [C]; see :func:`round_subsets`."""
+    """Return what p of a subset's clients is proportional to, [C]; see :func:`round_subsets`.
+
+    Raises:
+        FedscopeError: a share that is no positive number; names the client by its id.
+    """
     p = round_.weights
     shares = {"recorded": p, "uniform": np.ones(len(p))}.get(weights, p)
     if weights != "uniform" and round_.has("client_samples"):
@@ -299,6 +312,7 @@ def shares_of(round_: Round, weights: str) -> np.ndarray:
         # where p are of the samples, the same bits as of a run that says no more
         if weights == "samples" or np.allclose(n / max(1, n.sum()), p, rtol=1e-12):
             shares = n
+    refuse_shares(shares, round_.client_ids)
     return shares
 
 

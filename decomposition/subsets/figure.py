@@ -53,7 +53,7 @@ def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figur
     with paper_style(width):
         looks, many = _looks(drawn), len(drawn) > len(COLOURS)
         named = _entries(drawn, looks)
-        legend = legend_rows(list(named) if len(drawn) > 1 else [], EDGE + 0.04, width, 0.48)
+        legend = legend_rows([label for label, _ in named] if len(drawn) > 1 else [], EDGE + 0.04, width, 0.48)
         said = wrap_words(_remark(result, drawn, bands=not many), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04)
         panel = top + legend.height + (0.06 if legend.labels else 0)
@@ -66,7 +66,7 @@ def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figur
                     _thin(axes, own, look)
             _curve(axes, one, look, band=not many)
         _finish(axes, result)
-        legend.draw(sheet, top, lambda i, left, middle: sheet.symbol(left, middle, list(named.values())[i], 0.3), 0.36)
+        legend.draw(sheet, top, lambda i, left, middle: sheet.symbol(left, middle, named[i][1], 0.3), 0.36)
         return sheet.finished(said)
 
 
@@ -137,20 +137,20 @@ def _finish(axes: Axes, result: Subsets) -> None:
     axes.set_ylabel(f"{word_of(result.attrs, 'split')} {'loss' if losses else 'error (%)'}".strip())
 
 
-def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _entries(drawn: list[RoundSubsets], looks: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """Return the legend: every line; of many the first, the middle and the last, of many of several runs each run's
-    colour and each round's dashes."""
+    colour and each round's dashes. Two labels may be cut to the same."""
     labels, runs, rounds = _labels(drawn), [one.run for one in drawn], [one.round for one in drawn]
     if len(drawn) <= len(COLOURS):
-        return dict(zip(labels, looks, strict=True))
+        return list(zip(labels, looks, strict=True))
     if len(set(runs)) == 1 or len(set(rounds)) == 1:
-        return {labels[i]: looks[i] for i in (0, len(drawn) // 2, len(drawn) - 1)}
+        return [(labels[i], looks[i]) for i in (0, len(drawn) // 2, len(drawn) - 1)]
     colours = {
-        shorten_label(run, 24): {key: look[key] for key in ("color", "marker", "markerfacecolor", "markersize")}
+        run: {key: look[key] for key in ("color", "marker", "markerfacecolor", "markersize")}
         for run, look in zip(runs, looks, strict=True)
     }
     rows = {f"round {t}": {**look, "color": GREY, "marker": ""} for t, look in zip(rounds, looks, strict=True)}
-    return colours | rows
+    return [*((shorten_label(run, 24), look) for run, look in colours.items()), *rows.items()]
 
 
 def _labels(drawn: list[RoundSubsets]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
+from functools import cached_property
 from math import isfinite, isnan
 from typing import Any, Self
 
@@ -165,9 +167,9 @@ class Subsets(TableResult):
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        named = [(one.run, one.round, one.place) for one in self.rounds]
-        for run, round_, place in named:
-            if named.count((run, round_, place)) > 1:
+        named = Counter((one.run, one.round, one.place) for one in self.rounds)
+        for (run, round_, _), count in named.items():
+            if count > 1:
                 raise FedscopeError(
                     f"round {round_} of {run} is there twice, and its rows could not be told apart; rename one of two "
                     "runs with the same name"
@@ -208,10 +210,16 @@ class Subsets(TableResult):
 
     def on_clients(self, one: RoundSubsets) -> list[RoundSubsets]:
         """Return the same round on each client's data, where ``one`` is on a client's; else nothing."""
-        if one.of_client is None:
-            return []
-        same = (other for other in self.rounds if (other.run, other.round) == (one.run, one.round))
-        return [other for other in same if other.of_client is not None]
+        return list(self._on_clients.get((one.run, one.round), ())) if one.of_client is not None else []
+
+    @cached_property
+    def _on_clients(self) -> dict[tuple[str, int], list[RoundSubsets]]:
+        """Those on a client's data, by run and round: of thousands of clients nothing looks through all for each."""
+        found: dict[tuple[str, int], list[RoundSubsets]] = {}
+        for one in self.rounds:
+            if one.of_client is not None:
+                found.setdefault((one.run, one.round), []).append(one)
+        return found
 
     def findings(self) -> dict[str, Any]:
         """Every round's sizes."""

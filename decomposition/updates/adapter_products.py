@@ -11,6 +11,7 @@ from ...checkpoints import Round
 from ...checkpoints.models.products import Adapters
 from ..adapters.inner_products import differences, inner_products
 from ..adapters.recorded import factors_of, read_parameter
+from .angles import taking_part
 
 Array = npt.NDArray[np.float64]
 
@@ -67,5 +68,7 @@ def with_mean(products: Array, p: Array) -> Array:
     >>> with_mean(np.diag([1.0, 4.0]), np.array([0.5, 0.5])).tolist()
     [[1.0, 0.0, 0.5], [0.0, 4.0, 2.0], [0.5, 2.0, 1.25]]
     """
-    mean = products @ p
-    return np.block([[products, mean[:, None]], [mean[None, :], np.maximum(0.0, p @ mean).reshape(1, 1)]])
+    part = taking_part(p)
+    mean = products[:, part] @ p[part]
+    square = np.maximum(0.0, p[part] @ mean[part]).reshape(1, 1)
+    return np.block([[products, mean[:, None]], [mean[None, :], square]])

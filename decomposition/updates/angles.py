@@ -125,7 +125,7 @@ def layer_products(
     import torch
 
     start, p = torch.from_numpy(round_.read("start").parameters), torch.from_numpy(round_.weights)
-    clients = len(p)
+    clients, weighed = len(p), taking_part(round_.weights)
     columns = max(1, numbers // max(1, clients))
 
     def rooms() -> tuple[np.ndarray, torch.Tensor]:
@@ -135,7 +135,7 @@ def layer_products(
         moved = rooms[1][:, : piece.count]
         moved[:-1] = torch.from_numpy(piece.read(rooms[0]))
         moved[:-1] -= start[piece.where]
-        torch.mv(moved[:-1].T, p, out=moved[-1])
+        torch.mv(moved[:-1][weighed].T, p[weighed], out=moved[-1])
         products: Array = (moved @ moved.T).numpy()
         return piece.layer, piece.where.stop, products
 
@@ -162,9 +162,19 @@ def sketched_products(round_: Round) -> tuple[Array, int]:
     """
     rows = round_.sketch().astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged
-        all_rows = np.vstack([rows, round_.weights @ rows])
+        part = taking_part(round_.weights)
+        all_rows = np.vstack([rows, round_.weights[part] @ rows[part]])
         products: Array = all_rows @ all_rows.T
     return products, rows.shape[1]
+
+
+def taking_part(p: Array) -> slice | npt.NDArray[np.intp]:
+    """The clients that have a part in a mean: one of weight 0 has none, even where it diverged, as 0 · ∞ would have.
+
+    >>> taking_part(np.array([0.5, 0.5])), taking_part(np.array([0.5, 0.0, 0.5])).tolist()
+    (slice(None, None, None), [0, 2])
+    """
+    return slice(None) if np.all(p) else np.flatnonzero(p)
 
 
 def geometry(
@@ -196,8 +206,10 @@ def geometry(
         # 1 by definition, and not the last digit of a root squared; what is not finite stays
         np.fill_diagonal(cosine, np.where(np.isfinite(length), 1.0, np.nan))
         mean, stderr, least, greatest = _pairs(cosine[np.ix_(moved, moved)])
-        mean_norm, square = float(p @ norm), float(p @ squared[:clients])
-        own = math.sqrt(float(p**2 @ squared[:clients]))
+        part = taking_part(p)
+        own_p, own_squared = p[part], squared[:clients][part]
+        mean_norm, square = float(own_p @ norm[part]), float(own_p @ own_squared)
+        own = math.sqrt(float(own_p**2 @ own_squared))
     return RoundUpdates(
         round=number,
         client_ids=np.asarray(client_ids, np.int64),

@@ -10,7 +10,7 @@ from typing import Any, Self
 from ...checkpoints import FedscopeError, Weights, write_file
 from ...checkpoints.models.stored_models import RenamedModels, StoredModels
 from ...results import Serializable, Table, TableResult, columns_of
-from ...results.labels import names_in, run_of
+from ...results.labels import names_in
 from ...results.tables import add_suffix
 
 
@@ -123,9 +123,9 @@ class Alignment(TableResult):
         """Rename the models in the tables, in what the reference is called, and of the aligned models; see
         :meth:`.Result.renamed`."""
         made = super().renamed(labels)
-        before = self.attrs.get("reference", "")
-        attrs = {**made.attrs, "reference": labels.get(before) or labels.get(run_of(before)) or before}
         names = dict(zip(self.list_names(), made.list_names(), strict=True))
+        before = self.attrs.get("reference", "")
+        attrs = {**made.attrs, "reference": names.get(before, before)}
         return replace(made, attrs=attrs, models=RenamedModels(self.models, names))
 
     def shares(self) -> dict[str, float]:

@@ -188,7 +188,7 @@ def test_replays_of_full_batches_decide_nothing_by_intervals(runs: Path, said: C
     assert {made.of(claim).verdict for claim in ("greatest-part/late", "locality-adds", "variance-and-clients")} == {
         "undecided"
     }
-    assert any(note.startswith("The replays are all alike, because clients take full batches") for note in made.notes)
+    assert any(note.startswith("The replays are all alike, as where clients take full batches") for note in made.notes)
 
 
 def test_several_runs_by_default_at_rounds_with_clients(runs: Path, said: Callable[..., str]) -> None:

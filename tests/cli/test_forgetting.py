@@ -130,6 +130,19 @@ def test_a_cohort_of_one_has_no_standard_error(
     assert "±" not in words
 
 
+def test_cohorts_of_other_sizes_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "--out", "few", *SMALL, "--participation", "0.25", "--rounds", "1"]) == 0
+    assert run(["train", "--from", "few@1", "--out", "more", *SMALL[2:], "--rounds", "2"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr("fedscope.decomposition.forgetting.accuracy.round_answers", None)  # not to be called
+    assert run(["forgetting", "more", "--out", "f"]) == 2
+    said = capsys.readouterr().err
+    assert "round 1 has 2 clients and round 2 has 4, which is not an array; ask for rounds with equally many" in said
+
+
 def without_start(run_: Path) -> None:
     with h5py.File(run_ / "rounds/00004.h5", "r+") as file:
         del file["checksums"], file.attrs["checksums"]

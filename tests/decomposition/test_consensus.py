@@ -279,6 +279,17 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
         Consensus((*one.rounds, *one.rounds))
 
 
+def test_only_runs_of_adapters_have_distances_of_products() -> None:
+    """Whichever run is first; a label is known, too."""
+    rounds = tuple(MeasuredRound(row(run, 3)) for run in ("head", "lora"))
+    said = "distances are between the products B·A that the adapters add"
+    every = Consensus(rounds, {"split": "test", "adapters": "products of factors"})
+    assert [said in line for line in every.summary().splitlines()] == [True, True]
+    some = Consensus(rounds, {**every.attrs, "adapter_runs": ["lora"]})
+    for result in (some, some.renamed({"lora": "ours", "head": "lora"})):
+        assert [said in line for line in result.summary().splitlines()] == [False, True]
+
+
 def test_a_result_comes_back_from_its_files(tmp_path: Path) -> None:
     weights = (MixingWeight(0, 0, 0.5), MixingWeight(0, 1, 0.5))
     result = Consensus(

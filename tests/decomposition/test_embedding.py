@@ -283,6 +283,19 @@ def test_an_interrupted_matrix_goes_on_where_it_stopped(tmp_path: Path, monkeypa
     assert made.matrix.tobytes() == again.matrix.tobytes() == gram(asked, numbers=1).matrix.tobytes()
 
 
+def test_what_is_kept_of_a_matrix_is_short_and_has_its_bits() -> None:
+    half = np.random.default_rng(0).normal(size=(40, 40))
+    matrix = half @ half.T
+    kept = {"layers": ["a"], "upper": grams._packed(matrix)}
+    assert len(json.dumps(kept)) < 6 * matrix.size
+    back, layers = grams._kept_products(kept, 40, ["a", "b"])
+    assert np.triu(back).tobytes() == np.triu(matrix).tobytes()
+    assert layers == ["a"]
+    for damaged in ({**kept, "upper": kept["upper"][4:]}, {**kept, "layers": ["c"]}, {**kept, "upper": "?"}):
+        with pytest.raises(ValueError, match=r"sums of other models or layers|base64|padding|buffer size"):
+            grams._kept_products(damaged, 40, ["a", "b"])
+
+
 def test_models_in_float64_are_compared_in_float64(tmp_path: Path) -> None:
     layout = Layout((TensorEntry("w", (30,), "float64", "parameter"),))
     run = record(tmp_path / "a", 1, layout=layout, apart=1e-9)

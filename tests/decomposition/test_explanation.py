@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from math import floor, log10
+from math import floor, log10, nan
 from pathlib import Path
 
 import numpy as np
@@ -623,6 +623,8 @@ def test_ranks_of_locality_and_squared_distance_are_spearmans():
     assert found.half is None
     few = made()
     assert explained(replace(few, rounds=few.rounds[:4])).of("locality-adds").readings[-1].value is None
+    lost = made(changes={"locality": (*USUAL["locality"][:5], nan)})
+    assert "over 5 rounds, which depend on each other" in explained(lost).of("locality-adds").sentence
     same = explained(made(changes={"delta_max": (1.0,) * 6})).of("locality-adds")
     assert same.readings[-1].value is None
 
@@ -906,7 +908,7 @@ def test_what_an_interval_of_similarity_is_over_is_said():
 @pytest.mark.parametrize("error", [1e-12, 0.0])
 def test_replays_that_are_all_alike_have_no_interval(error):
     found = explained(made(changes={"variance": (3e-16,) * 6}, error=error))
-    words = "The replays are all alike, because clients take full batches: no interval over draws exists."
+    words = "The replays are all alike, as where clients take full batches: no interval over draws exists."
     for one in found.statements:
         if one.claim == "own-data":  # over clients
             assert one.verdict == "supported"

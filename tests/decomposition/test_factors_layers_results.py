@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,20 @@ def test_a_sentence_names_the_layer_that_carries_the_locality() -> None:
     assert example(0).summary() == f"run0, round 1: locality of {together}"
     averaged = replace(example(error=None), runs=(replace(example(error=None).runs[0], model="averaged"),))
     assert averaged.summary().startswith("run0, averaged, round 1: locality is carried most by blocks.3.conv, -0.3 wh")
+
+
+def test_localities_that_are_not_finite_are_not_0() -> None:
+    def of(*values: float) -> str:
+        (run,) = example(len(values)).runs
+        (round_,) = run.rounds
+        given = zip(round_.cells, [*values, math.nan], strict=True)
+        cells = tuple(replace(cell, rows=(row("locality", value), *cell.rows[1:])) for cell, value in given)
+        made = replace(example(), runs=(replace(run, rounds=(replace(round_, cells=cells),)),))
+        return made.summary().partition("; ")[0].removeprefix("run0, round 1: ")
+
+    assert of(math.nan, math.inf) == "no layer has a locality that is finite"
+    assert of(math.nan, 0.0) == "no layer has a locality that is finite and not 0"
+    assert of(0.0, 0.0) == "no layer has a locality that is not 0"
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:

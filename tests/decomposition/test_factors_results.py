@@ -415,12 +415,12 @@ def test_a_variance_of_full_batches_is_not_drawn_as_measured():
     alike = with_value(plausible(), "variance", [3e-16] * len(ROUNDS))
     lines, note = lines_of(alike, "local:4")
     assert "variance" not in lines
-    assert "clients take full batches, so replays are alike, the variance is 0 (not drawn) and has no bars" in note
+    assert "replays are alike, as where clients take full batches: the variance is 0 (not drawn), without bars" in note
     assert "no bars over draws that are alike" in note
     some = with_value(plausible(), "variance", [3e-16, *MEASUREMENTS["variance"][1:]])
     lines, note = lines_of(some, "local:4")
     np.testing.assert_array_equal(lines["variance"].astype(float), [np.nan, *MEASUREMENTS["variance"][1:]])
-    assert f"clients take full batches in round {ROUNDS[0]}, so" in note
+    assert f"replays are alike in round {ROUNDS[0]}, as where clients" in note
     # other seeds whose models are alike are a finding
     assert "variance" in lines_of(drawn_from(alike, "runs"), "runs")[0]
 

@@ -276,3 +276,11 @@ def test_a_figure_of_one_client_and_of_many_stands(tmp_path: Path) -> None:
         figure = result.figure()
         assert figure.get_figwidth() == 3.5
         assert figure.get_figheight() < 9
+
+
+def test_a_figure_has_the_unit_of_the_loss() -> None:
+    one = made(0.1, 0.3, error=False)
+    for attrs, loss, gain in (({}, "loss (nat)", "gain (nat)"), ({"loss_units": "1"}, "loss", "gain in loss")):
+        axes = Matrix("ima", (one,), attrs).figure().axes
+        labels = [label for each in axes for label in (each.get_xlabel(), each.get_ylabel())]
+        assert {loss, gain} <= set(labels), labels

@@ -15,10 +15,25 @@ import torch
 from scipy.stats import spearmanr
 
 import fedscope
-from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, RunWriter, Weights, stack
+from fedscope.checkpoints import (
+    FedscopeError,
+    Layout,
+    Round,
+    RoundRecord,
+    Run,
+    RunWriter,
+    Weights,
+    stack,
+    write_round,
+)
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.decomposition.predictors.correlation import interval, rank_correlation
-from fedscope.decomposition.predictors.measured import effective_rank, main_directions, subspace_overlap
+from fedscope.decomposition.predictors.measured import (
+    effective_rank,
+    main_directions,
+    predicted_round,
+    subspace_overlap,
+)
 from fedscope.decomposition.predictors.result import (
     PREDICTORS,
     Correlation,
@@ -26,6 +41,9 @@ from fedscope.decomposition.predictors.result import (
     Predictors,
     correlations_of,
 )
+from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.samples import Samples
+from fedscope.training.build import data_of, module_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -90,6 +108,28 @@ def test_a_rounds_numbers_are_those_of_a_loop(run: Run) -> None:
             overlaps += [np.sum((left[i].T @ left[(i + 1) % count]) ** 2) / 4 for i in range(count)]
     assert overlaps
     assert one.overlap == pytest.approx(np.mean(overlaps), rel=1e-5)
+
+
+def test_a_client_of_weight_0_that_diverged_leaves_the_gain_what_it_is(run: Run, tmp_path: Path) -> None:
+    round_, data = run.round(3), data_of(run)
+    x, y = torch.as_tensor(np.asarray(data.x_test)), torch.as_tensor(data.y_test)
+    samples = Samples(x, y, 10, "digits", "test", np.arange(len(y)))
+    start, clients = round_.read("start"), round_.clients()
+    clients.parameters[2] = np.inf
+    found = []
+    for rows in ([0, 1, 2], [0, 1]):
+        ids, own = np.array(rows), stack([clients.row(k) for k in rows])
+        path = tmp_path / str(len(rows)) / "00003.h5"
+        path.parent.mkdir()
+        p = np.array([0.25, 0.75, 0.0][: len(rows)])
+        write_round(path, RoundRecord(3, start, own, start, None, *[ids] * 4, p))
+        made = Round(path, start.layout, "runs/toy")
+        found.append(predicted_round(made, Evaluator(module_of(run), samples), "toy"))
+    assert found[0].gain == found[1].gain
+    assert (found[0].alone, found[0].mean) == (found[1].alone, found[1].mean)
+    assert found[0].kept == pytest.approx(found[1].kept, rel=1e-12)  # sums of other lengths
+    assert found[1].kept is not None
+    assert np.isfinite(found[0].alone)
 
 
 def test_overlap_of_planted_subspaces() -> None:

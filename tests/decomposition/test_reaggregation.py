@@ -461,6 +461,41 @@ def test_the_figure_has_the_differences_to_plain_fma_with_their_intervals() -> N
     assert "left out, not finite: TIES" in words
 
 
+def shown(figure: Any) -> str:
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def test_plain_fma_is_known_by_its_place_whatever_it_is_called() -> None:
+    soup = ModelRow("greedy", "greedy", "none", 0.2, 0.4, 1, False, None, None, None, -0.05, 0.01)
+    plain = compared(soup)
+    attrs = {"servers": ["greedy"], "settings": [{"split": "test"}], "members": {"greedy": [1, 2]}}
+    plain = replace(plain, attrs=plain.attrs | attrs | {"run": {"path": "runs/a"}})
+    named = plain.renamed({"fma": "FedAvg", "greedy": "Soup"})
+    assert [row.model for row in named.compared()] == ["recorded", "Soup"]
+    assert named.summary().split() == plain.summary().replace("fma", "FedAvg").replace("greedy", "Soup").split()
+    assert "Soup is the mean of clients 1, 2" in named.summary()
+    (axes,) = (figure := named.figure()).axes
+    assert [one.get_text() for one in axes.get_yticklabels()] == ["recorded", "Soup"]
+    assert axes.get_xlabel() == "loss less FedAvg's (nats)"
+    assert "0: FedAvg;" in shown(figure)
+
+
+def test_layers_of_their_own_and_weights_of_their_own_make_no_plain_fma() -> None:
+    """These rows are of the server fma, too, and are compared with it."""
+    for name in ("fma, head=personal", "fma (weighting=uniform)"):
+        other = ModelRow(name, "fma", "none", 0.2, 0.4, 1, False, None, None, None, -0.05, 0.01)
+        assert [row.model for row in compared(other).compared()] == ["recorded", name]
+        assert f"{name} less fma on the same samples" in compared(other).summary()
+
+
+def test_a_loss_without_a_unit_is_not_in_nats() -> None:
+    rows = compared(ModelRow("ties", "ties", "none", 0.2, 0.4, 1, False, None, None, None, -0.05, 0.01))
+    (axes,) = replace(rows, attrs=rows.attrs | {"task": "squared", "loss_units": "1"}).figure().axes
+    assert axes.get_xlabel() == "loss less plain FMA's"
+
+
 def test_where_nothing_differs_from_plain_fma_there_is_no_figure(tmp_path: Path) -> None:
     """Of a table of an earlier version, say: the command says its numbers all the same."""
     found = compared(ModelRow("ties", "ties", "none", 0.5, 0.5, 1, False))

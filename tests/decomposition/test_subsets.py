@@ -7,6 +7,8 @@ import json
 from dataclasses import replace
 from itertools import combinations
 from math import comb
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 from random_models import Table
 from scipy.stats import hypergeom
 
-from fedscope.checkpoints import FedscopeError, Layout, Weights, weighted_mean
-from fedscope.decomposition.subsets.averages import average_subsets, choose, size_row, spread_sizes
+from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, Weights, weighted_mean, write_round
+from fedscope.decomposition.subsets.averages import average_subsets, choose, shares_of, size_row, spread_sizes
 from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
@@ -317,6 +319,46 @@ def test_lines_are_told_apart_by_run_round_or_both() -> None:
     assert not many.axes[0].collections
     assert "standard deviation" not in words(many)
     assert len({line.get_color() for line in many.axes[0].lines}) == 30
+
+
+def test_runs_whose_labels_are_cut_to_the_same_are_all_in_the_legend() -> None:
+    runs = [f"cifar-ima-start-5-{middle}-lr-0.05-of-2026" for middle in ("warm", "cold")]
+    for rounds in ((1,), range(1, 7)):
+        figure = result(*(falling(run, t) for run in runs for t in rounds)).figure()
+        shown = [text.get_text() for text in figure.texts]
+        assert len({*shown[:2]}) == 1
+        assert [text.startswith("cifar") for text in shown[:3]] == [True, True, False]
+
+
+def test_clients_data_are_looked_through_once_however_many_they_are() -> None:
+    looked = 0
+
+    class Rounds(tuple[RoundSubsets, ...]):
+        def __iter__(self) -> Any:
+            nonlocal looked
+            looked += 1
+            return super().__iter__()
+
+    counts = []
+    for clients in (3, 40):
+        places = [replace(falling("a", t), place=f"client-{k}") for t in (1, 2) for k in range(clients)]
+        made = replace(result(*places), rounds=Rounds(places))
+        one = places[clients + 1]
+        assert made.on_clients(one) == places[clients:]
+        looked = 0
+        assert made.summary().count("a, round ") == 2
+        counts.append(looked)
+    assert counts[0] == counts[1] < 5
+
+
+def test_a_share_that_no_average_can_have_is_told_with_the_client_s_id(tmp_path: Path) -> None:
+    clients = case()[2]
+    ids = np.array([3, 8, 11, 20, 21])
+    record = RoundRecord(1, clients.row(0), clients, clients.row(0), None, *[ids] * 4, np.array([0.5, 0.5, 0, 0, 0]))
+    write_round(tmp_path / "00001.h5", record)
+    round_ = Round(tmp_path / "00001.h5", clients.layout, "runs/toy")
+    with pytest.raises(FedscopeError, match=r"^client 11 of the cohort has the share 0 in its averages"):
+        shares_of(round_, "recorded")
 
 
 def test_the_smallest_results_can_be_drawn_and_none_cannot(tmp_path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, TensorEntry, Weights, write_round
+from fedscope.decomposition.updates.adapter_products import with_mean
 from fedscope.decomposition.updates.angles import RoundUpdates, geometry, update_products
 from fedscope.decomposition.updates.figure import draw_updates
 from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates
@@ -46,6 +47,18 @@ def of_vectors(vectors: Any, p: Any = None, number: int = 1) -> RoundUpdates:
     rows = np.concatenate([moved, [p @ moved]])
     with np.errstate(invalid="ignore"):
         return geometry(rows @ rows.T, p, number=number, client_ids=10 + np.arange(len(moved)))
+
+
+def test_a_client_of_weight_0_that_diverged_has_no_part_in_what_is_weighted(tmp_path: Path) -> None:
+    start, moved = np.zeros(4), np.array([[1.0, 0, 0, 0], [0, 2, 0, 0], [np.inf, 0, 0, 0]])
+    p = np.array([0.5, 0.5, 0.0])
+    products = update_products(round_of(tmp_path, start, moved, p))
+    one = geometry(products, p, number=1, client_ids=np.arange(3))
+    alone = of_vectors(moved[:2])
+    for name in ("mean_norm", "norm_of_mean", "orthogonal", "diversity", "cancellation"):
+        assert getattr(one, name) == getattr(alone, name), name
+    finite = with_mean(products[:3, :3], p)
+    np.testing.assert_array_equal(finite[[0, 1, 3]][:, [0, 1, 3]], products[[0, 1, 3]][:, [0, 1, 3]])
 
 
 # --- products ---

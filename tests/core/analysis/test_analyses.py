@@ -20,8 +20,10 @@ from asked import ASKED, FROM_PYTHON
 from few import few
 
 import fedscope
+from fedscope.analysis.analysis import fit_file_name, one
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
+from fedscope.decomposition.synergy.result import Synergy
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -139,6 +141,7 @@ sys.path.insert(0, {tests!r})
 from conftest import sketch
 from matplotlib.figure import Figure
 from fedscope.cli.main import run
+from fedscope.decomposition.synergy.result import Synergy
 Figure.savefig = sketch
 for folder, words in {commands!r}:
     os.chdir(folder)
@@ -179,6 +182,7 @@ def test_a_typo_and_writing_a_run_load_neither_torch_nor_matplotlib(tmp_path: Pa
 import sys
 import numpy as np
 from fedscope.cli.main import run
+from fedscope.decomposition.synergy.result import Synergy
 assert run(["plane", "--gird", "5"]) == 2
 from fedscope import Layout, Run
 from fedscope.checkpoints import RoundRecord, RunWriter, TensorEntry, Weights
@@ -263,3 +267,19 @@ def test_a_damaged_cell_of_any_column_is_drawn_or_refused(
             assert run([*ASKED[name][0].split(), "--out", "m", "--redraw"]) in (0, 2)
         path.write_text(whole)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_default_name_that_no_file_could_have_is_cut_and_another_stays(tmp_path: Path) -> None:
+    """Twelve runs of a sweep, whose names stand one behind the other, were a file name of 308 bytes."""
+    several = [f"method=fma-lr=0.05-seed={seed}" for seed in range(10, 22)]
+    for names, cut in ((several, True), (several[:4], False), ([f"平均{seed}" * 12 for seed in range(3)], True)):
+        name = "-".join(names)
+        question = one(Synergy, tmp_path, name, dict)
+        assert (question.name != name) is cut
+        longest = max(question.parts[0].files(tmp_path / question.name), key=lambda file: len(file.name.encode()))
+        longest.with_name(f"{longest.name}.partial.11").touch()
+        assert len({question.name, *(one(Synergy, tmp_path, f"{name}{end}", dict).name for end in "ab")}) == 3
+
+
+def test_names_are_cut_between_letters() -> None:
+    assert fit_file_name("平" * 101).startswith("平" * 26 + "-")

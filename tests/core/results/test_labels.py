@@ -166,6 +166,32 @@ def test_runs_that_are_taken_together_are_no_name_of_their_own() -> None:
     assert rename((Row("a, b"),), {"a, b": "c"}) == (Row("c"),)
 
 
+def test_what_is_told_of_a_run_is_told_of_its_label() -> None:
+    """As keys of provenance, and where texts of it begin with a run; runs may change places."""
+
+    @dataclass(frozen=True)
+    class Result:
+        rows: tuple[Row, ...]
+        attrs: dict[str, Any]
+
+    told = {
+        "averages": {"a": "ima", "b": "none"},
+        "measured": {"b": [{"words": "a: b"}]},
+        "source": "a@2",
+        "left_out": ["b: round 2 left out", "a, b: both", "c: another"],
+        "data": "a",
+    }
+    named = rename(Result((Row("a"), Row("b")), told), {"a": "b", "b": "a"})
+    assert named.attrs == {
+        "averages": {"b": "ima", "a": "none"},
+        "measured": {"a": [{"words": "a: b"}]},
+        "source": "b@2",
+        "left_out": ["a: round 2 left out", "b, a: both", "c: another"],
+        "data": "a",
+    }
+    assert rename(named, {"a": "b", "b": "a"}).attrs == told
+
+
 def test_a_matrix_is_called_by_its_run_and_its_clients_keep_their_numbers(here: Path) -> None:
     plain = fedscope.matrix("runs/fma", rounds=1, limit=40)
     assert plain.list_names() == ("fma",)
