@@ -448,7 +448,7 @@ MISTAKES = [
     (["runs/ima@5", "--random", "--data-of", "1", "--split", "both"], "so --split both does not go with it"),
     (["runs/ima@5", "--random", "--range", "1", "0", "0", "1"], "the range 1 to 0 of a is empty; give the smaller end"),
     (["runs/ima@5", "--random", "--show", "runs/ima@1,9/global"], "--show 1,9: runs/ima has no round 9; it has 1 to"),
-    (["runs/ima@5", "--random", "--margin", "inf"], "a margin of inf is no room round the models"),
+    (["runs/ima", "--trajectory", "--margin", "inf"], "a margin of inf is no room round the models"),
     (["runs/ima@5", "--random", "--split", "validation"], "'validation' is not one of 'test', 'train', 'both'"),
 ]
 

@@ -70,7 +70,7 @@ def test_addresses_files_and_the_function_give_the_same_numbers(runs: Path, caps
     write_file("best.pt", load_model("runs/fma@last/global").weights)
     models = ["runs/fma", "runs/ima@3,4/global", "best.pt"]
     settings = ["--no-hessian", "--split", "test", "--relative", "0.2", "--seed", "1"]
-    out = json.loads(said(capsys, *models, *QUICK, *settings, "--json"))
+    out = json.loads(said(capsys, *models, *QUICK[:4], *settings, "--json"))  # without what is of the Hessian
     assert [(one["run"], one["round"], one["model"]) for one in out["models"]] == [
         ("fma", 4, "global"), ("ima", 3, "global"), ("ima", 4, "global"), ("", None, "best")
     ]  # fmt: skip

@@ -184,9 +184,20 @@ def test_points_that_are_none_are_measured_again(tmp_path: Path, key: str, value
         assert np.array_equal(one, other)
 
 
+def packed(n: int) -> str:
+    """The identity as it is kept."""
+    from fedscope.decomposition.embedding.gram import _packed
+
+    return _packed(np.eye(n))
+
+
 @pytest.mark.parametrize(
     "value",
-    [*VALUES, {"matrix": [[1.0]], "layers": ["a"]}, {"matrix": np.eye(2).tolist(), "layers": ["b"]}, {"matrix": 1}],
+    [
+        *VALUES,
+        {"upper": packed(2), "layers": ["b"]},
+        *({"upper": upper, "layers": ["a"]} for upper in (1, "", "AAAA", "no base64", packed(1), packed(3))),
+    ],
 )
 def test_a_sum_of_products_that_is_none_is_made_again(tmp_path: Path, value: Any) -> None:
     from fedscope.decomposition.embedding.gram import _kept_products
@@ -196,7 +207,7 @@ def test_a_sum_of_products_that_is_none_is_made_again(tmp_path: Path, value: Any
     with pytest.warns(FedscopeWarning, match="the value of gram is none"):
         assert store.take("gram", lambda value: _kept_products(value, 2, ["a"])) is None
     assert "gram" not in store.done
-    forge(tmp_path / "q", {"gram": {"matrix": np.eye(2).tolist(), "layers": ["a"]}})
+    forge(tmp_path / "q", {"gram": {"upper": packed(2), "layers": ["a"]}})
     kept = ResumeStore(tmp_path / "q", QUESTION).take("gram", lambda value: _kept_products(value, 2, ["a"]))
     assert kept is not None
     assert (kept[0].tolist(), kept[1]) == (np.eye(2).tolist(), ["a"])
