@@ -481,7 +481,7 @@ def test_a_models_code_that_was_edited_makes_another_reaggregation(
     assert run(words(asked)) == 0
     assert "already holds this result" in capsys.readouterr().err
     forget()
-    # of another length: Python takes its compiled file for the same where a file of one length was written in one second
+    # of another length: of one length, and written in the same second, Python takes its compiled file for the same
     Path("mine.py").write_text(MODULE.replace("nn.ReLU()", "nn.LeakyReLU()"))
     assert run(words(asked)) == 2
     assert "holds another result, of the model's code as it was before" in capsys.readouterr().err
