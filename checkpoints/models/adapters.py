@@ -221,6 +221,12 @@ def settings_of_adapters(
     return ({"adapters": settings} if settings else {}) | ({} if base is None else {"base": dict(base)})
 
 
+def alphas_of(info: Mapping[str, Any]) -> set[Any]:
+    """Return the alphas that ``run.json`` says of a run's adapters, by layer or of all; None where it says none."""
+    had = _alpha_of(info.get("adapters", {}))
+    return set(had.values()) if isinstance(had, Mapping) else {had}
+
+
 def _alpha_of(settings: Mapping[str, Any]) -> Any:
     return settings.get("lora_alpha", settings.get("alpha"))
 
@@ -236,10 +242,9 @@ def refuse_other_adapters(
     Raises:
         FedscopeError: it says another one, or none.
     """
-    had = _alpha_of(info.get("adapters", {}))
-    each = set(had.values()) if isinstance(had, Mapping) else {had}
-    if alpha is not None and each != {alpha}:
-        was = "without lora_alpha" if had is None else f"with alpha {'by layer' if len(each) > 1 else f'{had:g}'}"
+    if alpha is not None and (each := alphas_of(info)) != {alpha}:
+        told = "by layer" if len(each) > 1 else next(iter(each))
+        was = "without lora_alpha" if told is None else f"with alpha {told if isinstance(told, str) else f'{told:g}'}"
         raise FedscopeError(
             f"{run} was recorded {was}, not lora_alpha = {alpha:g}; leave lora_alpha= out to go on with it"
         )

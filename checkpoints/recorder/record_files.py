@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few, spans
+from ..models.adapters import alphas_of, checked_alpha
 from ..models.weights import BFLOAT16, to_bfloat16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import ModelTensors, numbers_of
-from .inputs import counts_of, named_data
+from .inputs import counts_of, named_base, named_data
 from .match_files import CheckpointFiles
 from .read_files import FileReader, NamedArchitecture
 from .recorder import Recorder
@@ -71,7 +72,10 @@ def record_files(
     """
     by = None if aligned is None else aligned.by
     server = None if served is None else served.provenance
-    torn, counts = _check_import(files, out, samples, model, data, by, server, named or {}, force=force)
+    asked = {"--model": model, "--data": data, "--align": by, "--server": server, **(named or {})}
+    asked |= {"--lora-alpha": None if lora_alpha is None else checked_alpha(lora_alpha)}
+    asked |= {"--base": None if base is None else named_base(base)["sha256"]}
+    torn, counts = _check_import(files, out, samples, asked, force=force)
     rounds = _RoundReader(files, architecture, aligned, served, progress)
     given: dict[str, Any] = {
         "model": model,
@@ -104,11 +108,7 @@ def _check_import(
     files: CheckpointFiles,
     out: Path,
     samples: Any,
-    model: str | None,
-    data: str | None,
-    by: str | None,
-    server: Mapping[str, Any] | None,
-    named: Mapping[str, Any],
+    asked: Mapping[str, Any],
     *,
     force: bool,
 ) -> tuple[Run | None, list[dict[int, int] | None]]:
@@ -123,7 +123,7 @@ def _check_import(
         refuse_occupied(out, force)
     counts = counts_of(samples, files.rounds)
     if torn is not None:
-        _refuse_another_import(torn, files, counts, model, data, by, server, named)
+        _refuse_another_import(torn, files, counts, asked)
     return torn, counts
 
 
@@ -340,34 +340,35 @@ def _refuse_another_import(
     torn: Run,
     files: CheckpointFiles,
     counts: Sequence[Mapping[int, int] | None],
-    model: str | None,
-    data: str | None,
-    by: str | None,
-    server: Mapping[str, Any] | None,
-    named: Mapping[str, Any],
+    asked: Mapping[str, Any],
 ) -> None:
-    """Refuse to go on with an interrupted import of other files, samples or names.
+    """Refuse to go on with an interrupted import of other files, samples or names, or of adapters of another scale or
+    base: of these a run may know more than was given.
 
     Raises:
         FedscopeError: says what is there, and what differs.
     """
     info, differs = torn.info, ""
-    for what, asked, has in (
+    data, alpha, base = asked["--data"], asked["--lora-alpha"], asked["--base"]
+    for what, given, has in (
         ("files", provenance_of_files(files), info.get("imported")),
-        ("--model", model, info.get("model")),
+        ("--model", asked["--model"], info.get("model")),
         ("--data", None if data is None else named_data(data)["name"], info.get("data", {}).get("name")),
-        ("--align", by, info.get("aligned", {}).get("by")),
-        ("--server", server, info.get("served")),
-        *((f"--{what}", named.get(what), info.get(what)) for what in ("method", "seed")),
-        ("settings", named.get("settings"), info.get("settings")),
+        ("--align", asked["--align"], info.get("aligned", {}).get("by")),
+        ("--server", asked["--server"], info.get("served")),
+        ("--method", asked.get("method"), info.get("method")),
+        ("--seed", asked.get("seed"), info.get("seed")),
+        ("settings", asked.get("settings"), info.get("settings")),
+        ("--lora-alpha", {alpha}, {alpha} if alpha is None else alphas_of(info)),
+        ("--base", base, None if base is None else info.get("base", {}).get("sha256")),
     ):
-        if asked != has:
+        if given != has:
             differs = differs or what
     for number, n in zip(torn.rounds, counts, strict=False):
         round_ = torn.round(number)
-        given = None if n is None else [n[k] for k in sorted(n)]
+        own = None if n is None else [n[k] for k in sorted(n)]
         recorded = round_.client_samples.tolist() if round_.has("client_samples") else None
-        if given != recorded:
+        if own != recorded:
             differs = differs or "--samples"
     if differs:
         raise FedscopeError(

@@ -19,7 +19,6 @@ from ..options import (
     normalization_option,
     output_options,
     pack_into,
-    refuse_given,
     source_options,
     surface_options,
 )
@@ -147,9 +146,6 @@ def command(
     from ...landscape.planes.analysis import plane
     from ..run_analysis import answer
 
-    if settings["range"] is not None or settings["random"]:
-        by = "--range sets the ends" if settings["range"] is not None else "--random draws round one; give --range"
-        refuse_given(("margin",), f"is room round several models, and {by}; leave --margin out")
     question = plane.prepare(models, **settings, **measured_settings(source))  # --data-of has a split of its own
     if block is not None:  # in a job of its own
         from ...training.jobs.blocks import PartBlock

@@ -19,6 +19,7 @@ from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of, warn_of_test_data
 from ...training.methods.base import Cohort, ServerMethod, State
 from ...training.methods.servers.fma import FMA
+from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import find, method_name, names
 from .network_of_files import NetworkFor, NetworkOfFiles
 
@@ -68,7 +69,7 @@ def served_files(
     warn_of_test_data(config.server)
     probed = network(f"--server {name}", WHY) if config.server.validates_on is not None else None
     folder = next(path for path in (out, *out.absolute().parents) if path.is_dir())
-    return ServedFiles(config, kinds, probed, folder)
+    return ServedFiles(config, kinds, probed, folder, name.source.sha256 if isinstance(name, OwnCode) else "")
 
 
 class ServedFiles:
@@ -82,18 +83,22 @@ class ServedFiles:
         kinds: the layout of the architecture, where that is known.
         network: for servers that compare models, or look at what they do.
         folder: on whose disk the clients of a large round are put.
+        source: the sum of the source of a server of the user's own.
 
     Attributes:
-        provenance: for ``run.json``: the server's name and settings.
+        provenance: for ``run.json``: the server's name and settings, and of one of the user's own its source's sum.
         members: of rounds, the clients that a server has chosen among them.
     """
 
-    def __init__(self, config: Config, kinds: Layout | None, network: NetworkOfFiles | None, folder: Path) -> None:
+    def __init__(
+        self, config: Config, kinds: Layout | None, network: NetworkOfFiles | None, folder: Path, source: str = ""
+    ) -> None:
         self._server: ServerMethod = config.server
         self._kinds, self._network, self._folder = kinds, network, folder
         self._state: State | None = None
         table = config.tables()["server"]
         self.provenance: dict[str, Any] = {"server": table.pop("method"), "settings": table}
+        self.provenance |= {"sha256": source} if source else {}
         self.members: dict[int, list[int]] = {}
 
     @property

@@ -27,6 +27,9 @@ from .inputs import panels_of, plane_models
 from .same_axes import planes_on_same_axes
 from .surveys import Survey
 
+#: room round the models where nothing is said
+MARGIN = 0.3
+
 
 @analysis
 def plane(
@@ -40,7 +43,7 @@ def plane(
     same_axes: bool = False,
     data_of: str | int | Sequence[int] | None = None,
     grid: int = 51,
-    margin: float = 0.3,
+    margin: float = MARGIN,
     range: Sequence[float] | None = None,
     adaptive: bool = False,
     budget: float | None = None,
@@ -116,6 +119,9 @@ def plane(
         a_from, a_to, b_from, b_to = read_range(range, "a from, a to, b from, b to")
         ends = (a_from, a_to, b_from, b_to)
     share = share_of(budget, grid, adaptive=adaptive)
+    if margin != MARGIN and (range is not None or random):
+        instead = "--range sets the ends" if range is not None else "--random draws round one, by --range"
+        raise FedscopeError(f"--margin {margin:g} is room round several models, and {instead}; leave --margin out")
     survey = Survey(grid, margin, ends, share, normalization, whose, source, align)
     given, shown = as_list(models), as_list(show)
     if same_axes:

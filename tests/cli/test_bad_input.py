@@ -181,10 +181,10 @@ CASES = [
         "--density 64 is of the Hessian, which --no-hessian leaves out; leave one out",
     ),
     ("sharpness runs/ima --no-hessian --top 9", "--top 9 is of the Hessian, which --no-hessian leaves out"),
-    ("plane runs/ima@1 --random --margin 2", "--margin 2.0 is room round several models, and --random draws round one"),
+    ("plane runs/ima@1 --random --margin 2", "--margin 2 is room round several models, and --random draws round one"),
     (
         "plane runs/ima@1 runs/ima@2 runs/ima@3 --range -1 1 -1 1 --margin 2",
-        "--margin 2.0 is room round several models, and --range sets the ends; leave --margin out",
+        "--margin 2 is room round several models, and --range sets the ends; leave --margin out",
     ),
     ("decompose runs/ima@2 --rounds 1", "runs/ima@2 names its rounds, and so does --rounds 1; leave one out"),
     ("train --data folder:nowhere --out runs/ima", "folder:nowhere: there is no folder nowhere/train; it needs"),

@@ -246,3 +246,13 @@ def test_a_round_that_has_gone_is_no_end_of_an_import(files: Path) -> None:
         import_models(ROUNDS, "torn")
     with pytest.warns(FedscopeWarning, match="torn lacks round 2, which was recorded"):
         warn_of_gaps(Run.open("torn"))
+
+
+@pytest.mark.parametrize(("given", "differs"), [({"lora_alpha": 8}, "lora_alpha="), ({"base": "b.npz"}, "base=")])
+def test_adapters_of_another_scale_or_base_do_not_go_on_with_it(
+    files: Path, given: dict[str, Any], differs: str
+) -> None:
+    stopped(2, "torn")
+    np.savez("b.npz", w=np.zeros(2, np.float32))
+    with pytest.raises(FedscopeError, match=f"interrupted, with other {differs}"):
+        import_models(ROUNDS, "torn", **given)

@@ -335,3 +335,22 @@ def test_an_interrupted_import_is_not_gone_on_with_by_another_server(save: Calla
         imported(pattern, server="fedsa")
     run, _ = imported(pattern, server="slerp")
     assert run.rounds == (1, 2)
+
+
+def test_an_interrupted_import_is_not_gone_on_with_by_edited_code(save: Callable[..., list[Path]]) -> None:
+    for place, path in enumerate(save(4)):
+        path.rename(f"r{place // 2 + 1}-c{place % 2}.safetensors")
+    whole = Path("r2-c1.safetensors").read_bytes()
+    Path("r2-c1.safetensors").write_bytes(b"torn")
+    code = "from fedscope.training.methods.servers.fma import FMA\n\n\nclass Mine(FMA):\n    pass\n"
+    Path("mine_server.py").write_text(code)
+    pattern, server = "r{round}-c{client}.safetensors", "mine_server.py:Mine"
+    with pytest.raises(FedscopeError, match=r"r2-c1"):
+        imported(pattern, server=server)
+    Path("r2-c1.safetensors").write_bytes(whole)
+    Path("mine_server.py").write_text(f"{code}    # edited\n")
+    with pytest.raises(FedscopeError, match=r"interrupted, with other server="):
+        imported(pattern, server=server)
+    Path("mine_server.py").write_text(code)
+    run, _ = imported(pattern, server=server)
+    assert run.rounds == (1, 2)

@@ -117,3 +117,12 @@ def test_afterwards_it_is_as_before(before: bool) -> None:
     with pytest.raises(KeyError):
         work()
     assert takes_subnormals_as_zero() is before
+
+
+def test_it_is_known_whatever_torch_makes_by_default() -> None:
+    torch.set_flush_denormal(True)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert takes_subnormals_as_zero()
+    finally:
+        torch.set_default_dtype(torch.float32)
