@@ -25,7 +25,9 @@ SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print 2>/dev/nul
 
 # As many processes as this process may use cores; a file's tests stay together, because they share what they train.
 PASS := $(RUN) -m pytest -n auto --maxprocesses 8 --dist loadfile
+ANALYSES := tests/core tests/decomposition tests/landscape
 RUNS := tests/training tests/checkpoints
+COMMANDS := $(patsubst %,--ignore=%,$(ANALYSES) $(RUNS))
 SUITE := $(PASS) --doctest-modules --pyargs tests/ fedscope
 # Long runs of the papers stand still meanwhile: programs on the same cores disturb each other.
 PAUSED := $(RUN) docs/papers/long/pause.py
@@ -37,19 +39,23 @@ ELSEWHERE := -m 'not slow and not programs and not gpu and not device and not (s
 OTHERWISE = THOROUGH=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(AVX2) $(PAUSED)
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 
-.PHONY: demo test test-analyses test-runs test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long papers-gpu gpu gpu-wheels lint types format site docs notebooks bench dist clean
+.PHONY: demo test test-analyses test-commands test-runs test-programs test-device test-elsewhere test-everywhere test-slow campaign papers papers-long papers-gpu gpu gpu-wheels lint types format site docs notebooks bench dist clean
 .DEFAULT_GOAL := test
 
 ## demo: train federations on real data and draw every figure, into demo/
 demo: $(VENV)/.installed
 	$(VENV)/bin/fedscope demo
 
-## test: all tests and the examples in the docstrings, but for the slow ones: the three passes below
-test: test-analyses test-runs test-programs
+## test: all tests and the examples in the docstrings, but for the slow ones: the four passes below
+test: test-analyses test-commands test-runs test-programs
 
-## test-analyses: those of analyses, figures and commands, and the examples
+## test-analyses: those of analyses and figures
 test-analyses: $(VENV)/.installed
-	$(PAUSED) $(SUITE) $(RUNS:%=--ignore=%)
+	$(PAUSED) $(PASS) $(ANALYSES)
+
+## test-commands: those of commands, pages and the rules of the project, and the examples
+test-commands: $(VENV)/.installed
+	$(PAUSED) $(SUITE) $(COMMANDS)
 
 ## test-runs: those of training and of what runs hold
 test-runs: $(VENV)/.installed
@@ -61,9 +67,10 @@ test-programs: $(VENV)/.installed
 
 # Threads that wait for each other sleep: several processes' threads that spin take twice the time. Those of numpy's BLAS
 # spin whatever they are told, and took four times the time of one; `make test-everywhere` has a thread a core of them.
-## test-elsewhere: in two passes those that compute, as a processor without AVX-512, in another order, with a thread a core and more examples
+## test-elsewhere: in three passes those that compute, as a processor without AVX-512, in another order, with a thread a core and more examples
 test-elsewhere: $(VENV)/.installed
-	$(OTHERWISE) $(SUITE) $(ELSEWHERE) $(SHUFFLED) $(RUNS:%=--ignore=%)
+	$(OTHERWISE) $(PASS) $(ELSEWHERE) $(SHUFFLED) $(ANALYSES)
+	$(OTHERWISE) $(SUITE) $(ELSEWHERE) $(SHUFFLED) $(COMMANDS)
 	$(OTHERWISE) $(PASS) $(ELSEWHERE) $(SHUFFLED) $(RUNS)
 
 # In processes of their own: the device is torch's accelerator for a whole process, and `auto` takes it.
