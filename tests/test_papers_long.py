@@ -183,6 +183,8 @@ def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tm
     unit("finished", "b", "c1", "2")
     unit("finished", "a", "c2", "3")
     unit("finished", "c", "c1", "4", whole=False)
+    unit("kept", "d", "c1", "5")
+    (tmp_path / "kept" / "c1" / "d").rename(tmp_path / "kept" / "c1" / "d.partial")  # of a copy that was killed
     code = (
         "from units import *; home = Path(sys.argv[2])\n"
         "print([path.parent.name + path.name for path in keep(home / 'finished', home / 'kept')])\n"

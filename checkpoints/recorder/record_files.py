@@ -336,6 +336,13 @@ def torn_import(out: Path) -> Run | None:
     return run if is_torn and run.rounds == tuple(range(1, len(run.rounds) + 1)) else None
 
 
+def _server_as(asked: Mapping[str, Any] | None, has: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return what a server says of itself, without the sum of its source where an earlier fedscope kept none."""
+    if not asked or not has or "sha256" in has:
+        return asked
+    return {name: value for name, value in asked.items() if name != "sha256"}
+
+
 def _refuse_another_import(
     torn: Run,
     files: CheckpointFiles,
@@ -355,7 +362,7 @@ def _refuse_another_import(
         ("--model", asked["--model"], info.get("model")),
         ("--data", None if data is None else named_data(data)["name"], info.get("data", {}).get("name")),
         ("--align", asked["--align"], info.get("aligned", {}).get("by")),
-        ("--server", asked["--server"], info.get("served")),
+        ("--server", _server_as(asked["--server"], info.get("served")), info.get("served")),
         ("--method", asked.get("method"), info.get("method")),
         ("--seed", asked.get("seed"), info.get("seed")),
         ("settings", asked.get("settings"), info.get("settings")),

@@ -25,6 +25,8 @@ COLUMN = 3.5
 #: Okabe and Ito's colours, told apart by people with any colour vision; the darkest and clearest first.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
+#: of more lines of one colour, as of a run's rounds
+MORE_DASHES: tuple[Any, ...] = (*DASHES, (0, (9, 2.5)), (0, (1.2, 3.5)), (0, (5, 1.5, 1.2, 1.5, 1.2, 1.5)))
 MARKERS = ("o", "s", "D", "P", "v", "*")
 GREY = "#6b6b6b"
 

@@ -16,6 +16,7 @@ from ...plotting.spread import mean_band
 from ...plotting.style import (
     COLOURS,
     GREY,
+    MORE_DASHES,
     SURFACE,
     describe_data,
     describe_statistics,
@@ -180,7 +181,8 @@ def _looks(drawn: list[RoundSubsets]) -> list[dict[str, Any]]:
         sizes = {run: min(3 + 1.5 * below, 7.5) for below, run in enumerate(reversed(runs))}
         return [
             {
-                **run_look(0, rounds.index(one.round), color=own[one.run]["color"]),
+                "color": own[one.run]["color"],
+                "linestyle": MORE_DASHES[rounds.index(one.round) % len(MORE_DASHES)],
                 **{"marker": own[one.run]["marker"], "markerfacecolor": "none", "markersize": sizes[one.run]},
             }
             for one in drawn

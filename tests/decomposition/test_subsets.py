@@ -315,6 +315,8 @@ def test_lines_are_told_apart_by_run_round_or_both() -> None:
     twelve = result(*(falling(run, t) for run in ("a", "b") for t in range(1, 7))).figure()
     said = [text.get_text() for text in twelve.texts]
     assert said[:8] == ["a", "b", *(f"round {t}" for t in range(1, 7))], "colours by run, dashes by round"
+    own = [line for line in twelve.axes[0].lines if line.get_color() == twelve.axes[0].lines[0].get_color()]
+    assert len({(str(line._dash_pattern), line.get_linestyle()) for line in own}) == 6, "each round has its own"
     many = result(*(falling(round_=t) for t in range(1, 31))).figure()
     assert not many.axes[0].collections
     assert "standard deviation" not in words(many)

@@ -69,6 +69,7 @@ class Config:
         name = config.client.local_optimiser
         if ":" in name and not isinstance(name, OwnCode):
             raise FedscopeError(needs_code("client", name, "optimiser"))
+        config.average.refuse_new(config)
         return config
 
     @classmethod

@@ -373,6 +373,15 @@ class AverageMethod(Settings):
         """As :meth:`ClientMethod.resolve`; the configuration's client and server are settled by then."""
         return self
 
+    def refuse_new(self, config: Config) -> None:
+        """Refuse what no run should begin with, though recorded ones may have it; all of ``config`` is settled.
+
+        What :meth:`resolve` refuses can neither be analysed nor resumed where an earlier fedscope recorded it.
+
+        Raises:
+            FedscopeError: such a setting.
+        """
+
     def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
         """Return the pace of round t; by default the client's own."""
         return pace

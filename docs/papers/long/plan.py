@@ -134,7 +134,7 @@ def across_devices(scale: Scale, seed: int) -> tuple[Unit, ...]:
         for start, run in zip(scale.starts, branches, strict=True)
     )
     return (
-        Unit(place, place, f"IMA, Figures 1, 5b, 8 and 10 across devices, seed {seed}", (device,), own, 1.6),
+        Unit(place, place, f"IMA, Figures 1, 5b, 8 and 10 across devices, seed {seed}", (device,), own, 1.8),
         Unit(f"{place}-ima", place, f"IMA, Figures 5c and 7c, seed {seed}", (device, *branches), branched, 0.8),
     )
 
@@ -189,7 +189,7 @@ def averaged(scale: Scale, seed: int) -> tuple[Unit, ...]:
                 ("fedavg",),
             ),
         )
-        made.append(Unit(place, place, f"WIMA, Figure 1 and Table 4, {name}, seed {seed}", (run,), asked, 4.0))
+        made.append(Unit(place, place, f"WIMA, Figure 1 and Table 4, {name}, seed {seed}", (run,), asked, 1.8))
     return tuple(made)
 
 

@@ -139,7 +139,7 @@ def groups(kept: Path) -> Iterator[tuple[Identity, dict[str, Path]]]:
     found: dict[Identity, dict[str, Path]] = {}
     for path in sorted(kept.glob(f"*/*/{UNIT}")):
         about = known(path.parent)
-        if about is not None:
+        if about is not None and about["unit"] == path.parent.name:  # else a killed copy's, which may lack numbers
             identity = Identity(*(str(about[key]) for key in ("commit", "data", "machine")))
             found.setdefault(identity, {})[str(about["unit"])] = path.parent
     yield from sorted(found.items(), key=lambda item: (-len(item[1]), item[0].folder))

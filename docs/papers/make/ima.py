@@ -268,10 +268,11 @@ def paper(quick: bool = False) -> Paper:
     scale = QUICK if quick else Scale()
     more = ima_methods.QUICK if quick else ima_methods.Comparisons()
     lead = (
-        f"The cross-device federation has {scale.rounds} of the paper's 400 rounds, the cross-silo ones {scale.silo}. "
+        "Long runs have the paper's 400 rounds and stand under headings of their own, with their seeds. Of the short "
+        f"ones the cross-device federation has {scale.rounds} rounds, the cross-silo ones {scale.silo}. "
         "All other settings are the paper's, or our choices, which `fedscope recipes ima/fig1` lists. With fewer "
         "rounds, runs end before the rate or the average has settled, so late phases are shorter than in the paper. "
-        "There is one seed. Intervals are over test samples, clients or draws, as each rule says; none is over "
+        "They have one seed. Their intervals are over test samples, clients or draws, as each rule says; none is over "
         "seeds.\n\n"
         f"Figures 6 and 7 and the tables compare methods on MNIST, with {100 * more.share:g} % of its training samples "
         f"and {more.rounds} rounds. Clients and participation are the paper's, with {more.seeds} seeds. Products in "

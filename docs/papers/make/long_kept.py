@@ -24,8 +24,6 @@ SAID = (
 )
 OVER = "95 % intervals by Student over seeds, not corrected for their number"
 
-BySeed = Mapping[int, float]
-
 
 @dataclass(frozen=True)
 class Long:
@@ -45,12 +43,12 @@ class Long:
         return dict(sorted((int(match[1]), folder) for match, folder in found if match))
 
     def cost(self, place: str, ending: str = "") -> Cost:
-        """What one more seed costs: measured where one is finished, else as the plan estimates it."""
+        """What one more seed costs: measured where one is finished on two cores, else as the plan estimates it."""
         planned = self.costs[place + ending]
-        hours = [
-            json.loads((folder / "unit.json").read_text(encoding="utf-8"))["seconds"] / 3600
-            for folder in self.of(place, ending).values()
-        ]
+        units = self.of(place, ending).values()
+        told = [json.loads((folder / "unit.json").read_text(encoding="utf-8")) for folder in units]
+        # the plan's hours are of two cores, too
+        hours = [one["seconds"] / 3600 for one in told if one.get("cores") == 2 and not one.get("device")]
         return Cost(planned.seeds, planned.rounds, sum(hours) / len(hours) if hours else planned.hours)
 
 
@@ -174,7 +172,7 @@ class Claim:
 
     def untested(self, why: str) -> Outcome:
         """Nothing bears on it."""
-        return untested(self.said, self.rule, why, self.cost, ours=self.ours)
+        return untested(self.said, self.rule, why, self.cost, ours=self.ours, longer=bool(self.seeds))
 
     def over_seeds(self, where: str, of: Callable[[Path], float], run: str = "") -> Number:
         """A number over seeds, of the first run or of another."""

@@ -20,12 +20,13 @@ class Group:
 
     Attributes:
         said: which they are, and what they took; folders: of the units, by name.
-        outcomes: by figure, those that are tested.
+        outcomes: by figure, those that are tested; untested: the others, with the reason.
     """
 
     said: str
     folders: Mapping[str, Path]
     outcomes: Mapping[str, Sequence[Outcome]]
+    untested: Mapping[str, Sequence[Outcome]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def groups(kept: Path, paper: str) -> list[Group]:
     for identity, folders in _groups(kept):
         outcomes = judged(folders, plan()).get(paper, {})
         tested = {name: [one for one in own if one.kind != UNTESTED] for name, own in outcomes.items()}
+        rest = {name: [one for one in own if one.kind == UNTESTED] for name, own in outcomes.items()}
         if any(tested.values()):
             about = [json.loads((folder / "unit.json").read_text(encoding="utf-8")) for folder in folders.values()]
             processors = ", ".join(sorted({str(one.get("processor", "")) for one in about} - {""}))
@@ -60,7 +62,7 @@ def groups(kept: Path, paper: str) -> list[Group]:
                 + f"; finished: {', '.join(sorted(folders))}; {_hours(about)} in all. The rules were committed before "
                 "these runs."
             )
-            found.append(Group(said, folders, tested))
+            found.append(Group(said, folders, tested, rest))
     return found
 
 
@@ -93,16 +95,18 @@ def planned(paper: str) -> Mapping[str, Sequence[Outcome]]:
 
 
 def settled(short: Sequence[Outcome], figure: str, paper: str, found: Sequence[Group]) -> list[Settled]:
-    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, else the
-    short ones'."""
+    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, or where
+    no short run is about it; else the short ones'."""
     own = found[0].outcomes.get(figure, ()) if found else ()
     first = {one.key: one for one in own if any(len(number.seeds) > 1 for number in one.numbers)}
+    alone = {one.key: one for one in own}
+    rest = {one.key: one for one in (found[0].untested.get(figure, ()) if found else ())}
     known = {one.key for one in short if one.key}
     made = [
         Settled(first[one.key], long=True, short=one) if one.key in first else Settled(one, long=False) for one in short
     ]
     made += [
-        Settled(first.get(one.key, one), long=one.key in first)
+        Settled(alone.get(one.key, rest.get(one.key, one)), long=one.key in alone)
         for one in planned(paper).get(figure, ())
         if one.key not in known
     ]

@@ -191,9 +191,15 @@ def at_least(
     return inside(claim, rule, numbers, -margin, math.inf, cost, percent=percent)
 
 
-def untested(claim: str, rule: str, why: str, cost: Cost | None = None, *, ours: bool = False) -> Outcome:
-    """A claim that nothing here bears on; says what would."""
-    need = f"{cost.seeds} seeds of {cost.said} would be a first test" if cost else ""
+def untested(
+    claim: str, rule: str, why: str, cost: Cost | None = None, *, ours: bool = False, longer: bool = False
+) -> Outcome:
+    """A claim that nothing here bears on; says what would.
+
+    Args:
+        longer: runs of that cost are there, so only longer ones would.
+    """
+    need = f"{cost.seeds} seeds of {'more than ' if longer else ''}{cost.said} would be a first test" if cost else ""
     return Outcome(claim, rule, UNTESTED, _joined(why, need), (), ours=ours)
 
 

@@ -160,7 +160,7 @@ def _long(paper: Paper, figure: Figure, long: Sequence[Group]) -> list[str]:
 def _claims(figure: Figure, claims: Sequence[Settled]) -> list[str]:
     """What the short runs say of a figure's claims."""
     parts = [_judged(one.short or one.outcome) for one in claims if one.short or not one.long]
-    if parts and any(one.long for one in claims):
+    if parts and any(one.long and one.short for one in claims):
         parts.insert(0, "Where long runs have tested a claim with several seeds, theirs counts.")
     return parts
 

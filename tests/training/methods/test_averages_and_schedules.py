@@ -176,3 +176,7 @@ def test_a_lowest_rate_that_is_not_below_the_highest_is_refused(average: dict[st
         settled(8, **average)
     assert settled(8, explore="exp", explore_low=0.5).explore_low == 0.5, "which has no lowest rate"
     assert settled(8, explore="triangle", explore_low=0.04).explore_low == 0.04
+    # what an earlier fedscope has trained so is read, analysed and resumed
+    read = Config.recorded({"run": {"rounds": 8}, "average": {"method": "ima", **average}})
+    assert isinstance(read.average, IMA)
+    assert read.average.explore_low == average["explore_low"]

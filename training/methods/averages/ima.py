@@ -75,8 +75,7 @@ class IMA(AverageMethod):
         """t_s = ceil(0.75 R) where none was given.
 
         Raises:
-            FedscopeError: t_s > R, which would average nothing; ``before_server`` and a server without an optimiser;
-                a lowest rate that is not below the highest.
+            FedscopeError: t_s > R, which would average nothing; ``before_server`` and a server without an optimiser.
         """
         if self.before_server and not config.server.optimiser:
             raise FedscopeError(
@@ -91,14 +90,22 @@ class IMA(AverageMethod):
                 f"average.start = {start} comes after the last of {rounds} rounds, so nothing would be averaged; "
                 f"give an earlier round, as in --set average.start={ceil(0.75 * rounds)}, or --average none"
             )
-        if self.explore in ("cyclic", "triangle"):
-            high = self.explore_high or (_CYCLIC_HIGH if self.explore == "cyclic" else config.client.pace(start).lr)
-            if self.explore_low >= high:
-                raise FedscopeError(
-                    f"average.explore_low = {self.explore_low:g} is not below the highest rate of {self.explore}, "
-                    f"{high:g}; give a greater average.explore_high or a smaller average.explore_low"
-                )
         return replace(self, start=start)
+
+    def refuse_new(self, config: Config) -> None:
+        """Refuse a lowest rate that is not below the highest: the saw-tooth would rise.
+
+        Raises:
+            FedscopeError: names both.
+        """
+        if self.explore not in ("cyclic", "triangle") or self.start is None:
+            return
+        high = self.explore_high or (_CYCLIC_HIGH if self.explore == "cyclic" else config.client.pace(self.start).lr)
+        if self.explore_low >= high:
+            raise FedscopeError(
+                f"average.explore_low = {self.explore_low:g} is not below the highest rate of {self.explore}, "
+                f"{high:g}; give a greater average.explore_high or a smaller average.explore_low"
+            )
 
     def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
         """The pace of round t by the schedule, see the class; before t_s the client's own."""
