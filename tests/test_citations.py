@@ -115,8 +115,9 @@ def test_the_papers_counts_of_outcomes_are_the_sums_of_the_findings() -> None:
     total = [sum(column) for column in zip(*rows[:4], strict=True)]
     assert rows[4] == total
     done, contradicted, mixed, undecided, untested = total
+    few = {0: "none is", 1: "1 is"}.get(contradicted, f"{contradicted} are")
     assert (
-        f"{done} are reproduced, {contradicted} is contradicted, {mixed} are mixed, {undecided} are undecided, and "
+        f"{done} are reproduced, {few} contradicted, {mixed} are mixed, {undecided} are undecided, and "
         f"{untested} are not tested at this size"
     ) in BODY
     assert f"{undecided} of the papers' claims are undecided and {untested} are not tested" in BODY

@@ -206,6 +206,35 @@ def test_half_written_numbers_count_for_nothing_and_other_commits_stand_apart(tm
     assert "keeps other numbers of the same commit, data and machine" in done.stderr
 
 
+def test_the_list_tells_machines_and_commits_apart(tmp_path: Path) -> None:
+    for identity, name in (("a", "device-0"), ("b", "silo-0")):
+        place = tmp_path / "finished" / f"{identity * 10}-dddddddd-m" / name
+        place.mkdir(parents=True)
+        about = {"unit": name, "commit": identity * 40, "data": "d" * 64, "machine": "m"}
+        (place / "unit.json").write_text(json.dumps(about))
+    lines = driver(tmp_path, "--list").stdout.splitlines()
+    heads = [i for i, text in enumerate(lines) if text.endswith(":")]
+    assert [lines[i] for i in heads] == ["aaaaaaaaaa-dddddddd-m:", "bbbbbbbbbb-dddddddd-m:"]
+    parts = lines[: heads[1]], lines[heads[1] :]
+    assert [[text.split()[0] for text in own if " finished " in text] for own in parts] == [["device-0"], ["silo-0"]]
+
+
+def test_what_a_full_disk_cut_off_is_worked_out_again(tmp_path: Path) -> None:
+    import hashlib
+
+    file = tmp_path / "data.npz"
+    file.write_bytes(b"images")
+    code = "from frozen import data_sum; print(data_sum(Path(sys.argv[2])))"
+    sum_ = hashlib.sha256(b"images").hexdigest()
+    kept = tmp_path / "data.npz.sha256"
+    for text in (None, "", '{"file": "6', "[]", '{"file": null}'):
+        if text is not None:
+            kept.write_text(text)
+        assert said(code, file) == sum_
+        assert json.loads(kept.read_text())["sha256"] == sum_
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
 def test_missing_data_and_unknown_units_are_said(tmp_path: Path) -> None:
     words = [sys.executable, str(LONG), "--runs", str(tmp_path / "runs")]
     done = subprocess.run(words, check=False, capture_output=True, text=True)

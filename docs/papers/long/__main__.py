@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "make"))  # what a run and a question are, stands there
 
 from calls import Caller  # noqa: E402
-from frozen import Identity, accelerator, data_sum, frozen, head, machine, spared, usable  # noqa: E402
+from frozen import Identity, accelerator, data_sum, frozen, head, machine, spared, usable, write_whole  # noqa: E402
 from pause import HOME  # noqa: E402
 from plan import QUICK, Scale, Unit, at_data, on_device, units  # noqa: E402
 from units import Place, groups, keep  # noqa: E402
@@ -108,7 +108,7 @@ def placed(asked: Order) -> Place:
         known.append(said.read_text(encoding="utf-8").strip())
     commit = asked.commit or next(iter(known), None) or head()
     bin_ = frozen(asked.home, commit)
-    said.write_text(commit + "\n", encoding="utf-8")
+    write_whole(said, commit + "\n")
     return Place(asked.home, (bin_ / "fedscope",), Identity(commit, sum_, own), device)
 
 
@@ -123,15 +123,22 @@ def refuse_full(home: Path) -> None:
 
 
 def listed(quick: bool, home: Path) -> None:
-    """The plan, and how far it is."""
-    kept = home / "kept" if quick else KEPT
-    finished = {name for _, of in groups(kept) for name in of} | {
-        name for _, of in groups(home / "finished") for name in of
-    }
-    begun = {path.name for path in (home / "units").glob("*/*")}
-    for unit in units(QUICK if quick else Scale()):
-        state = "finished" if unit.name in finished else "begun" if unit.place in begun else ""
-        print(f"{unit.name:16} {unit.hours:4.1f} h  {state:9} {unit.shown}")
+    """The plan, and how far it is; of each commit, data file and machine by itself."""
+    finished: dict[str, set[str]] = {}
+    for folder in (home / "kept" if quick else KEPT, home / "finished"):
+        for identity, of in groups(folder):
+            finished.setdefault(identity.folder, set()).update(of)
+    begun: dict[str, set[str]] = {}
+    for path in sorted((home / "units").glob("*/*")):
+        begun.setdefault(path.parent.name, set()).add(path.name)
+    known = list(dict.fromkeys((*finished, *begun))) or [""]
+    for one in known:
+        if len(known) > 1:
+            print(f"{one}:")
+        for unit in units(QUICK if quick else Scale()):
+            begins = unit.place in begun.get(one, ())
+            state = "finished" if unit.name in finished.get(one, ()) else "begun" if begins else ""
+            print(f"{unit.name:16} {unit.hours:4.1f} h  {state:9} {unit.shown}")
 
 
 def stop(*_: object) -> NoReturn:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,6 +64,13 @@ def frozen(home: Path, commit: str) -> Path:
     return place / "bin"
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of which a full disk or a kill leaves all or nothing."""
+    made = path.with_name(f"{path.name}.partial")
+    made.write_text(text, encoding="utf-8")
+    made.replace(path)
+
+
 def head() -> str:
     """The checkout's commit.
 
@@ -85,10 +93,11 @@ def data_sum(path: Path) -> str:
     if not path.exists():
         sys.exit(
             f"make papers-long: {path} is missing; put an .npz of CIFAR-10 there, with x_train, y_train, x_test and "
-            "y_test (docs/howto/own-data.md), or name another with --data"
+            "y_test (docs/howto/own-data.md), or name another with --data; numbers count only beside those of the same "
+            "file, so take the one that other units were made from"
         )
     kept, said = path.with_name(f"{path.name}.sha256"), f"{path.stat().st_size} {path.stat().st_mtime_ns}"
-    if kept.exists():
+    with suppress(OSError, ValueError, KeyError, TypeError):  # not there, or cut off by a full disk
         known = json.loads(kept.read_text(encoding="utf-8"))
         if known["file"] == said:
             return str(known["sha256"])
@@ -96,7 +105,7 @@ def data_sum(path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             made.update(block)
-    kept.write_text(json.dumps({"file": said, "sha256": made.hexdigest()}) + "\n", encoding="utf-8")
+    write_whole(kept, json.dumps({"file": said, "sha256": made.hexdigest()}) + "\n")
     return made.hexdigest()
 
 

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from calls import Caller
-from frozen import Identity, processor
+from frozen import Identity, processor, write_whole
 from plan import Unit
 from work import KEPT, Trained
 
@@ -68,10 +68,10 @@ class Place:
                 if not done.exists() or done.read_text(encoding="utf-8") != one.command:
                     words = [*shlex.split(one.words), "--out", f"answers/{one.name}", "--force"]
                     call([*self.fedscope, *words], folder)
-                    done.write_text(one.command, encoding="utf-8")
+                    write_whole(done, one.command)
         finally:
             now = {"active": before["active"] + call.active, "cpu": before["cpu"] + call.cpu}
-            spent.write_text(json.dumps(now) + "\n", encoding="utf-8")
+            write_whole(spent, json.dumps(now) + "\n")
             call.active = call.cpu = 0.0
         self._gather(unit, folder, now, len(call.cores))
 
@@ -85,7 +85,7 @@ class Place:
             )
         if there >= run.rounds:
             return
-        said.write_text(run.command, encoding="utf-8")
+        write_whole(said, run.command)
         begun = (folder / run.name / "run.json").exists()
         words = ["--resume", run.name] if begun else [*shlex.split(run.words), "--out", run.name]
         print(f"{folder.name}/{run.name}: {there} of {run.rounds} rounds", flush=True)

@@ -20,9 +20,9 @@ from paper import Figure, Paper
 KINDS = (REPRODUCED, CONTRADICTED, MIXED, UNDECIDED, UNTESTED)
 MEANT = {
     REPRODUCED: "every interval, or the pooled one where the claim is of methods or rounds in general, says it.",
-    CONTRADICTED: "some intervals say the contrary, and none says it.",
-    MIXED: "some intervals say it and some the contrary, or a bound of ours turns the outcome; the page says which way "
-    "and how often.",
+    CONTRADICTED: "some intervals say the contrary, corrected for how many there are (Holm), and none says it.",
+    MIXED: "some intervals say it and some the contrary, both so corrected, or a bound of ours turns the outcome; the "
+    "page says which way and how often.",
     UNDECIDED: "intervals leave it open, or one seed has none; the page says how many seeds, of how many rounds and "
     "hours, would decide it.",
     UNTESTED: "nothing here bears on it: it was not run, or the models have learnt too little; the page says what a "

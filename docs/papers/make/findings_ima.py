@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ima_methods
 import ima_methods_rules as methods
 import ima_rules as rules
-from verdicts import borne, points, said
+from long_pages import groups
+from verdicts import Number, borne, points, said
 
 SILO, DECAY = "silo", "silo-decay"
+
+
+def _long(results: Path, key: str, where: Callable[[str], bool] = bool) -> list[Number]:
+    """The numbers behind a claim of the long runs, of one seed as long as no finding is written of more."""
+    own = groups(results.parent / "long", "ima")
+    (found,) = (one for of in own[0].outcomes.values() for one in of if one.key == key)
+    numbers = [one for one in found.numbers[found.effects :] if where(one.where)]
+    borne(bool(numbers) and all(len(one.seeds) == 1 for one in numbers), "long runs are of one seed")
+    return numbers
+
+
+def _span(numbers: list[Number]) -> str:
+    low, high = (said(pick(one.value for one in numbers), percent=True) for pick in (min, max))
+    return f"{low} to {high}"
 
 
 def _reading(results: Path, claim: str, run: str, name: str, round: int) -> Any:
@@ -31,14 +47,17 @@ def locality(results: Path) -> tuple[str, str, str]:
     first, last, decayed = (
         _reading(results, "locality-adds", run, "locality", at) for run, at in ((SILO, 0), (SILO, -1), (DECAY, -1))
     )
-    borne(first.low > 0 > last.high and decayed.high < 0, "locality is above 0 at first and below 0 at last")
+    long = _long(results, "locality_adds")
+    below = max(one.value for one in long) < 0
+    borne(first.low > 0 > last.high and decayed.high < 0 and below, "locality is above 0 at first and below 0 at last")
     return (
         "Locality is the loss of the averaged weights minus that of the averaged outputs. In a cross-silo federation "
         f"it is {spell(first)} in round {first.round} and {spell(last)} in round {last.round}, or {spell(decayed)} "
         "with a decaying rate.",
         "Below 0, the averaged model is better than the ensemble of its clients.",
         "The theorem bounds this difference by O(Δ²) and leaves its sign open. The paper reads it as a loss that is "
-        "added. The sign is our addition, on one run each.",
+        "added. The sign is our addition, on one run each; in runs of the paper's 400 rounds it is "
+        f"{long[0].value:.2f} and {long[1].value:.2f} on average after early training.",
     )
 
 
@@ -67,6 +86,7 @@ def three(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
     from fedscope.decomposition.explanation.result import Explanation
 
     numbers = rules.planes(results, rounds)[1].numbers
+    devices, silos = _long(results, "three_beat_each"), _long(results, "three_across_silos")
     better = [one for one in numbers if one.where.startswith("error")]
     losses = [one.value for one in numbers if one.where.startswith("loss")]
     worse, best = [one for one in better if one.high < 0], [one for one in better if one.low > 0]
@@ -88,9 +108,14 @@ def three(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
         f"The mean is better by {list_words(best, 1)}, and its loss is lower in both.",
         "Across silos, the mean of all ten clients has lower test loss and error than each of them (intervals apart) "
         f"{rounds_.rpartition('apart, ')[2].rstrip('.')}.",
-        f"The paper says that the mean of three is better on each of its planes; ours end at round {rounds[-1]} of its "
-        "400 and are of one seed.",
+        "The paper says that the mean of three is better on each of its planes. "
+        f"In one run of its 400 rounds, {_better(devices)} comparisons of losses and errors across devices say so, and "
+        f"{_better(silos)} across silos.",
     )
+
+
+def _better(numbers: list[Number]) -> str:
+    return f"{sum(one.value > 0 for one in numbers)} of {len(numbers)}"
 
 
 def basin(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[str, str, str]:
@@ -99,15 +124,17 @@ def basin(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
     misses = [one.value for one in found["misses_minimum"].numbers]
     globals_ = found["globals_nearer"].numbers[0].value
     depths = [one.value for one in rules.depths(results)]
-    borne(min(misses) > 0.01 and globals_ > 0 and min(depths) > 0, "means over rounds lie lower than each round")
+    long, lines = _long(results, "misses_minimum"), _long(results, "inner")
+    inner = min(min(depths), *(one.value for one in lines))
+    borne(min(misses) > 0.01 and globals_ > 0 and inner > 0, "means over rounds lie lower than each round")
     low, high = (said(value, percent=True) for value in (min(misses), max(misses)))
     return (
         f"The lowest loss of a plane through three clients is {low} to {high} below their mean's.",
         f"The best of the last three global models is {said(globals_, percent=True)} above their mean. Also, "
         f"every line between two global models has a point that is {said(min(depths), percent=True)} to "
         f"{said(max(depths), percent=True)} below both ends.",
-        "Both agree with the paper, and an average over rounds relies on both. They are of one seed, so neither counts "
-        "as reproduced yet.",
+        f"In a run of the paper's 400 rounds these are {_span(long)} and {_span(lines)}, so less. Each is of one seed, "
+        "so neither counts as reproduced yet.",
     )
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from outcomes import Cost, Outcome, above, in_general, inside, over_bound, over_seeds, untested
+from outcomes import Cost, Outcome, above, in_each, inside, over_bound, over_seeds, pooled, untested
 from verdicts import Number
 
 #: a model has learnt where its test error is at most this, of 0.9 by chance; and other bounds, to show whether it
@@ -22,7 +22,10 @@ SAID = (
     f"Judged are the rounds in which the global model has learnt: its test error is at most {100 * LEARNT:g} % in "
     "every seed."
 )
-OVER = "95 % intervals by Student over seeds, not corrected for their number"
+OVER = "95 % intervals by Student over seeds"
+#: of a claim of several rounds
+CHANGED = "each of the numbers had to lie apart by itself, and none was corrected for how many there are"
+POOLED = "no single round, corrected for their number (Holm), lies apart on the other side"
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,13 @@ class Bound:
 
     Attributes:
         words: what it is, with ``…`` for its value; nominal: the chosen one; others: to show whether it matters.
+        before: the others that were shown until the first seed was seen.
     """
 
     words: str
     nominal: float
     others: tuple[float, ...]
+    before: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,8 +161,10 @@ class Claim:
                 return judge(there, value)
             return self.untested(f"in no round is the test error at most {100 * needed:g} % in every seed")
 
-        if self.bound is not None:
-            return over_bound(self.bound.words, self.bound.nominal, self.bound.others, lambda value: at(LEARNT, value))
+        if (own := self.bound) is not None:
+            found = over_bound(own.words, own.nominal, own.others, lambda value: at(LEARNT, value))
+            others = f"the bound was also tried as {', '.join(f'{one:g}' for one in own.before)}" if own.before else ""
+            return replace(found, changed="; ".join(filter(None, (found.changed, others))) if found.numbers else "")
         if self.early:
             return at(LEARNT, LEARNT)
         return over_bound("learnt at a test error of …", LEARNT, BOUNDS, lambda needed: at(needed, needed))
@@ -191,9 +198,33 @@ class Claim:
         """It says that all numbers lie between two bounds."""
         return inside(self.said, self.rule, numbers, low, high, self.cost, percent=percent, ours=self.ours)
 
-    def in_general(self, effect: Number, parts: Sequence[Number], *, percent: bool = False) -> Outcome:
-        """It says that an effect is above 0 in general."""
-        return in_general(self.said, self.rule, effect, parts, self.cost, percent=percent, ours=self.ours)
+    def in_general(
+        self,
+        effects: Mapping[str, Mapping[str, Callable[[Path], float]]],
+        low: float = 0.0,
+        high: float = math.inf,
+        *,
+        percent: bool = False,
+        runs: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """It says that each effect, pooled over its parts, lies between two bounds.
+
+        Args:
+            effects: by effect and by part, as a round, the number of one seed; of a single effect named "" the parts
+                have no other name. runs: by effect the run that it is of, by default the first.
+        """
+        found, parts = [], []
+        for name, own in effects.items():
+            folders = self.runs[runs[name]] if runs else self.folders
+            cases = {part: {seed: of(folders[seed]) for seed in self.seeds} for part, of in own.items()}
+            found.append(pooled(", ".join(filter(None, (name, "on average"))), cases))
+            parts += [over_seeds(", ".join(filter(None, (name, part))), values) for part, values in cases.items()]
+        if all(len(own) == 1 for own in effects.values()):  # a part is the effect, and is shown once
+            return self.inside(parts, low, high, percent=percent)
+        outcome = in_each(
+            self.said, self.rule, found, parts, self.cost, low=low, high=high, percent=percent, ours=self.ours
+        )
+        return replace(outcome, changed=CHANGED)
 
 
 def loaded(kind: str, base: Path) -> Any:

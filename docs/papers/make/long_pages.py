@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ class Group:
 
     Attributes:
         said: which they are, and what they took; folders: of the units, by name.
+        commands: of one seed of each kind of unit.
         outcomes: by figure, those that are tested; untested: the others, with the reason.
     """
 
     said: str
     folders: Mapping[str, Path]
+    commands: Sequence[str]
     outcomes: Mapping[str, Sequence[Outcome]]
     untested: Mapping[str, Sequence[Outcome]]
 
@@ -60,10 +63,20 @@ def groups(kept: Path, paper: str) -> list[Group]:
                 f"Commit {identity.commit[:10]}, data {identity.data[:8]}, {identity.machine}"
                 + (f" ({processors})" if processors else "")
                 + f"; finished: {', '.join(sorted(folders))}; {_hours(about)} in all. The rules were committed before "
-                "these runs."
+                "these runs, except where a rule says that it was changed after the first seed."
             )
-            found.append(Group(said, folders, tested, rest))
+            found.append(Group(said, folders, _commands(about, paper), tested, rest))
     return found
+
+
+def _commands(about: Sequence[Mapping[str, Any]], paper: str) -> list[str]:
+    """What was typed for the paper's units, each kind of its first seed; a run that two of them share stands once."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for one in sorted(about, key=lambda one: str(one["unit"])):
+        kind = re.sub(r"-\d+(-ima)?$", r"\1", str(one["unit"]))
+        if kind.startswith("wima") is (paper == "wima"):
+            first.setdefault(kind, one)
+    return list(dict.fromkeys(str(command) for one in first.values() for command in one.get("commands", ())))
 
 
 def _hours(about: list[dict[str, Any]]) -> str:

@@ -4,19 +4,20 @@ are judged. Written before any of these runs."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from long_kept import OVER, Claim, Long, keyed, last, loaded, metrics
-from outcomes import Outcome
+from outcomes import Outcome, over_seeds
+from verdicts import Number
 
 #: the units, and their level of skew; measured rounds of an end
 LEVELS, LAST = {"wima-a0": "alpha 0", "wima-a0.05": "alpha 0.05"}, 10
 RUN, SIZE = "fedavg", "CIFAR-10, FedAvg, 1,000 of 10,000 rounds"
 #: windows of Table 4 that the paper tells apart: too short, best, too long
 SHORT, BEST, LONG = 5, 100, 200
-LEVEL = "The global model must have learnt in the last round."
+LEVEL = "Judged are levels of which each seed's global model has learnt in the last round."
 
 
 def wima(long: Long) -> dict[str, list[Outcome]]:
@@ -28,9 +29,9 @@ def wima(long: Long) -> dict[str, list[Outcome]]:
     }
 
 
-def claim_of(long: Long, said: str, rule: str, places: Sequence[str], *, ours: bool = False) -> Claim:
-    """A claim about the ends of runs; those that have not learnt there say nothing, and one level may be finished
-    before the other."""
+def claim_of(long: Long, said: str, rule: str, places: Sequence[str], *, ours: bool = False) -> _Levels:
+    """A claim about the ends of runs. Each level has its own seeds, and is judged where it has learnt in all of them;
+    one level may be finished before the other."""
     places = [place for place in places if long.of(place)] or places
     runs = {place: long.of(place) for place in places}
     ends = {max(_measured(folder)) for own in runs.values() for folder in own.values()}
@@ -38,15 +39,37 @@ def claim_of(long: Long, said: str, rule: str, places: Sequence[str], *, ours: b
     if len(places) > 1:
         hours = math.fsum(long.cost(place).hours for place in places)
         cost = type(cost)(cost.seeds, len(places) * cost.rounds, hours)
-    return _Level(said, f"{rule} {LEVEL}", runs, tuple(ends) if len(ends) == 1 else (), cost, ours)
+    return _Levels(said, f"{rule} {LEVEL}", runs, tuple(ends) if len(ends) == 1 else (), cost, ours)
 
 
-class _Level(Claim):
+class _Levels(Claim):
     """All runs have the same name; what the claim keeps apart are units."""
 
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """That some level has."""
+        return tuple(sorted(set().union(*self.runs.values())))
+
+    @property
+    def folders(self) -> Mapping[int, Path]:
+        """Of the first level that is finished."""
+        return next((own for own in self.runs.values() if own), {})
+
     def learnt(self, needed: float) -> tuple[int, ...]:
-        every = [own[seed] for own in self.runs.values() for seed in self.seeds]
-        return tuple(t for t in self.rounds if all(_measured(one)[t] <= needed for one in every))
+        return tuple(t for t in self.rounds if any(self._has(place, t, needed) for place in self.runs))
+
+    def _has(self, place: str, round_: int, needed: float) -> bool:
+        own = self.runs[place].values()
+        return bool(own) and all(_measured(one)[round_] <= needed for one in own)
+
+    def of_levels(self, of: Callable[[Path], float], needed: float) -> list[Number]:
+        """A number of each level that has learnt, over its own seeds."""
+        (end,) = self.rounds
+        return [
+            over_seeds(LEVELS[place], {seed: of(folder) for seed, folder in own.items()})
+            for place, own in self.runs.items()
+            if self._has(place, end, needed)
+        ]
 
 
 def _measured(folder: Path) -> dict[int, float]:
@@ -58,7 +81,7 @@ def smoother(long: Long) -> Outcome:
     """Figure 1."""
     claim = claim_of(
         long,
-        f"WIMA's curves are smoother ({SIZE}, of all methods and levels that the paper shows two levels).",
+        f"WIMA's curves are smoother ({SIZE}; one of 11 methods, alpha 0 and 0.05).",
         "Over the last half of the measured rounds the changes of the accuracy from one to the next deviate less with "
         f"WIMA: the logarithm of the ratio, without over with, is above 0 ({OVER}).",
         tuple(LEVELS),
@@ -74,14 +97,14 @@ def smoother(long: Long) -> Outcome:
         )
         return math.log(float(plain) / float(mean)) if plain and mean else 0.0
 
-    return claim.judged(lambda *_: claim.above([claim.over_seeds(LEVELS[one], ratio, one) for one in claim.runs]))
+    return claim.judged(lambda _, needed: claim.above(claim.of_levels(ratio, needed)))
 
 
 def gains(long: Long) -> Outcome:
     """Table 2, two of its cells."""
     claim = claim_of(
         long,
-        f"Accuracy gains from WIMA ({SIZE}: one of 11 methods, two of 7 columns).",
+        f"Accuracy gains from WIMA ({SIZE}; one of 11 methods, two of 7 columns).",
         f"Over the last {LAST} measured rounds the test error without WIMA minus that with it is above 0 ({OVER}).",
         tuple(LEVELS),
     )
@@ -90,9 +113,7 @@ def gains(long: Long) -> Outcome:
         plain, mean = (last(folder, RUN, column, LAST) for column in ("test_error", "averaged_test_error"))
         return math.fsum(plain.values()) / len(plain) - math.fsum(mean.values()) / len(mean)
 
-    return claim.judged(
-        lambda *_: claim.above([claim.over_seeds(LEVELS[one], gain, one) for one in claim.runs], percent=True)
-    )
+    return claim.judged(lambda _, needed: claim.above(claim.of_levels(gain, needed), percent=True))
 
 
 def errors(folder: Path) -> Mapping[int, float]:

@@ -91,7 +91,8 @@ def written(paper: Paper, results: Path) -> str:
     long = groups(results.parent / "long", paper.name)
     claims = {figure.name: claims_of(paper, figure, results, long) for figure in paper.figures}
     runs = [f"- `{one.command}`" for one in paper.runs]
-    parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs]), *_tables(claims), MEANT]
+    parts = [f"# {paper.title}", paper.lead, "\n".join(["The runs behind it:", "", *runs])]
+    parts += [*(_long_commands(group) for group in long[:1]), *_tables(claims), MEANT]
     for figure in paper.figures:
         own = _long(paper, figure, long)
         parts += [f"## {figure.heading}", *own, *(["### The short runs"] if own else [])]
@@ -157,6 +158,12 @@ def _long(paper: Paper, figure: Figure, long: Sequence[Group]) -> list[str]:
     return parts
 
 
+def _long_commands(group: Group) -> str:
+    """How the long runs of the first seed that is finished were made, and what they were asked."""
+    said = "The long runs behind it, and what they are asked; each seed has its own, also as `--set data.seed`:"
+    return "\n".join([said, "", *(f"- `{one}`" for one in group.commands)])
+
+
 def _claims(figure: Figure, claims: Sequence[Settled]) -> list[str]:
     """What the short runs say of a figure's claims."""
     parts = [_judged(one.short or one.outcome) for one in claims if one.short or not one.long]
@@ -192,12 +199,14 @@ def _curve(curve: Sequence[tuple[str, str]]) -> str:
 
 
 def _numbers(one: Outcome) -> str:
-    """What was measured; of many numbers the least and the greatest."""
+    """What was measured; of many numbers the pooled ones, the least and the greatest."""
     if len(one.numbers) <= MOST:
         return "; ".join(_number(number, one) for number in one.numbers)
-    ends = (pick(one.numbers, key=lambda number: number.value) for pick in (min, max))
+    effects, parts = one.numbers[: one.effects], one.numbers[one.effects :]
+    ends = (pick(parts, key=lambda number: number.value) for pick in (min, max))
     least, greatest = (_number(number, one) for number in ends)
-    return f"{len(one.numbers)} numbers, the least {least}, the greatest {greatest}"
+    many = f"{len(parts)} numbers, the least {least}, the greatest {greatest}"
+    return "; ".join([*(_number(number, one) for number in effects), many])
 
 
 def _number(one: Number, verdict: Outcome) -> str:
