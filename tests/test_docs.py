@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import doctest
 import importlib.util
+import inspect
 import io
 import json
 import os
@@ -651,6 +652,16 @@ EXAMPLES = {
     for heading, blocks in [(part.partition("\n")[0], re.findall(r"^```pycon\n(.*?)^```$", part, re.M | re.S))]
     if blocks
 }
+
+
+#: public functions without an example: they need adapters, a plane's many parts, draws, another library or the network
+NO_EXAMPLE = {"adapters", "survey", "decompose_round", "partition_mod", "download"}
+NO_EXAMPLE |= {"record", "record_blazefl", "record_nvflare", "record_pfl"}
+
+
+def test_every_public_function_shows_an_example() -> None:
+    functions = {name for name in fedscope.__all__ if inspect.isroutine(getattr(fedscope, name))}
+    assert functions - {heading.removeprefix("fedscope.") for heading in EXAMPLES} == NO_EXAMPLE
 
 
 @pytest.mark.parametrize("heading", EXAMPLES)

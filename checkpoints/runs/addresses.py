@@ -185,6 +185,14 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
 
     Raises:
         FedscopeError: what cannot be found is refused with what there is; what cannot be read, with the reason.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> model = fedscope.load_model(f"{run.path}@2/global")
+    >>> model.label, model.weights.parameters.shape
+    ('run@2/global', (17226,))
+    >>> folder.cleanup()
     """
     parsed = parse_address(address)
     if parsed.round is None:

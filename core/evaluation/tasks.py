@@ -34,6 +34,13 @@ class Task:
         unit: of the loss, as in netCDF: ``nat`` (or ``nats``), or ``1`` where it has none.
         has_classes: whether outputs are [n, classes] and targets labels [n], which some questions need.
         tokens: whether whole numbers in a file's x [n, L] are tokens, which are neither scaled nor made float.
+
+    >>> import fedscope, torch
+    >>> class Absolute(fedscope.Task):
+    ...     def loss(self, outputs, y):
+    ...         return (outputs[:, 0] - y).abs()
+    >>> float(Absolute().reduced(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0]), "mean"))
+    1.5
     """
 
     name: str = ""

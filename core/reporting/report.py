@@ -136,6 +136,13 @@ def report(
     Raises:
         FedscopeError: no run there; two runs of one name or label; a label of no run; a run without rounds; no such
             folder of results; another scale.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> fedscope.report(run).title
+    'Report on run'
+    >>> folder.cleanup()
     """
     (about,), _, taken = take_labels("runs", [runs], {} if labels is None else {"labels": labels})
     given: list[Any] = [about] if isinstance(about, Run | Path | str) else list(about)

@@ -42,6 +42,13 @@ def consensus(
     Raises:
         FedscopeError: rounds without their clients; runs with other data.
 
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [(one.row.round, one.row.nodes) for one in fedscope.consensus(run).rounds]
+    [(1, 4), (2, 4)]
+    >>> folder.cleanup()
+
     Source: Kong et al., "Consensus Control for Decentralized Deep Learning", ICML 2021 (consensus distance).
     """
     source = EvaluationConfig.of("test", measured)

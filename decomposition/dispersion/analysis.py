@@ -44,6 +44,13 @@ def disperse(
 
     Raises:
         FedscopeError: rounds, clients or layers that there are not; runs of different layouts; a rate out of range.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [one.round for one in fedscope.disperse(run).rounds]
+    [1, 2]
+    >>> folder.cleanup()
     """
     refuse_rate(fdr)
     opened, asked_rounds = resolve_runs(runs, rounds, adapters="numbers")

@@ -53,6 +53,13 @@ def embed(
         FedscopeError: rounds or layers that do not exist, rounds without clients and sketches, layers of sketches, runs
             of different models or of one name, an unknown method, a perplexity that is not less than the number of
             models; models that are not finite, or all the same.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> fedscope.embed(run, method="pca").places.shape  # four clients and the global model, two rounds
+    (10, 2)
+    >>> folder.cleanup()
     """
     from .pca_and_tsne import known_method, refuse_few, settled_perplexity
     from .shown_models import known_layers, models_of

@@ -55,6 +55,13 @@ def explain(
     Raises:
         FedscopeError: rounds or draws that cannot be had; runs with other data.
 
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [one.claim for one in fedscope.explain(run).statements][:3]
+    ['greatest-part/early', 'greatest-part/late', 'own-data']
+    >>> folder.cleanup()
+
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Section 5.3, says what is called "Paper:", of its own runs; the verdicts are ours.
     """

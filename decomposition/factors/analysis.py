@@ -65,6 +65,14 @@ def decompose(
             that would change nothing; runs with other data; layers that there are not, or of another than the squared
             loss.
 
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> split = fedscope.decompose(run, rounds=2)
+    >>> [row.factor for row in split.runs[0].rounds[0].rows][:2]
+    ['train_bias', 'heter_bias']
+    >>> folder.cleanup()
+
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Theorem 1.
     """

@@ -38,6 +38,13 @@ def forgetting(
 
     Raises:
         FedscopeError: rounds without clients or the model they were sent; a run without a partition.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> fedscope.forgetting(run).own.shape  # rounds, clients, classes
+    (2, 4, 10)
+    >>> folder.cleanup()
     """
     source = EvaluationConfig.of("train", measured)
     opened, asked_rounds = resolve_run(run, rounds)

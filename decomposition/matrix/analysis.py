@@ -42,6 +42,13 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
 
     Raises:
         FedscopeError: rounds without clients, or without any model that they share; a run without a partition.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [cell.place for cell in fedscope.matrix(run).rounds[-1].cells][:1]
+    ['client-0']
+    >>> folder.cleanup()
     """
     source = EvaluationConfig.of("train", measured)
     opened, asked_rounds = resolve_run(run, rounds)

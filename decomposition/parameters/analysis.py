@@ -51,6 +51,13 @@ def parameters(
     Raises:
         FedscopeError: rounds, clients or parameters that there are not; several rounds; runs of different layouts.
 
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> len(fedscope.parameters(run).names)
+    4
+    >>> folder.cleanup()
+
     Source: Wang et al., "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, Figure 2.
     """
     opened, asked_rounds = resolve_runs(runs, rounds, "--round", adapters="numbers")

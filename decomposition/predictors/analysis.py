@@ -41,6 +41,13 @@ def predictors(
 
     Raises:
         FedscopeError: rounds without clients or the model they were sent, or with one client.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [(one.round, one.clients) for one in fedscope.predictors(run).rounds]
+    [(1, 4), (2, 4)]
+    >>> folder.cleanup()
     """
     source = EvaluationConfig.of("test", measured)
     opened, asked_rounds = resolve_run(run, rounds, adapters="products")

@@ -76,6 +76,13 @@ def reaggregate(
             server or setting; a server that is given twice, with other settings; a state that was not recorded; a
             pattern that names no layer; a layer that two name; a server that looks at whole models, for layers; code
             of the run's own server that was not given, or is another.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> list(fedscope.reaggregate(run, servers=("fma", "fedsa")).models)
+    ['fma', 'fedsa']
+    >>> folder.cleanup()
     """
     from ...training.inputs.given_servers import servers_of, settings_of
     from ...training.settings.own_code import short_name

@@ -66,6 +66,13 @@ def subsets(
     Raises:
         FedscopeError: rounds, clients or sizes that there are not; runs with other data.
 
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [row.m for row in fedscope.subsets(run, sizes=(1, 2)).rounds[-1].sizes]
+    [1, 2]
+    >>> folder.cleanup()
+
     Source: Zhou et al., "Understanding and Improving Model Averaging in Federated Learning on Heterogeneous Data",
     Figure 4.
     """

@@ -45,6 +45,13 @@ def synergy(
     Raises:
         FedscopeError: no round, or one without clients or with a single one; a criterion out of range.
 
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> fedscope.synergy(run).client_ids.tolist()
+    [0, 1, 2, 3]
+    >>> folder.cleanup()
+
     Source: Wang, Liao, Yuan and Zhang, "The Key of Parameter Skew in Federated Learning", arXiv 2408.11278, 2024.
     """
     from ...training.methods.shared.client_groups import Criteria

@@ -84,6 +84,13 @@ def theory(
     Raises:
         FedscopeError: rounds without clients; a run without a partition, or one whose training cannot be replayed;
             data that the run was not trained on; a client without a sample in the kernel; a device without float64.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> sorted({gap.round for gap in fedscope.theory(run).rounds})
+    [1, 2]
+    >>> folder.cleanup()
     """
     source = EvaluationConfig.of("train", measured)
     if source.precision != "float32":

@@ -48,6 +48,13 @@ def updates(
     Raises:
         FedscopeError: rounds without clients or the model they were sent, or with one client; layers that there are
             not, or of rounds of which only sketches were recorded.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> fedscope.updates(run).whole  # and not layer by layer
+    True
+    >>> folder.cleanup()
     """
     opened, asked_rounds = resolve_runs(runs, rounds, adapters="products")
     warn_of_products(opened)

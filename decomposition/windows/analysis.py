@@ -70,6 +70,13 @@ def wima(
             window that is none; parts of a run that another program recorded, or of a model without a head; weights
             without ``checkpoints``; one checkpoint; more checkpoints than there are; files of different networks.
 
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [row.window for row in fedscope.wima(run, windows=(2,)).rounds[-1].rows]
+    [1, 2]
+    >>> folder.cleanup()
+
     Source: Caldarola et al., "Window-based Model Averaging Improves Generalization in Heterogeneous Federated
     Learning", ICCV Workshops 2023, Table 4.
     """

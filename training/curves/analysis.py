@@ -56,6 +56,13 @@ def curves(
         FedscopeError: a run without rounds, or given twice; a sweep of which no run is complete; a measure that does
             not exist or has no numbers; a window that does not fit; a target that is no accuracy, or of measures that
             leave none; bands of one seed each.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [one.run for one in fedscope.curves(run).runs]
+    ['run']
+    >>> folder.cleanup()
     """
     if last is not None:
         at_least("last", last, 1)

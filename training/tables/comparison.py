@@ -256,6 +256,13 @@ def table(
     Raises:
         FedscopeError: runs on different data; a run without rounds; settings or measures that there are not; a run that
             is there twice.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> [cell.row for cell in fedscope.table(run).cells]
+    ['fma']
+    >>> folder.cleanup()
     """
     if isinstance(runs, Mapping):
         raise FedscopeError(

@@ -79,6 +79,13 @@ def export_metrics(
     Raises:
         FedscopeError: no run; one without numbers; another word; the tracker is not installed, not logged in or fails;
             it has another run of this name; another export of the run goes on.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> fedscope.export_metrics(run, "csv", file=f"{folder.name}/table.csv").rounds
+    2
+    >>> folder.cleanup()
     """
     opened = open_run(run, "")
     path, called = opened.path, name or opened.name

@@ -52,6 +52,14 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
 
     Raises:
         FedscopeError: not three, different layouts, values that are not finite, identical or collinear models.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> clients = [fedscope.load_model(f"{run.path}@2/client-{k}") for k in range(4)]
+    >>> fedscope.through_models(clients[:3]).kind
+    'models'
+    >>> folder.cleanup()
     """
     if len(models) != 3:
         raise FedscopeError(f"a plane goes through three models, but {len(models)} were given")
@@ -91,6 +99,14 @@ def near_clients(models: Sequence[Model]) -> PlaneBasis:
 
     Raises:
         FedscopeError: fewer than three models, different layouts, values that are not finite, models on one line.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> clients = [fedscope.load_model(f"{run.path}@2/client-{k}") for k in range(4)]
+    >>> bool(sum(fedscope.near_clients(clients).about["explained"]) < 1)
+    True
+    >>> folder.cleanup()
     """
     middle = mean_of(models)
     members = (*((model, "anchor") for model in models), (middle, "mean"))
@@ -99,6 +115,14 @@ def near_clients(models: Sequence[Model]) -> PlaneBasis:
 
 def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
     """Build the plane through the last of several models of a run along the first two principal components of them all.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> path = [fedscope.load_model(f"{run.path}@{one}") for one in ("1/start", "1/global", "2/global")]
+    >>> fedscope.along_trajectory(path).kind
+    'trajectory'
+    >>> folder.cleanup()
 
     Source: Li et al., NeurIPS 2018, section 7; here the coordinates are distances, and every model has its distance
     from the plane and its own loss.
@@ -121,6 +145,15 @@ def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
 
     Raises:
         FedscopeError: values that are not finite; a model without filters.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> plane = fedscope.random_directions(fedscope.load_model(f"{run.path}@2/global"))
+    >>> u, v = plane.about["direction_lengths"]
+    >>> abs(u - v) < 1e-6 * u
+    True
+    >>> folder.cleanup()
     """
     refuse_broken(model.label, model.weights.parameters, "no direction starts there")
     u, v, about = random_axes(model.weights, model.label, seed)

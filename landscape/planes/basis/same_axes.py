@@ -14,6 +14,9 @@ from ....evaluation.validation import same_layout
 from .orthonormal_axes import Axes, norm, refuse_broken, shared_components
 from .plane_bases import PlaneBasis, along, around, mean_of, random_axes
 
+#: of planes that have the same directions
+KINDS = ("clients", "random")
+
 
 def on_same_axes(kind: str, groups: Sequence[Sequence[Model]], seed: int = 0) -> list[PlaneBasis]:
     """Build a plane for each group of models, all along the same two directions û and v̂: w_g + a û + b v̂.
@@ -28,13 +31,24 @@ def on_same_axes(kind: str, groups: Sequence[Sequence[Model]], seed: int = 0) ->
       long as those of the models are in the root mean square.
 
     Args:
-        kind: see above.
+        kind: ``clients`` or ``random``.
         groups: of models, for each plane.
         seed: of random directions.
 
     Raises:
-        FedscopeError: models of different layouts, or with values that are not finite; fewer than three clients.
+        FedscopeError: another kind; models of different layouts, or with values that are not finite; fewer than three
+            clients.
+
+    >>> import tempfile, fedscope
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> run = fedscope.train(clients=4, participation=1, rounds=2, out=f"{folder.name}/run")
+    >>> groups = [[fedscope.load_model(f"{run.path}@{t}/client-{k}") for k in range(4)] for t in (1, 2)]
+    >>> len(fedscope.on_same_axes("clients", groups))
+    2
+    >>> folder.cleanup()
     """
+    if kind not in KINDS:
+        raise FedscopeError(f"planes on the same axes are of {' or '.join(KINDS)}, not of {kind!r}")
     models = [model for group in groups for model in group]
     same_layout(models)
     spans = _random([group[0] for group in groups], seed) if kind == "random" else _near_clients(groups)

@@ -186,3 +186,9 @@ def test_rounds_that_give_no_directions_are_named() -> None:
         on_same_axes("clients", [first, second])
     with pytest.raises(FedscopeError, match=r"r2@9/client-1 has 1 of \d+ parameters that are not finite, so no direct"):
         on_same_axes("random", [first[:1], second[1:2]])
+
+
+def test_another_kind_of_plane_is_refused() -> None:
+    module = nn.Linear(2, 2)
+    with pytest.raises(FedscopeError, match=r"^planes on the same axes are of clients or random, not of 'trajectory'$"):
+        on_same_axes("trajectory", groups_of(module, 3))
