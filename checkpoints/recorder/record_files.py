@@ -18,7 +18,8 @@ from ..models.weights import BFLOAT16, to_bfloat16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import ModelTensors, numbers_of
-from .inputs import counts_of, named_base, named_data
+from .file_samples import SampleCounts, counts_of
+from .inputs import named_base, named_data
 from .match_files import CheckpointFiles
 from .read_files import FileReader, NamedArchitecture
 from .recorder import Recorder
@@ -56,7 +57,7 @@ def record_files(
 
     Args:
         architecture: what the models should look like.
-        samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
+        samples: as :func:`~fedscope.checkpoints.recorder.file_samples.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         named: its method, seed and settings, lora_alpha, base: as of :class:`~fedscope.Recorder`.
         aligned: changes the clients of a round before anything is made of them.
@@ -88,12 +89,13 @@ def record_files(
     about |= {} if by is None else {"aligned": {"by": by, "to": _reference(files)}}
     about |= {} if server is None else {"served": server}
     open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
-    there = _record_rounds(rounds, counts, out, torn, open_recorder)
+    there = _record_rounds(rounds, counts.rounds, out, torn, open_recorder)
     made = [number for number, own in enumerate(files.rounds, start=1) if own.global_ is None]
     gone_on = [f"{out} held rounds 1 to {there} of this import, which was interrupted; they stay"] if there else []
     return [
         *gone_on,
         *files.notes,
+        *counts.notes,
         *_about_rounds(files, out),
         *rounds.reader.sentences(),
         *_about_starts(files, None if served is None else served.name),
@@ -111,7 +113,7 @@ def _check_import(
     asked: Mapping[str, Any],
     *,
     force: bool,
-) -> tuple[Run | None, list[dict[int, int] | None]]:
+) -> tuple[Run | None, SampleCounts]:
     """Check what an import is given; returns the run of it that was interrupted at ``out``, None where there is none,
     and n_k of each round.
 
@@ -121,9 +123,9 @@ def _check_import(
     torn = None if force else torn_import(out)
     if torn is None:
         refuse_occupied(out, force)
-    counts = counts_of(samples, files.rounds)
+    counts = counts_of(samples, files)
     if torn is not None:
-        _refuse_another_import(torn, files, counts, asked)
+        _refuse_another_import(torn, files, counts.rounds, asked)
     return torn, counts
 
 

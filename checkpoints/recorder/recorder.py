@@ -52,6 +52,7 @@ from .coerce_models import (
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
+from .labelled import by_index
 from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
 from .retention import ClientRetention
 from .shared_memory import one_memory
@@ -233,7 +234,7 @@ class Recorder:
                 of the clients' numbers, row i with the weights of client i's next start, or ``{i: {j: weight}}``.
                 Without it the matrix is found from the next round's starts, where it can be.
             staleness: with ``starts``, how many rounds old each start was, by client.
-            samples: n_k, by client. Without them all clients weigh the same.
+            samples: n_k, by client; a Series of pandas by its index. Without them all clients weigh the same.
             weights: p_k, where they are not n_k / Σ n; they are divided by their sum.
             metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``.
 
@@ -244,9 +245,9 @@ class Recorder:
         Raises:
             FedscopeError: no clients, or one twice; models that do not fit together (the client is named) or have other
                 shapes than those of ``model=``; a client without samples, a start or a row of ``mixing``, or one of
-                these without a client; one of them as a list, where clients came as others than 0, 1, 2, ...; rows of
-                ``mixing`` that do not sum to 1; no ``start``, of whose updates sketches are asked for; the recorder is
-                closed.
+                these without a client; one of them as a list, where clients came as others than 0, 1, 2, ..., or as a
+                set, which has no order; rows of ``mixing`` that do not sum to 1; no ``start``, of whose updates
+                sketches are asked for; the recorder is closed.
         """
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
@@ -256,8 +257,10 @@ class Recorder:
         refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
         models = self._models(number, clients, start, global_, starts)
         ids = sorted(models.clients)
-        for what, given in (("samples", samples), ("weights", weights), ("staleness", staleness)):
-            refuse_uncounted(given, models.clients, place, what)
+        samples, weights, staleness = (
+            _by_client(given, models.clients, place, what)
+            for what, given in (("samples", samples), ("weights", weights), ("staleness", staleness))
+        )
         own = self._own_starts(models, ids, mixing, staleness, place)
         counts = _samples(samples, ids, place)
         p = _weights(weights, counts, ids, place)
@@ -646,11 +649,16 @@ def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partiti
     y = np.asarray(labels)
     if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
         raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
-    by_id: Any = dict(enumerate(given)) if isinstance(given, list | tuple) else given  # as clients= are numbered
+    by_id = by_index(given, "partition=", "partition={number: rows}")
+    if isinstance(by_id, list | tuple | np.ndarray):  # as clients= are numbered
+        by_id = dict(enumerate(by_id))
     try:
         rows = {operator.index(k): _rows(k, part) for k, part in by_id.items()}
     except (AttributeError, TypeError, ValueError):
-        raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
+        raise FedscopeError(
+            "partition= is not a mapping of client numbers to whole numbers of samples; give {number: rows}, as "
+            "{0: [0, 1], 1: [2, 3]}"
+        ) from None
     for k, part in rows.items():
         if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
             raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
@@ -675,13 +683,20 @@ def _rows(client: Any, given: Any) -> np.ndarray:
     """Return a client's rows of the training split.
 
     Raises:
-        FedscopeError: a mask, fractions or a part of a data set, which would be taken for rows that they are not.
+        FedscopeError: one number, a mask, fractions or a part of a data set, which would be taken for rows that they
+            are not.
         ValueError: no numbers.
     """
     if hasattr(given, "indices") and hasattr(given, "dataset"):  # torch's Subset, whose items are samples
         what = f"client {client} a {type(given).__name__}; give its rows of x_train, as {{{client}: part.indices}}"
         raise FedscopeError(f"partition= gives {what}")
-    part = np.asarray(given).reshape(-1)
+    part = np.asarray(given)
+    if not part.ndim and part.dtype.kind in "iuf":  # of a list of the samples' clients
+        raise FedscopeError(
+            f"partition= gives client {client} the number {part}, and no list of rows; give {{{client}: rows}}, of the "
+            f"samples' clients np.flatnonzero(owner == {client})"
+        )
+    part = part.reshape(-1)
     if part.dtype.kind == "b":
         raise FedscopeError(
             f"partition= gives client {client} a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"
@@ -748,6 +763,17 @@ def _weights(given: Any, counts: np.ndarray | None, ids: Sequence[int], place: s
     p = p / p.max()  # so that no sum is infinite
     shares: np.ndarray = p / p.sum()
     return shares
+
+
+def _by_client(given: Any, clients: Mapping[int, Any], place: str, what: str) -> Any:
+    """Numbers beside the clients by what names them: a mapping, or a list that is counted as the clients came.
+
+    Raises:
+        FedscopeError: numbers in no order; a list beside clients that came in another.
+    """
+    found = by_index(given, f"{place}: {what}=", f"{what}={{number: ...}}")
+    refuse_uncounted(found, clients, place, what)
+    return found
 
 
 def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray | None:

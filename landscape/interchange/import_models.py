@@ -57,8 +57,10 @@ def import_models(
             without one begins at the global model of the round before, if the files have that round.
         global_: the model that was made of the clients, alike; by default their mean Σ p_k w_k, in float64 and rounded
             once, whole numbers being those of the client with the largest p, or what ``server`` makes of them.
-        samples: n_k in the order of the clients, by the client's number, or a ``.csv`` with columns ``client``,
-            ``samples`` and, where they differ, ``round``; p_k is n_k over their sum. Without them all weigh the same.
+        samples: n_k in the order of the clients; by the client's number, as a mapping or a Series of pandas; or a
+            ``.csv`` with columns ``client``, ``samples`` and, where they differ, ``round``. By number they are refused
+            where the files' names count clients otherwise than their order, which a pattern mends. p_k is n_k over
+            their sum. Without them all weigh the same.
         model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, ``hf:FOLDER``, or a
             module. One of fedscope's names is looked at only where ``data`` are given, which say its shape.
         data: the data set's name, so that questions need no ``data=``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from pathlib import Path
@@ -139,3 +140,122 @@ def test_models_that_share_frozen_tensors_alone_and_rounds_that_do_nothing_are_n
     assert told(tmp_path, start=trunk, clients=[trunk], global_=trunk) == []
     assert told(tmp_path, start=copy.deepcopy(trunk), clients=[trunk], global_=trunk) == []
     assert told(tmp_path, start=trunk, clients=[trunk, heads[0][1]], global_=heads[1][1]) == [], "one has done nothing"
+
+
+class Index(list[Any]):
+    """An index as pandas has it: labels, and of a default one where it begins and ends."""
+
+    index = None  # type: ignore[assignment]  # of a list it is a function
+
+
+class Labelled:
+    """What pandas' Series can do, as far as it is asked."""
+
+    def __init__(self, values: list[Any], index: Any) -> None:
+        self.index, self._values = index, values
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def items(self) -> Any:
+        return zip(self.index, self._values, strict=True)
+
+    def to_numpy(self) -> Any:
+        return np.fromiter(self._values, object)
+
+
+def series(values: list[Any], index: Any = None) -> list[Any]:
+    """The stand-in, and pandas' and xarray's own where they are installed."""
+    made: list[Any] = [Labelled(values, range(len(values)) if index is None else Index(index))]
+    with contextlib.suppress(ImportError):
+        import pandas
+
+        made.append(pandas.Series(values, index=index))
+    with contextlib.suppress(ImportError):
+        import xarray
+
+        coords = None if index is None else {"client": index}
+        made.append(xarray.DataArray(values, dims="client", coords=coords))
+    return made
+
+
+def round_of(path: Path, clients: Any, **given: Any) -> Any:
+    with Recorder(path, force=True) as recorder:
+        recorder.round(clients=clients, **given)
+    return Run.open(path).round(1)
+
+
+@pytest.mark.parametrize("ids", [(0, 1, 2), (3, 7, 9)])
+def test_a_series_is_read_by_its_index(ids: tuple[int, ...], tmp_path: Path) -> None:
+    """It was counted from 0, so that client 0 had the numbers of the index's first."""
+    clients = {k: model(k) for k in ids}
+    by_id = dict(zip(ids, (10, 20, 30), strict=True))
+    turned = ids[::-1]
+    for one in series([by_id[k] for k in turned], list(turned)):
+        assert round_of(tmp_path / "run", clients, samples=one).client_samples.tolist() == [10, 20, 30]
+        assert round_of(tmp_path / "run", clients, weights=one).weights.tolist() == pytest.approx([1 / 6, 1 / 3, 1 / 2])
+        own = {"starts": {k: model(9) for k in ids}, "staleness": one}
+        assert round_of(tmp_path / "run", clients, **own).client_staleness.tolist() == [10, 20, 30]
+
+
+def test_a_series_with_a_default_index_is_a_list(tmp_path: Path) -> None:
+    for one in series([10, 20]):
+        assert round_of(tmp_path / "run", [model(0), model(1)], samples=one).client_samples.tolist() == [10, 20]
+        with pytest.raises(
+            FedscopeError, match="samples= is a list, which counts clients from 0, but they came as 3, 7"
+        ):
+            round_of(tmp_path / "run", {3: model(0), 7: model(1)}, samples=one)
+
+
+def test_a_series_of_other_clients_or_of_one_twice_is_refused(tmp_path: Path) -> None:
+    clients = {3: model(0), 7: model(1)}
+    for index, said in (
+        ([3, 8], "client 7 has a model, but no samples; give samples of all clients"),
+        ([3, 7, 8], "client 8 has samples, but no model"),
+        (["a", "b"], "samples= has 'a', which is no client's number"),
+        ([3, 7, 7], "samples= has 7 twice in its index; give samples={number: ...}, one of each client"),
+    ):
+        for one in series([10, 20, 30][: len(index)], index):
+            with pytest.raises(FedscopeError) as refused:
+                round_of(tmp_path / "run", clients, samples=one)
+            assert said in str(refused.value)
+
+
+def test_what_has_no_order_is_no_list_of_clients(tmp_path: Path) -> None:
+    """{30, 10} was enumerated, in the order in which a set happens to keep it."""
+    for given, kind in (
+        ({30, 10}, "set, which does not say which number is whose"),
+        (frozenset({30, 10}), "frozenset, which does not say which number is whose"),
+        ({1: 30, 0: 10}.values(), "dict_values, which does not say which number is whose"),
+        ("12", "str, which is no list"),
+    ):
+        with pytest.raises(FedscopeError) as refused:
+            round_of(tmp_path / "run", [model(0), model(1)], samples=given)
+        assert str(refused.value).endswith(f"samples= is a {kind}; give samples={{number: ...}}")
+
+
+def test_a_mixing_table_is_read_by_its_index_and_columns(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    clients, own = {k: model(k) for k in (3, 7)}, {"starts": {k: model(9) for k in (3, 7)}}
+    matrix = np.array([[0.25, 0.75], [0.5, 0.5]])
+    turned = pandas.DataFrame(matrix, index=[3, 7], columns=[3, 7]).loc[[7, 3], [7, 3]]
+    for given in (turned, pandas.DataFrame(matrix), matrix):
+        assert round_of(tmp_path / "run", clients, **own, mixing=given).mixing.tolist() == matrix.tolist()
+    with pytest.raises(FedscopeError, match="samples= is a DataFrame, a table; give"):
+        round_of(tmp_path / "run", clients, samples=turned)
+
+
+def test_a_partition_is_read_by_an_index_and_refuses_the_samples_clients(tmp_path: Path) -> None:
+    """Of [0, 1, 1, 0], the client of each sample, client 0 had row 0 and client 1 row 1."""
+    parts = Labelled([[2, 3], [0], [1]], Index([2, 0, 1]))
+    for one in (parts, Labelled([[0], [1], [2, 3]], range(3))):
+        with Recorder(tmp_path / "run", partition=one, labels=[0, 1, 0, 1], force=True) as recorder:
+            recorder.round(clients={k: model(k) for k in range(3)})
+        partition = Run.open(tmp_path / "run").partition
+        assert partition is not None
+        assert [rows.tolist() for rows in partition.clients] == [[0], [1], [2, 3]]
+    said = "partition= gives client 0 the number 0, and no list of rows; give {0: rows}, of the samples' clients np.fla"
+    for owner in ([0, 1, 1, 0], np.array([0, 1, 1, 0]), *series([0, 1, 1, 0])[:2]):
+        with pytest.raises(FedscopeError) as refused:
+            Recorder(tmp_path / "other", partition=owner, labels=[0, 1, 0, 1])
+        assert str(refused.value).startswith(said)
