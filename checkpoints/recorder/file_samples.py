@@ -47,6 +47,7 @@ def counts_of(given: Any, files: CheckpointFiles) -> SampleCounts:
     """
     if given is None:
         return SampleCounts([None] * len(files.rounds), [])
+    table: Table
     everyone = sorted({client for one in files.rounds for client in one.clients})
     if isinstance(given, Path) or (isinstance(given, str) and not re.fullmatch(r"[-+0-9.\s]*(,[-+0-9.\s]*)*", given)):
         table, where = _table(Path(given)), f"--samples {given}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import shlex
 import sys
 import warnings
@@ -36,7 +35,6 @@ from ..rounds.drift import NUMBERS, Block, drift_in
 from ..rounds.metrics import COLUMNS, FURTHER
 from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
-from ..runs.partition import Partition
 from ..runs.run import Run
 from ..runs.writer import RunWriter
 from .client_order import is_counted, refuse_uncounted
@@ -49,6 +47,7 @@ from .coerce_models import (
     other_shape,
     scale_of_tensors,
 )
+from .given_partition import GivenPartition, labels_of, partition_of
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
@@ -60,8 +59,6 @@ from .stored_data import coerce_data, is_own_code
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1
-#: how many clients a partition lists, and how many counts of classes it holds: 2 GiB of them
-MOST_NUMBERS, MOST_COUNTS = 1_000_000, 2**28
 
 
 class Recorder:
@@ -164,7 +161,7 @@ class Recorder:
         #: what a recorder of another kind has run.json say besides
         self.about: dict[str, Any] = {}
         self._model_name, self._module = architecture(model)
-        self._partition = None if partition is None else _partition(partition, _labels(labels, self._data.labels))
+        self._parts = None if partition is None else partition_of(partition, labels_of(labels, self._data.labels))
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
         self._layout: Layout | None = None
@@ -245,9 +242,9 @@ class Recorder:
         Raises:
             FedscopeError: no clients, or one twice; models that do not fit together (the client is named) or have other
                 shapes than those of ``model=``; a client without samples, a start or a row of ``mixing``, or one of
-                these without a client; one of them as a list, where clients came as others than 0, 1, 2, ..., or as a
-                set, which has no order; rows of ``mixing`` that do not sum to 1; no ``start``, of whose updates
-                sketches are asked for; the recorder is closed.
+                these without a client; a client that ``partition`` does not name; one of them as a list, where clients
+                came as others than 0, 1, 2, ..., or as a set, which has no order; rows of ``mixing`` that do not sum
+                to 1; no ``start``, of whose updates sketches are asked for; the recorder is closed.
         """
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
@@ -264,6 +261,10 @@ class Recorder:
         own = self._own_starts(models, ids, mixing, staleness, place)
         counts = _samples(samples, ids, place)
         p = _weights(weights, counts, ids, place)
+        if self._parts is not None:
+            self._parts.refuse_others(ids, place)
+            if counts is not None and (clause := self._parts.other_counts(ids, counts)):
+                self._tell("counts", f"{place}: {clause}")
         given_numbers = _numbers({} if metrics is None else metrics, place)
         if clause := _other_numbers(given_numbers):
             self._tell("metrics", f"{place}: {clause}")
@@ -537,10 +538,12 @@ class Recorder:
         if data.get("standardise") not in (None, had.get("standardise")):
             said = f"standardise={had['standardise']}" if "standardise" in had else "no standardise="
             raise FedscopeError(f"{run.path} was recorded with {said}; leave standardise= out to go on with it")
-        if self._partition is not None and not _same(self._partition, run.partition):
+        if self._parts is not None and not self._parts.is_same(run.partition):
             raise FedscopeError(
                 f"{run.path} was recorded with another partition; leave partition= out to go on with it"
             )
+        if self._parts is None and run.partition is not None:
+            self._parts = GivenPartition(run.partition)
         self._layout = run.layout
         self._check = ServerIdentifier(run.layout)
         if run.rounds:
@@ -562,12 +565,13 @@ class Recorder:
             **self.about,
             **settings_of_adapters(layout.names, self._scale or self._alphas, self._alpha, self._base),
         }
-        if self._partition is not None:
-            clients, classes = self._partition.label_counts.shape
+        partition = None if self._parts is None else self._parts.partition
+        if partition is not None:
+            clients, classes = partition.label_counts.shape
             info |= {"clients": clients, "classes": classes}
         assert self._lock is not None
         try:
-            fill_run(self.path, info, None, self._partition, self._data.write)
+            fill_run(self.path, info, None, partition, self._data.write)
             self._writer = RunWriter(Run.open(self.path), self._lock)
         except BaseException:
             self._lock.release()
@@ -636,102 +640,6 @@ class _Models:
     start: ModelTensors | None
     global_: ModelTensors | None
     starts: dict[int, ModelTensors] | None = None
-
-
-def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:
-    """Make a partition, with the clients' counts of each class.
-
-    Raises:
-        FedscopeError: no labels; clients that are no numbers; samples that are no rows, or that there are not.
-    """
-    if labels is None:
-        raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
-    y = np.asarray(labels)
-    if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
-        raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
-    by_id = by_index(given, "partition=", "partition={number: rows}")
-    if isinstance(by_id, list | tuple | np.ndarray):  # as clients= are numbered
-        by_id = dict(enumerate(by_id))
-    try:
-        rows = {operator.index(k): _rows(k, part) for k, part in by_id.items()}
-    except (AttributeError, TypeError, ValueError):
-        raise FedscopeError(
-            "partition= is not a mapping of client numbers to whole numbers of samples; give {number: rows}, as "
-            "{0: [0, 1], 1: [2, 3]}"
-        ) from None
-    for k, part in rows.items():
-        if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
-            raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
-    if not rows:
-        raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
-    if max(rows) >= MOST_NUMBERS:
-        raise FedscopeError(
-            f"partition= has client {max(rows)}, and holds a list of all clients from 0 on, of which it takes "
-            f"{MOST_NUMBERS:,}; number the clients from 0 on, in rounds too"
-        )
-    parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows) + 1))
-    classes = int(y.max()) + 1
-    if len(parts) * classes > MOST_COUNTS:
-        raise FedscopeError(
-            f"labels= go up to {classes - 1}, and the classes of {len(parts)} clients are counted from 0 on; number "
-            "the classes from 0 on"
-        )
-    return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
-
-
-def _rows(client: Any, given: Any) -> np.ndarray:
-    """Return a client's rows of the training split.
-
-    Raises:
-        FedscopeError: one number, a mask, fractions or a part of a data set, which would be taken for rows that they
-            are not.
-        ValueError: no numbers.
-    """
-    if hasattr(given, "indices") and hasattr(given, "dataset"):  # torch's Subset, whose items are samples
-        what = f"client {client} a {type(given).__name__}; give its rows of x_train, as {{{client}: part.indices}}"
-        raise FedscopeError(f"partition= gives {what}")
-    part = np.asarray(given)
-    if not part.ndim and part.dtype.kind in "iuf":  # of a list of the samples' clients
-        raise FedscopeError(
-            f"partition= gives client {client} the number {part}, and no list of rows; give {{{client}: rows}}, of the "
-            f"samples' clients np.flatnonzero(owner == {client})"
-        )
-    part = part.reshape(-1)
-    if part.dtype.kind == "b":
-        raise FedscopeError(
-            f"partition= gives client {client} a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"
-        )
-    with np.errstate(invalid="ignore"):  # nan
-        rows: np.ndarray = part.astype(np.int64)
-    if part.size and part.dtype.kind == "f" and not (rows == part).all():
-        raise FedscopeError(
-            f"partition= gives client {client} the sample {part[part != rows][0]:g}; give whole numbers of rows"
-        )
-    return rows
-
-
-def _labels(given: Any, held: np.ndarray | None) -> Any:
-    """Return the labels by which a partition counts classes.
-
-    Raises:
-        FedscopeError: others than those of the data.
-    """
-    if given is None or held is None:
-        return held if given is None else given
-    if not np.array_equal(np.asarray(given), held):
-        raise FedscopeError(
-            "labels= are not y_train of data=, in the same order, so that partition= would name other samples; leave "
-            "labels= out, or give the training samples that partition= counts"
-        )
-    return given
-
-
-def _same(one: Partition, other: Partition | None) -> bool:
-    return (
-        other is not None
-        and len(one.clients) == len(other.clients)
-        and all(map(np.array_equal, one.clients, other.clients))
-    )
 
 
 def _samples(given: Any, ids: Sequence[int], place: str) -> np.ndarray | None:

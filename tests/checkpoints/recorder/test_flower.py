@@ -211,7 +211,7 @@ def test_what_clients_sent_is_recorded_before_a_strategy_empties_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     strategy = Emptying()
-    parts, y = {0: [0, 2], 2: [1]}, [1, 0, 1]
+    parts, y = {0: [0, 2], 1: [], 2: [1]}, [1, 0, 1]
     assert fedscope.record(strategy, "run", data="digits", partition=parts, labels=y) is strategy
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # as an app may

@@ -259,3 +259,40 @@ def test_a_partition_is_read_by_an_index_and_refuses_the_samples_clients(tmp_pat
         with pytest.raises(FedscopeError) as refused:
             Recorder(tmp_path / "other", partition=owner, labels=[0, 1, 0, 1])
         assert str(refused.value).startswith(said)
+
+
+def test_a_client_without_rows_in_the_partition_is_refused(tmp_path: Path) -> None:
+    """The run was recorded, and ``fedscope matrix`` of it ended in an IndexError."""
+    parts: dict[int, list[int]] = {0: [0], 2: [1], 3: []}
+    with Recorder(tmp_path / "run", partition=parts, labels=[0, 1]) as recorder:
+        recorder.round(clients={0: model(0), 3: model(0)})
+        for other in (1, 5):
+            with pytest.raises(FedscopeError) as refused:
+                recorder.round(clients={0: model(0), other: model(1)})
+            assert (
+                f"run@2: client {other} has a model, but no rows in partition= (clients 0, 2, 3 have); number b"
+                in str(refused.value)
+            )
+    with Recorder(tmp_path / "run", resume=True) as recorder:  # a file alone does not say who was named
+        recorder.round(clients={1: model(0)})
+        with pytest.raises(FedscopeError, match="run@3: client 4 has a model, but no rows in partition="):
+            recorder.round(clients={4: model(0)})
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
+
+
+def test_samples_that_are_not_what_the_partition_counts_are_told_once(tmp_path: Path) -> None:
+    def told_of(rounds: list[Any], **about: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught, Recorder(tmp_path / "run", **about) as recorder:
+            warnings.simplefilter("always")
+            for samples in rounds:
+                recorder.round(clients=[model(0), model(1)], samples=samples)
+        return [str(one.message).partition(": ")[2] for one in caught if "partition=" in str(one.message)]
+
+    about = {"partition": [[0, 1], [2]], "labels": [0, 1, 0], "force": True}
+    assert told_of([[2, 1], None, [2, 1]], **about) == []
+    (said,) = told_of([[2, 1], [1, 2], [1, 2]], **about)
+    assert said.startswith(
+        "client 0 has 1 samples, and 2 rows in partition= (so 2 of 2 clients); its weight is of the sa"
+    )
+    (said,) = told_of([[2, 7]], resume=True)
+    assert said.startswith("client 1 has 7 samples, and 1 rows in partition=; its weight is of the samples, and what")
