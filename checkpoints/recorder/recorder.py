@@ -389,7 +389,8 @@ class Recorder:
         place = f"{self.path}@{number}"
         by_id, began = _numbered(clients, place, "clients"), {}
         names = None if self._module is None else tuple(self._module.arrays)
-        read = {k: self._read(place, f"client {k}", model, names) for k, model in by_id.items()}
+        held: list[Any] = []  # or another tensor would be where one of them was, which a state_dict() has made
+        read = {k: self._read(place, f"client {k}", model, names, held) for k, model in by_id.items()}
         if starts is not None:
             if is_counted(starts):
                 refuse_uncounted(starts, by_id, place, "starts")
@@ -402,10 +403,11 @@ class Recorder:
                     "they train: starts = [copy.deepcopy(net) for net in nets]",
                 )
             began = {
-                k: self._read(place, f"the start of client {k}", model, names) for k, model in given_starts.items()
+                k: self._read(place, f"the start of client {k}", model, names, held)
+                for k, model in given_starts.items()
             }
-        sent = None if start is None else self._read(place, "start", start, names)
-        end = None if global_ is None else self._read(place, "global_", global_, names)
+        sent = None if start is None else self._read(place, "start", start, names, held)
+        end = None if global_ is None else self._read(place, "global_", global_, names, held)
         self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
         if self._expected is None:
             first = self._module or _first_of(sent, end, read)
@@ -448,11 +450,11 @@ class Recorder:
         ages = read_staleness(_column(staleness, ids, place, "staleness"), place)
         return OwnStarts([models.starts[k] for k in ids], read_mixing(mixing, ids, place), ages)
 
-    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> ModelTensors:
+    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None, held: list[Any]) -> ModelTensors:
         if model is None:
             raise FedscopeError(f"{place}: {what} has no model; leave it out")
         try:
-            return coerce_model(model, names)
+            return coerce_model(model, names, held)
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from torch.utils.data import Subset, TensorDataset
 
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints.recorder import recorder as loop
+from fedscope.checkpoints.recorder.coerce_models import coerce_model
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -296,3 +300,33 @@ def test_samples_that_are_not_what_the_partition_counts_are_told_once(tmp_path: 
     )
     (said,) = told_of([[2, 7]], resume=True)
     assert said.startswith("client 1 has 7 samples, and 1 rows in partition=; its weight is of the samples, and what")
+
+
+def test_tensors_of_bfloat16_that_lie_turned_are_found_where_they_are(tmp_path: Path) -> None:
+    """Their numbers are copied when they are read, and each copy was taken for a tensor of its own."""
+    turned = torch.ones(3, 2, dtype=torch.bfloat16).T
+    one, two = {"w": turned}, {"w": turned.clone().t().contiguous().t()}
+    (said,) = told(tmp_path, start=two, clients=[one, one])
+    assert said.startswith("the models of clients 0 and 1 are the same tensors")
+    assert told(tmp_path, start={"w": turned * 2}, clients=[one, two]) == []
+    assert coerce_model({"a": turned, "b": turned, "c": turned.clone()}).expected().tied == {"a": ("b",), "b": ("a",)}
+
+
+def test_tensors_that_a_state_dict_makes_are_kept_until_their_places_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU the next one may lie where the last one was, and would be taken for it."""
+    made: list[Any] = []
+
+    class Fresh(nn.Linear):
+        def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+            found = {name: value.clone() for name, value in super().state_dict(*args, **kwargs).items()}
+            made.extend(map(weakref.ref, found.values()))
+            return found
+
+    alive: list[bool] = []
+    monkeypatch.setattr(loop, "one_memory", lambda *_: alive.extend(one() is not None for one in made) or "")
+    told(tmp_path, start=Fresh(2, 2), clients=[Fresh(2, 2), Fresh(2, 2)], global_=Fresh(2, 2))
+    assert alive == [True] * 8
+    gc.collect()
+    assert [one for one in made if one() is not None] == [], "and no longer"
