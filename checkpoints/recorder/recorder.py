@@ -410,7 +410,7 @@ class Recorder:
         end = None if global_ is None else self._read(place, "global_", global_, names, held)
         self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
         if self._expected is None:
-            first = self._module or _first_of(sent, end, read)
+            first = self._module or _first_of(sent, end, read, began)
             if self._module is None and self._layout is None:
                 first, notes = first.without_wrappers()
                 for note in notes:
@@ -423,7 +423,8 @@ class Recorder:
         layout = self._layout
         if layout is None:
             first = sent or end or next(iter(read.values()))
-            layout = first.layout(None if self._module is None else self._module.layout())
+            # the order is the first one's, and what is trained a module's, wherever in the round it is
+            layout = first.layout((self._module or _first_of(sent, end, read, began)).layout())
         if adapters := about_adapters(layout.names):
             self._tell("adapters", f"{place}: {adapters}")
         all_ = {f"client {k}": one for k, one in read.items()}
@@ -626,10 +627,10 @@ def _by_number(clients: Mapping[Any, Any]) -> dict[str, Any]:
     return {f"client {k}": model for k, model in clients.items()}
 
 
-def _first_of(sent: ModelTensors | None, end: ModelTensors | None, read: Mapping[int, ModelTensors]) -> ModelTensors:
+def _first_of(sent: ModelTensors | None, end: ModelTensors | None, *read: Mapping[int, ModelTensors]) -> ModelTensors:
     """Choose the model that says how the others should look, where no architecture does: a module without a wrapper's
     names if any is one."""
-    there = [model for model in (sent, end, *read.values()) if model is not None]
+    there = [model for model in (sent, end, *(one for some in read for one in some.values())) if model is not None]
     return next((model for model in there if model.parameters is not None), there[0])
 
 

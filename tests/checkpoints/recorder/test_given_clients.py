@@ -330,3 +330,30 @@ def test_tensors_that_a_state_dict_makes_are_kept_until_their_places_are_compare
     assert alive == [True] * 8
     gc.collect()
     assert [one for one in made if one() is not None] == [], "and no longer"
+
+
+class Masked(nn.Module):
+    """A module with a floating buffer that no normalization layer has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mask", torch.ones(3))
+
+
+@pytest.mark.parametrize("module", ["start", "clients", "second client", "global_", "starts", "model"])
+def test_one_module_in_a_round_tells_buffers_from_parameters(module: str, tmp_path: Path) -> None:
+    """Beside a start as a state_dict, in which both look alike, the clients' buffers counted as parameters."""
+    nets = {name: Masked() for name in ("start", "clients", "second client", "global_", "starts", "model")}
+    given = {name: net if name == module else net.state_dict() for name, net in nets.items()}
+    about = {"model": nets["model"]} if module == "model" else {}
+    began = {"starts": [given["starts"], nets["model"].state_dict()]} if module == "starts" else {}
+    with Recorder(tmp_path / "run", **about) as recorder:
+        recorder.round(
+            clients=[given["clients"], given["second client"]],
+            global_=given["global_"],
+            **(began or {"start": given["start"]}),
+        )
+    layout = Run.open(tmp_path / "run").layout
+    kinds = {"mask": "buffer", "layer.weight": "parameter", "layer.bias": "parameter"}
+    assert [(entry.name, entry.kind) for entry in layout.entries] == list(kinds.items())
