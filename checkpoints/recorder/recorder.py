@@ -6,7 +6,7 @@ import math
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,7 +32,7 @@ from ..models.adapters import (
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.drift import NUMBERS, Block, drift_in
-from ..rounds.metrics import COLUMNS, FURTHER
+from ..rounds.metrics import MADE, is_column, is_own
 from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
@@ -233,7 +233,8 @@ class Recorder:
             staleness: with ``starts``, how many rounds old each start was, by client.
             samples: n_k, by client; a Series of pandas by its index. Without them all clients weigh the same.
             weights: p_k, where they are not n_k / Σ n; they are divided by their sum.
-            metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``.
+            metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``; numbers of
+                other names are columns there, too.
 
         Returns:
             What explains ``global``; None where ``global_`` is missing. What is wrong there, clients that have diverged
@@ -266,8 +267,9 @@ class Recorder:
             if counts is not None and (clause := self._parts.other_counts(ids, counts)):
                 self._tell("counts", f"{place}: {clause}")
         given_numbers = _numbers({} if metrics is None else metrics, place)
-        if clause := _other_numbers(given_numbers):
-            self._tell("metrics", f"{place}: {clause}")
+        for told, clause in (("metrics", _other_numbers(given_numbers)), ("columns", _in_no_table(given_numbers))):
+            if clause:
+                self._tell(told, f"{place}: {clause}")
         cohort = [models.clients[k] for k in ids]
         single = {"start": models.start, "global": models.global_}
         sketches = self._keeping.sketches(models.layout, single, cohort, place, own_starts=own is not None)
@@ -722,7 +724,7 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
     """Make a round's numbers plain floats, whatever they were given as.
 
     Raises:
-        FedscopeError: they have no names; what is no number.
+        FedscopeError: they have no names, or those of what is recorded besides; what is no number.
     """
     if not isinstance(metrics, Mapping):
         raise FedscopeError(
@@ -732,6 +734,11 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise FedscopeError(f"{place}: the metric {name!r} is not a name; give a word, as 'test_error'")
+        if MADE.fullmatch(name):
+            raise FedscopeError(
+                f"{place}: the metric {name} is called like a column that the run makes itself; give it another name, "
+                f"as 'my_{name}'"
+            )
         try:
             found[name] = None if value is None else float(value)
         except (TypeError, ValueError, OverflowError):
@@ -749,7 +756,7 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
     ''
     """
     for name, value in numbers.items():
-        share = "error" in name and (name in COLUMNS or FURTHER.fullmatch(name))
+        share = "error" in name and is_column(name) and not is_own(name)
         if share and value is not None and not math.isnan(value) and not 0 <= value <= 1:
             return (
                 f"{name} is {value:g}, and an error is a share from 0 to 1; it is recorded so, and curves and table "
@@ -760,8 +767,23 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
     if accuracy is None or any(one in numbers for one in taken):
         return ""
     return (
-        f"no question takes {accuracy!r}, which stays in the rounds' numbers; give test_error, 1 less the accuracy, "
+        f"no question takes {accuracy!r}, which is a column of metrics.csv; give test_error, 1 less the accuracy, "
         "for curves, table and the comparison with the data"
+    )
+
+
+def _in_no_table(numbers: Iterable[str]) -> str:
+    """Warn of a name that no column has; empty where all may be columns.
+
+    >>> _in_no_table(["acc", "top 5"]).partition(",")[0], _in_no_table(["acc", "val/top-5"])
+    ("the metric 'top 5' stays in the rounds' files", '')
+    """
+    odd = next((name for name in numbers if not is_column(name)), None)
+    if odd is None:
+        return ""
+    return (
+        f"the metric {odd!r} stays in the rounds' files, and is in no table; for a column give it a name of letters "
+        "a-z, digits and _ . / @ -, 80 at most"
     )
 
 
