@@ -422,6 +422,7 @@ class _FileRecorder(Recorder):
         super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
         self.about |= about
+        self._resumed = None  # that its files go on is looked at before
         self._said.add("adapters")  # the reader of the files has it among its notes
 
     def _line(self) -> str:

@@ -53,6 +53,7 @@ from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
 from .labelled import by_index
 from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
+from .resumed_rounds import lost_between
 from .retention import ClientRetention
 from .shared_memory import one_memory
 from .stored_data import coerce_data, is_own_code
@@ -173,6 +174,7 @@ class Recorder:
         self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
+        self._resumed: Run | None = None  # until its first round is there
         self._lost, self._closed = "", False
         self._background = Background()
         #: whether models are given as tensors that nobody else needs, which are dropped as they are written
@@ -270,6 +272,9 @@ class Recorder:
         for told, clause in (("metrics", _other_numbers(given_numbers)), ("columns", _in_no_table(given_numbers))):
             if clause:
                 self._tell(told, f"{place}: {clause}")
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
+            self._tell("resumed", f"{place}: {clause}")
         cohort = [models.clients[k] for k in ids]
         single = {"start": models.start, "global": models.global_}
         sketches = self._keeping.sketches(models.layout, single, cohort, place, own_starts=own is not None)
@@ -549,7 +554,7 @@ class Recorder:
             )
         if self._parts is None and run.partition is not None:
             self._parts = GivenPartition(run.partition)
-        self._layout = run.layout
+        self._layout, self._resumed = run.layout, run
         self._check = ServerIdentifier(run.layout)
         if run.rounds:
             self._check.recall(run.round("last"))
