@@ -78,9 +78,9 @@ def place_of(value: Any) -> tuple[Any, ...] | None:
         if not value.size:
             return None
         return value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str
-    if not value.numel() or value.is_meta or not hasattr(value, "data_ptr"):
-        return None
     try:
+        if not value.numel() or value.is_meta or not hasattr(value, "data_ptr"):
+            return None
         return str(value.device), value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype)
-    except (RuntimeError, NotImplementedError):  # of a layout without a place (sparse)
+    except (RuntimeError, ValueError, NotImplementedError):  # without a place (sparse), or without a shape yet
         return None

@@ -93,19 +93,29 @@ def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Given
     if not rows:
         raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
     if max(rows) >= MOST_NUMBERS:
+        remedy = _smaller(len(rows) < MOST_NUMBERS, "number the clients from 0 on, in rounds too")
         raise FedscopeError(
             f"partition= has client {max(rows)}, and holds a list of all clients from 0 on, of which it takes "
-            f"{MOST_NUMBERS:,}; number the clients from 0 on, in rounds too"
+            f"{MOST_NUMBERS:,}; {remedy}"
         )
     parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows) + 1))
     classes = int(y.max()) + 1
     if len(parts) * classes > MOST_COUNTS:
+        there = len(np.unique(y))
+        sparse = there * len(parts) <= MOST_COUNTS
+        what = "classes from 0 on" if sparse else "clients from 0 on, in rounds too, and the classes"
+        remedy = _smaller(there * len(rows) <= MOST_COUNTS, f"number the {what}")
         raise FedscopeError(
-            f"labels= go up to {classes - 1}, and the classes of {len(parts)} clients are counted from 0 on; number "
-            "the classes from 0 on"
+            f"labels= go up to {classes - 1} and partition= to client {max(rows)}, and the classes of each are counted "
+            f"from 0 on, which are more than {MOST_COUNTS:,} numbers; {remedy}"
         )
     partition = Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
     return GivenPartition(partition, frozenset(rows))
+
+
+def _smaller(helps: bool, remedy: str) -> str:
+    """What makes a partition smaller: other numbers, where these are the reason."""
+    return remedy if helps else "leave partition= out, or give that of fewer clients in a run of their own"
 
 
 def _rows(client: Any, given: Any) -> np.ndarray:

@@ -432,6 +432,12 @@ class Recorder:
             first = sent or end or next(iter(read.values()))
             # the order is the first one's, and what is trained a module's, wherever in the round it is
             layout = first.layout((self._module or _first_of(sent, end, read, began)).layout())
+            if not layout.parameters:
+                kinds = list_few(dict.fromkeys(entry.dtype for entry in layout.entries), 3)
+                raise FedscopeError(
+                    f"{place}: the models hold no weights, only {kinds} ({list_few(layout.names, 3)}); give what is "
+                    "trained as floats, as weight.astype(np.float32)"
+                )
         if adapters := about_adapters(layout.names):
             self._tell("adapters", f"{place}: {adapters}")
         all_ = {f"client {k}": one for k, one in read.items()}
@@ -612,9 +618,10 @@ def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for k, model in pairs:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
+            models = "models.values()" if isinstance(given, Mapping) else "models"
             raise FedscopeError(
-                f"{place}: client {k!r} is not a whole number from 0 on; number the clients: "
-                f"{what}=dict(enumerate(models))"
+                f"{place}: client {k!r} is not a whole number from 0 to 2^63 - 1; number the clients: "
+                f"{what}=dict(enumerate({models})), alike in each round"
             )
         if int(k) in found:
             raise FedscopeError(
@@ -722,7 +729,9 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
     try:
         return np.array([float(by_id[k]) for k in ids])
     except (TypeError, ValueError, OverflowError):
-        raise FedscopeError(f"{place}: {what} are {list_few([by_id[k] for k in ids], 4)}, not numbers") from None
+        raise FedscopeError(
+            f"{place}: {what} are {list_few([by_id[k] for k in ids], 4)}, not numbers; give one number a client"
+        ) from None
 
 
 def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:

@@ -786,7 +786,10 @@ REFUSED = [
     ("0.pt list.pt", "list.pt holds list, not a state_dict; save model.state_dict()"),
     ("0.pt others/readme.md", "others/readme.md is not a file that a model can be read from: .pt, "),
     ("0.pt empty/", "empty/ holds no model's file"),
-    ("complex.pt", "complex.pt: w is sparse or complex, and weights are plain numbers; save it as float32"),
+    (
+        "complex.pt",
+        "complex.pt: w is complex, and weights are plain numbers; save its real and imaginary parts as two te",
+    ),
     ("0.pt wide.pt", "wide.pt has fc.weight of shape [4, 2], 0.pt of [3, 2]; a run holds models of one architecture"),
     ("0.pt named.pt", "named.pt lacks fc.weight, fc.bias, norm.running_mean, ... and has other.weight, unlike 0.pt; a"),
     ("0.pt half.pt", "half.pt has fc.weight in float16, 0.pt in float32; a run holds models of one architecture and p"),
