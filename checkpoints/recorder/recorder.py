@@ -32,7 +32,7 @@ from ..models.adapters import (
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.drift import NUMBERS, Block, drift_in
-from ..rounds.metrics import MADE, is_column, is_own
+from ..rounds.metrics import COLUMNS, MADE, MOST_OWN, further, is_column, is_own
 from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
@@ -174,6 +174,7 @@ class Recorder:
         self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
+        self._columns: tuple[str, ...] = ()  # of the run's table, that only some runs have
         self._resumed: Run | None = None  # until its first round is there
         self._lost, self._closed = "", False
         self._background = Background()
@@ -185,6 +186,7 @@ class Recorder:
             self._writer = RunWriter.open(self.path)
             try:
                 self._go_on(self._writer.run)
+                self._columns = self._writer.further
             except BaseException:
                 self._writer.close()
                 raise
@@ -269,7 +271,9 @@ class Recorder:
             if counts is not None and (clause := self._parts.other_counts(ids, counts)):
                 self._tell("counts", f"{place}: {clause}")
         given_numbers = _numbers({} if metrics is None else metrics, place)
-        for told, clause in (("metrics", _other_numbers(given_numbers)), ("columns", _in_no_table(given_numbers))):
+        self._columns = further([self._columns, given_numbers])
+        lacking = _in_no_table(given_numbers, self._columns)
+        for told, clause in (("metrics", _other_numbers(given_numbers)), ("columns", lacking)):
             if clause:
                 self._tell(told, f"{place}: {clause}")
         resumed, self._resumed = self._resumed, None
@@ -786,15 +790,23 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
     )
 
 
-def _in_no_table(numbers: Iterable[str]) -> str:
-    """Warn of a name that no column has; empty where all may be columns.
+def _in_no_table(numbers: Iterable[str], columns: Sequence[str]) -> str:
+    """Warn of a name that no column has; empty where all are columns.
 
-    >>> _in_no_table(["acc", "top 5"]).partition(",")[0], _in_no_table(["acc", "val/top-5"])
+    Args:
+        columns: further ones of the table.
+
+    >>> _in_no_table(["lr", "top 5"], []).partition(",")[0], _in_no_table(["lr", "val/top-5"], ["val/top-5"])
     ("the metric 'top 5' stays in the rounds' files", '')
     """
-    odd = next((name for name in numbers if not is_column(name)), None)
+    odd = next((name for name in numbers if name not in COLUMNS and name not in columns), None)
     if odd is None:
         return ""
+    if is_own(odd):
+        return (
+            f"the metric {odd!r} stays in the rounds' files, and is in no table, which has {MOST_OWN} columns of a "
+            "loop's own; give fewer names, as the mean over clients in place of one each"
+        )
     return (
         f"the metric {odd!r} stays in the rounds' files, and is in no table; for a column give it a name of letters "
         "a-z, digits and _ . / @ -, 80 at most"

@@ -51,6 +51,8 @@ FURTHER = re.compile(
 
 #: names of a loop's own numbers, which are columns behind the others too
 OWN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@-]{0,79}")
+#: of which a table has so many, those that came first: with a name a client each round would write it anew
+MOST_OWN = 200
 
 #: columns that recording a loop makes itself, here and in the tables of ``curves``
 MADE = re.compile(f"round|participants|run|crc32|{_RECORDED}")
@@ -82,13 +84,16 @@ def is_own(name: str) -> bool:
 
 
 def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Return the columns besides :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
+    """Return the columns besides :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up;
+    of a loop's own the first :data:`MOST_OWN`.
 
     >>> further([{"lr": 0.1}, {"lr": 0.1, "test_error_photo": 0.2, "top5": 1, "top, 5": 1}])
     ('test_error_photo', 'top5')
     """
     found = dict.fromkeys(name for names in metrics for name in names if name not in COLUMNS)
-    return tuple(name for name in found if is_column(name))
+    own = [name for name in found if is_own(name)]
+    beyond = set(own[MOST_OWN:])
+    return tuple(name for name in found if is_column(name) and name not in beyond)
 
 
 def head_of(more: Sequence[str] = ()) -> str:

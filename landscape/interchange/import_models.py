@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -106,6 +106,11 @@ def import_models(
 
     named = named_method(method, seed, settings)
     refuse_unknown_align(align)
+    if isinstance(files, Set | Mapping):
+        raise FedscopeError(
+            f"files= is a {type(files).__name__}, by which clients cannot be numbered; give a list, or a pattern with "
+            "{client}"
+        )
     given = [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
     if surface := next(filter(is_surface, given), None):
         raise FedscopeError(

@@ -587,6 +587,9 @@ def test_counts_of_clients_without_a_file_are_told(here: Path) -> None:
 def test_counts_in_no_order_are_refused(here: Path) -> None:
     put("0.pt", small(0))
     put("1.pt", small(1))
+    for files, kind in (({"0.pt", "1.pt"}, "set"), ({1: "0.pt"}, "dict"), ({1: "0.pt"}.keys(), "dict_keys")):
+        with pytest.raises(FedscopeError, match=f"files= is a {kind}, by which clients cannot be numbered; give a li"):
+            import_models(files, "refused")  # type: ignore[arg-type]
     with pytest.raises(FedscopeError, match="samples is a set, which does not say which number is whose; give numbers"):
         import_models(["0.pt", "1.pt"], "refused", samples={3, 1})
     pandas = pytest.importorskip("pandas")

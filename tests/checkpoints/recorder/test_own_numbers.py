@@ -13,7 +13,11 @@ import pytest
 import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints.recorder import recorder as loop
+from fedscope.checkpoints.rounds import metrics
 from fedscope.checkpoints.rounds.metrics import COLUMNS, MADE, further, is_column, read_rows
+from fedscope.checkpoints.rounds.round import Round
+from fedscope.checkpoints.runs import writer
 from fedscope.training.curves.measures import measure_of
 from fedscope.training.trackers.export import export_metrics
 
@@ -105,3 +109,43 @@ def test_columns_are_told_from_what_is_none() -> None:
     assert [name for name in ("", "a b", "1st", "a,b", 'a"', "a\n", "x" * 81, "crc32", "run") if is_column(name)] == []
     assert further([["x" * 80, "A.b/c@d-1", "run", "lr"]]) == ("x" * 80, "A.b/c@d-1")
     assert MADE.fullmatch("server_lr") is None
+
+
+def test_a_table_has_so_many_columns_of_a_loops_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a name a client each round would write the whole table anew."""
+    monkeypatch.setattr(metrics, "MOST_OWN", 3)
+    monkeypatch.setattr(loop, "MOST_OWN", 3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recorded(tmp_path / "run", [{f"client_{t}_loss": t, "test_error": 0.5} for t in range(3)])
+        assert [one for one in caught if one.category is FedscopeWarning] == []
+        mended: list[Path] = []
+        mend = writer.mend_table
+
+        def counted(path: Path, *rest: Any) -> tuple[str, ...]:
+            mended.append(path)
+            return mend(path, *rest)
+
+        monkeypatch.setattr(writer, "mend_table", counted)
+        run = recorded(tmp_path / "run", [{f"client_{t}_loss": t, "drift_own": t} for t in range(1, 6)], resume=True)
+    (said,) = [str(one.message) for one in caught if one.category is FedscopeWarning]
+    assert "run@4: the metric 'drift_own' stays in the rounds' files, and is in no table, which has 3 columns" in said
+    assert len(mended) == 1, "as the run is opened"
+    assert set(run.all_metrics()) == {*COLUMNS, *(f"client_{t}_loss" for t in range(3))}
+    np.testing.assert_array_equal(run.all_metrics()["client_2_loss"][2:6], [2, np.nan, 2, np.nan])
+    assert run.round(8).metrics["client_5_loss"] == 5
+
+
+def test_each_rounds_numbers_are_read_once_for_new_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    own = Round.metrics.fget  # type: ignore[attr-defined]
+
+    def counted(one: Round) -> Any:
+        read.append(one.number)
+        return own(one)
+
+    monkeypatch.setattr(Round, "metrics", property(counted))
+    run = recorded(tmp_path / "run", [{f"own_{t}": t} for t in range(6)])
+    assert sorted(read) == list(range(1, 7))
+    for t in range(6):
+        np.testing.assert_array_equal(run.all_metrics()[f"own_{t}"], [t if t == s else np.nan for s in range(6)])
