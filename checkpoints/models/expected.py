@@ -58,7 +58,7 @@ def tied_names(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """
     places: dict[tuple[Any, ...], list[str]] = {}
     for name, value in values.items():
-        place = _place(value)
+        place = place_of(value)
         if place is not None:
             places.setdefault(place, []).append(name)
     return {
@@ -69,15 +69,18 @@ def tied_names(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _place(value: Any) -> tuple[Any, ...] | None:
-    """Return the place of a tensor's numbers in memory; None where it has none."""
+def place_of(value: Any) -> tuple[Any, ...] | None:
+    """Return the place of a tensor's numbers in memory, with all that says how they lie there; None where it has none.
+
+    Of torch's tensors the device and the address come first.
+    """
     if isinstance(value, np.ndarray):
         if not value.size:
             return None
         return value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str
-    if not value.numel() or value.is_meta or not hasattr(value, "data_ptr"):
-        return None
     try:
+        if not value.numel() or value.is_meta or not hasattr(value, "data_ptr"):
+            return None
         return str(value.device), value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype)
-    except RuntimeError:  # of a layout without a place (sparse)
+    except (RuntimeError, ValueError, NotImplementedError):  # without a place (sparse), or without a shape yet
         return None

@@ -199,8 +199,16 @@ def refuse_valueless(path: object, name: str, value: Tensor) -> None:
     import torch
 
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_complex():
-        kind = "quantised" if value.is_quantized else "without values" if value.is_meta else "sparse or complex"
-        raise FedscopeError(f"{path}: {name} is {kind}, and weights are plain numbers; save it as float32")
+        kind, remedy = (
+            ("quantised", f"{name}.dequantize() in its place")
+            if value.is_quantized
+            else ("without values", "it with its values, of a module on the CPU")
+            if value.is_meta
+            else ("complex", "its real and imaginary parts as two tensors")
+            if value.is_complex()
+            else ("sparse", f"{name}.to_dense() in its place")
+        )
+        raise FedscopeError(f"{path}: {name} is {kind}, and weights are plain numbers; save {remedy}")
     declared, there = value.numel() * value.element_size(), value.untyped_storage().nbytes()
     if declared > there:  # strides of 0, which a copy would spread out
         raise FedscopeError(f"{path}: {name} declares {declared:,} bytes, but {there:,} are stored; save a copy")

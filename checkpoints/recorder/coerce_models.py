@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
 from ..models.adapters import other_ranks, scale_in
-from ..models.expected import STATISTICS, ExpectedModel, tied_names
+from ..models.expected import STATISTICS, ExpectedModel, place_of, tied_names
 from ..models.match_names import COUNTERS, is_constant, match_names
-from ..models.state_dicts import find_state_dict
+from ..models.state_dicts import WRAPPINGS, find_state_dict, is_tensor
 from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of, to_bfloat16
 from ..models.wrappers import BEFORE, cleared_name, unwrap
 
+#: a device and an address on it; of a processor the address alone, as arrays have it
+Place = tuple[str, int] | int
 _FLOATS = ("float16", "float32", "float64")
 
 
@@ -29,11 +31,13 @@ class ModelTensors:
         arrays: by ``state_dict`` key; views of what was given where that is possible. Of bfloat16 the bits, uint16.
         dtypes: by key, with ``bfloat16`` where it is that.
         parameters: the keys of what is trained; None where that was not said.
+        places: by key where a tensor of torch began in memory, of which the array may be a copy: one on a GPU is.
     """
 
     arrays: dict[str, np.ndarray]
     dtypes: dict[str, str]
     parameters: frozenset[str] | None
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def layout(self, model: Layout | None = None) -> Layout:
         """Make the layout of these tensors.
@@ -91,6 +95,7 @@ class ModelTensors:
             {other: self.arrays[name] for name, other in names.items()},
             {other: self.dtypes[name] for name, other in names.items()},
             parameters,
+            {other: self.places[name] for name, other in names.items() if name in self.places},
         )
 
     def fitted(self, place: object, expected: ExpectedModel) -> tuple[ModelTensors, list[str]]:
@@ -110,7 +115,8 @@ class ModelTensors:
         parameters = self.parameters
         if parameters is not None:
             parameters = frozenset(name for name, given in found.names.items() if given in parameters)
-        return ModelTensors(arrays | found.supplied, dtypes, parameters), found.notes
+        places = {name: self.places[given] for name, given in found.names.items() if given in self.places}
+        return ModelTensors(arrays | found.supplied, dtypes, parameters, places), found.notes
 
     def numbers(self) -> dict[str, np.ndarray]:
         """Return the values by name, those of bfloat16 as float32."""
@@ -140,7 +146,7 @@ class ModelTensors:
         return "parameter" if trained else "buffer"
 
 
-def coerce_model(value: Any, names: Sequence[str] | None = None) -> ModelTensors:
+def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any] | None = None) -> ModelTensors:
     """Read the tensors of a model in any of the forms in which programs hand it over; nothing is copied that need not
     be.
 
@@ -148,6 +154,7 @@ def coerce_model(value: Any, names: Sequence[str] | None = None) -> ModelTensors
         value: a torch module, one in a wrapper (``DataParallel``, ...) too; a mapping of names to tensors or arrays, or
             a checkpoint with one such mapping in it; a sequence of arrays in the order of ``names``; or what was read
             before.
+        held: gets the tensors whose places are said, which are theirs as long as it lives; without it none are.
 
     Raises:
         FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
@@ -170,10 +177,11 @@ def coerce_model(value: Any, names: Sequence[str] | None = None) -> ModelTensors
         if not (isinstance(name, str) and is_extra(name)) or hasattr(entry, "dtype")
     }
     if any(isinstance(entry, Mapping) for entry in value.values()):  # a whole checkpoint
-        value, _ = find_state_dict("the model", value, None)
+        value = _tensors_in(value)
     if not value:
-        raise FedscopeError("a model without tensors was given; give its module or its state_dict()")
-    arrays, dtypes = {}, {}
+        raise FedscopeError("a model without tensors was given; give one with weights: its module or its state_dict()")
+    arrays, dtypes, places = {}, {}, {}
+    read: dict[tuple[Any, ...], tuple[np.ndarray, str]] = {}  # one array of tensors that are one, copied or not
     for name, tensor in value.items():
         if not isinstance(name, str):
             raise FedscopeError(f"a model has an entry {name!r}, which is not a name; give its state_dict()")
@@ -181,8 +189,17 @@ def coerce_model(value: Any, names: Sequence[str] | None = None) -> ModelTensors
         inside = ["/".join(parts[:i]) for i in range(1, len(parts))]
         if "" in parts or "." in parts or any(place in value for place in inside):
             raise FedscopeError(f"a model has an entry {name!r}, which a run cannot store with the others; rename it")
-        arrays[name], dtypes[name] = _array(name, tensor)
-    return ModelTensors(arrays, dtypes, parameters)
+        if (whole := _place(tensor)) is None:
+            arrays[name], dtypes[name] = _array(name, tensor)
+            continue
+        if whole not in read:
+            read[whole] = _array(name, tensor)
+        arrays[name], dtypes[name] = read[whole]
+        if held is not None:
+            device, address = whole[:2]
+            places[name] = address if device == "cpu" else (device, address)
+            held.append(tensor)
+    return ModelTensors(arrays, dtypes, parameters, places)
 
 
 def architecture(model: Any) -> tuple[str | None, ModelTensors | None]:
@@ -239,6 +256,61 @@ def _name_in_order(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]
     return dict(zip(names, value, strict=True))
 
 
+def _tensors_in(checkpoint: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """Return the one mapping of names to tensors in what a program keeps of a model.
+
+    Raises:
+        FedscopeError: none, or several, of which one would be a part of a model alone.
+    """
+    _refuse_tree(checkpoint)
+    try:
+        return find_state_dict("the model", checkpoint, None)[0]
+    except FedscopeError as error:
+        if "unclear which" not in str(error):
+            raise
+        flat = ".".join(_first_tensor(checkpoint))
+        raise FedscopeError(f"{error}, or if all are of one model, name its tensors at one level: {flat!r}") from None
+
+
+def _refuse_tree(tree: Mapping[Any, Any]) -> None:
+    """Refuse tensors beside a mapping of others, as flax's trees may have them: those of the mapping alone would be
+    taken for the model.
+
+    Raises:
+        FedscopeError: names them.
+    """
+    inside = {str(name): entry for name, entry in tree.items() if isinstance(entry, Mapping) and _first_tensor(entry)}
+    if any(name in WRAPPINGS for name in inside):  # beside which a checkpoint has what is no weight
+        return
+    beside = [
+        str(name) for name, entry in tree.items() if is_tensor(entry) and "float" in str(entry.dtype) and entry.ndim
+    ]
+    if beside and inside:
+        name, entry = next(iter(inside.items()))
+        flat = ".".join((name, *_first_tensor(entry)))
+        raise FedscopeError(
+            f"a model has {list_few(beside, 2)} beside {name}, which holds tensors too; name all at one level, as "
+            f"{flat!r}, or give {name} alone"
+        )
+    for entry in inside.values():
+        _refuse_tree(entry)
+
+
+def _first_tensor(tree: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the names on the way to the first tensor of a tree; empty where it holds none."""
+    for name, entry in tree.items():
+        if is_tensor(entry):
+            return (str(name),)
+        if isinstance(entry, Mapping) and (inside := _first_tensor(entry)):
+            return (str(name), *inside)
+    return ()
+
+
+def _place(value: Any) -> tuple[Any, ...] | None:
+    """Return where the numbers of a tensor of torch lie; None of anything else, and of tensors without."""
+    return place_of(value) if callable(getattr(value, "detach", None)) and hasattr(value, "is_meta") else None
+
+
 def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
     """Return a tensor as an array on the CPU, and its dtype."""
     if callable(getattr(value, "detach", None)):  # a tensor of torch
@@ -259,13 +331,34 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
         try:
             value = value.cpu().numpy()
         except (TypeError, RuntimeError) as error:
-            raise FedscopeError(f"{name} is {dtype}, which a run cannot hold; give it as float32") from error
+            remedy = f"{name}.dequantize()" if getattr(value, "is_quantized", False) else "it as float32"
+            raise FedscopeError(f"{name} is {dtype}, which a run cannot hold; give {remedy}") from error
     array = np.asarray(value)
     if array.dtype.name == BFLOAT16:  # of ml_dtypes, as jax gives it
         return array.view(np.uint16), BFLOAT16
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-        raise FedscopeError(f"{name} is {array.dtype}, which a run cannot hold; give it as float32")
+        raise FedscopeError(f"{name} is {_kind_of(value, array)}")
     return array, array.dtype.name
+
+
+def _kind_of(value: Any, array: np.ndarray) -> str:
+    """Say what an array without plain numbers is, and what to give instead.
+
+    >>> _kind_of([{}], np.array([{}]))
+    'a list of other things than numbers, which a run cannot hold; give its tensors by name, or leave it out'
+    >>> _kind_of(1j, np.array(1j))
+    'complex128, which a run cannot hold; give its real and imaginary parts as two tensors'
+    """
+    if array.dtype.kind == "c":
+        return f"{array.dtype}, which a run cannot hold; give its real and imaginary parts as two tensors"
+    if array.dtype.kind == "f":  # of more than 8 bytes
+        return f"{array.dtype}, which a run cannot hold; give it as float64"
+    if array.dtype.kind == "O" and callable(getattr(value, "toarray", None)):  # scipy's
+        return f"a {type(value).__name__}, which a run cannot hold; give its toarray()"
+    if array.dtype.kind == "O" and not isinstance(value, np.ndarray):
+        things = f"a {type(value).__name__} of other things than numbers"
+        return f"{things}, which a run cannot hold; give its tensors by name, or leave it out"
+    return f"{array.dtype}, which a run cannot hold; give numbers, or leave it out"
 
 
 def numbers_of(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -48,11 +48,13 @@ class CheckpointFiles:
         rounds: ascending; rounds that there are not are left out.
         given: the patterns and folders that were given, by what they are for.
         notes: what was left out, a sentence each.
+        numbered: whether clients have the numbers of their files' names, and not those of their order.
     """
 
     rounds: tuple[RoundFiles, ...]
     given: dict[str, str]
     notes: list[str]
+    numbered: bool = False
 
 
 def find_files(files: Sequence[str], start: str | None = None, global_: str | None = None) -> CheckpointFiles:
@@ -88,7 +90,7 @@ def find_files(files: Sequence[str], start: str | None = None, global_: str | No
                 f"rounds {spans(sorted(clients))}); add them, or move it away"
             )
     rounds = (RoundFiles(t, dict(sorted(clients[t].items())), starts.get(t), ends.get(t)) for t in sorted(clients))
-    return CheckpointFiles(tuple(rounds), given, notes)
+    return CheckpointFiles(tuple(rounds), given, notes, bool(patterns))
 
 
 def is_pattern(text: str) -> bool:
@@ -107,6 +109,26 @@ def natural(name: str) -> list[str | int]:
     ['client-2.pt', 'client-10.pt']
     """
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
+
+
+def numbers_in_names(paths: Sequence[Path]) -> tuple[list[int], str] | None:
+    """Return the number by which the names of files differ, of each, and the pattern of all; None where they differ in
+    something else too.
+
+    >>> numbers_in_names([Path("c/7/round-2.pt"), Path("c/10/round-2.pt")])
+    ([7, 10], 'c/{client}/round-2.pt')
+    >>> numbers_in_names([Path("a-1.pt"), Path("b-2.pt")]), numbers_in_names([Path("1-1.pt"), Path("2-4.pt")])
+    (None, None)
+    """
+    parts = [re.split(r"([0-9]+)", str(path)) for path in paths]
+    if len({tuple(one[::2]) for one in parts}) != 1:
+        return None
+    columns = {i: [one[i] for one in parts] for i in range(1, len(parts[0]), 2)}
+    differing = {i: list(map(int, texts)) for i, texts in columns.items() if len(set(texts)) > 1}
+    numbers = next(iter(differing.values()), None)
+    if numbers is None or any(one != numbers for one in differing.values()) or len(set(numbers)) < len(numbers):
+        return None
+    return numbers, "".join("{client}" if i in differing else part for i, part in enumerate(parts[0]))
 
 
 # --- a list, a folder ---

@@ -13,6 +13,7 @@ from ..io.errors import FedscopeError, list_few
 from ..models.weights import Layout
 from ..rounds.drift import NUMBERS
 from .coerce_models import ModelTensors, numbers_of
+from .labelled import table_by_index
 
 #: how far the sum of a row may be from 1: of float32 weights
 ROUNDING = 1e-5
@@ -75,7 +76,7 @@ def read_mixing(given: Any, ids: Sequence[int], place: str) -> np.ndarray | None
 
     Args:
         given: [C, C], rows and columns in the order of the clients' numbers; or by number, ``{i: {j: weight}}``, where
-            what is not named is 0.
+            what is not named is 0; or a table of pandas, whose index and columns say the numbers.
 
     Raises:
         FedscopeError: another shape; other clients; weights that are no finite numbers, or a row that does not sum
@@ -83,6 +84,7 @@ def read_mixing(given: Any, ids: Sequence[int], place: str) -> np.ndarray | None
     """
     if given is None:
         return None
+    given = table_by_index(given, f"{place}: mixing=", "mixing={i: {j: weight}}")
     matrix = _by_number(given, ids, place) if isinstance(given, Mapping) else _array(given, place)
     shape = (len(ids), len(ids))
     if matrix.shape != shape:

@@ -18,7 +18,8 @@ from ..models.weights import BFLOAT16, to_bfloat16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import ModelTensors, numbers_of
-from .inputs import counts_of, named_base, named_data
+from .file_samples import SampleCounts, counts_of
+from .inputs import named_base, named_data
 from .match_files import CheckpointFiles
 from .read_files import FileReader, NamedArchitecture
 from .recorder import Recorder
@@ -56,7 +57,7 @@ def record_files(
 
     Args:
         architecture: what the models should look like.
-        samples: as :func:`~fedscope.checkpoints.recorder.inputs.counts_of` takes them.
+        samples: as :func:`~fedscope.checkpoints.recorder.file_samples.counts_of` takes them.
         model: the name that ``run.json`` says; data, standardise: as of :class:`~.recorder.Recorder`.
         named: its method, seed and settings, lora_alpha, base: as of :class:`~fedscope.Recorder`.
         aligned: changes the clients of a round before anything is made of them.
@@ -72,7 +73,14 @@ def record_files(
     """
     by = None if aligned is None else aligned.by
     server = None if served is None else served.provenance
-    asked = {"--model": model, "--data": data, "--align": by, "--server": server, **(named or {})}
+    asked = {
+        "--model": model,
+        "--data": data,
+        "--standardise": standardise,
+        "--align": by,
+        "--server": server,
+        **(named or {}),
+    }
     asked |= {"--lora-alpha": None if lora_alpha is None else checked_alpha(lora_alpha)}
     asked |= {"--base": None if base is None else named_base(base)["sha256"]}
     torn, counts = _check_import(files, out, samples, asked, force=force)
@@ -88,12 +96,13 @@ def record_files(
     about |= {} if by is None else {"aligned": {"by": by, "to": _reference(files)}}
     about |= {} if server is None else {"served": server}
     open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
-    there = _record_rounds(rounds, counts, out, torn, open_recorder)
+    there = _record_rounds(rounds, counts.rounds, out, torn, open_recorder, lora_alpha)
     made = [number for number, own in enumerate(files.rounds, start=1) if own.global_ is None]
     gone_on = [f"{out} held rounds 1 to {there} of this import, which was interrupted; they stay"] if there else []
     return [
         *gone_on,
         *files.notes,
+        *counts.notes,
         *_about_rounds(files, out),
         *rounds.reader.sentences(),
         *_about_starts(files, None if served is None else served.name),
@@ -111,7 +120,7 @@ def _check_import(
     asked: Mapping[str, Any],
     *,
     force: bool,
-) -> tuple[Run | None, list[dict[int, int] | None]]:
+) -> tuple[Run | None, SampleCounts]:
     """Check what an import is given; returns the run of it that was interrupted at ``out``, None where there is none,
     and n_k of each round.
 
@@ -121,9 +130,9 @@ def _check_import(
     torn = None if force else torn_import(out)
     if torn is None:
         refuse_occupied(out, force)
-    counts = counts_of(samples, files.rounds)
+    counts = counts_of(samples, files)
     if torn is not None:
-        _refuse_another_import(torn, files, counts, asked)
+        _refuse_another_import(torn, files, counts.rounds, asked)
     return torn, counts
 
 
@@ -278,11 +287,13 @@ def _record_rounds(
     out: Path,
     torn: Run | None,
     open_recorder: Callable[[], _FileRecorder],
+    alpha: float | None,
 ) -> int:
     """Record the rounds that are not there yet; how many were.
 
     Args:
         open_recorder: called once the first of them is known to be whole: then what --force replaces may go.
+        alpha: of adapters, as it was given.
 
     Raises:
         FedscopeError: as :func:`record_files`.
@@ -296,6 +307,8 @@ def _record_rounds(
                 rounds.skip(number)
                 continue
             models = rounds.read(number, before, out, there)
+            if torn is not None and number == 1:
+                _refuse_unsaid_scale(torn, rounds.reader.scale, alpha)
             end = rounds.end(number, models, n, out, there)
             if number > there:
                 recorder = recorder or stack.enter_context(open_recorder())
@@ -349,8 +362,8 @@ def _refuse_another_import(
     counts: Sequence[Mapping[int, int] | None],
     asked: Mapping[str, Any],
 ) -> None:
-    """Refuse to go on with an interrupted import of other files, samples or names, or of adapters of another scale or
-    base: of these a run may know more than was given.
+    """Refuse to go on with an interrupted import of other files, samples or names, or of adapters of another base, or
+    of another scale: of this a run may know more than was given, see :func:`_refuse_unsaid_scale`.
 
     Raises:
         FedscopeError: says what is there, and what differs.
@@ -361,13 +374,14 @@ def _refuse_another_import(
         ("files", provenance_of_files(files), info.get("imported")),
         ("--model", asked["--model"], info.get("model")),
         ("--data", None if data is None else named_data(data)["name"], info.get("data", {}).get("name")),
+        ("standardisation", asked["--standardise"], info.get("data", {}).get("standardise")),
         ("--align", asked["--align"], info.get("aligned", {}).get("by")),
         ("--server", _server_as(asked["--server"], info.get("served")), info.get("served")),
         ("--method", asked.get("method"), info.get("method")),
         ("--seed", asked.get("seed"), info.get("seed")),
         ("settings", asked.get("settings"), info.get("settings")),
         ("--lora-alpha", {alpha}, {alpha} if alpha is None else alphas_of(info)),
-        ("--base", base, None if base is None else info.get("base", {}).get("sha256")),
+        ("--base", base, info.get("base", {}).get("sha256")),
     ):
         if given != has:
             differs = differs or what
@@ -378,10 +392,27 @@ def _refuse_another_import(
         if own != recorded:
             differs = differs or "--samples"
     if differs:
-        raise FedscopeError(
-            f"{torn.path} holds {len(torn.rounds)} of {torn.planned} rounds of an import that was interrupted, with "
-            f"other {differs}; give what it was begun with to go on with it, --force to replace it, or another --out"
-        )
+        raise _another(torn, differs)
+
+
+def _refuse_unsaid_scale(torn: Run, told: object, alpha: float | None) -> None:
+    """Refuse to go on without the alpha that an interrupted import was begun with, where no file says it.
+
+    Args:
+        told: what the files say of the scale of their adapters, if anything.
+
+    Raises:
+        FedscopeError: says what to give.
+    """
+    if alpha is None and not told and (typed := alphas_of(torn.info)) != {None}:
+        raise _another(torn, f"--lora-alpha ({', '.join(f'{one:g}' for one in sorted(typed))})")
+
+
+def _another(torn: Run, differs: str) -> FedscopeError:
+    return FedscopeError(
+        f"{torn.path} holds {len(torn.rounds)} of {torn.planned} rounds of an import that was interrupted, with other "
+        f"{differs}; give what it was begun with to go on with it, --force to replace it, or another --out"
+    )
 
 
 def _refuse_changed(torn: Run, end: ModelTensors) -> None:
@@ -420,6 +451,7 @@ class _FileRecorder(Recorder):
         super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
         self.about |= about
+        self._resumed = None  # that its files go on is looked at before
         self._said.add("adapters")  # the reader of the files has it among its notes
 
     def _line(self) -> str:

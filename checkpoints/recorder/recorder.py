@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -33,10 +32,9 @@ from ..models.adapters import (
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.drift import NUMBERS, Block, drift_in
-from ..rounds.metrics import COLUMNS, FURTHER
+from ..rounds.metrics import COLUMNS, MADE, MOST_OWN, further, is_column, is_own
 from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
-from ..runs.partition import Partition
 from ..runs.run import Run
 from ..runs.writer import RunWriter
 from .client_order import is_counted, refuse_uncounted
@@ -49,18 +47,19 @@ from .coerce_models import (
     other_shape,
     scale_of_tensors,
 )
+from .given_partition import GivenPartition, labels_of, partition_of
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
+from .labelled import by_index
 from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
+from .resumed_rounds import lost_between
 from .retention import ClientRetention
 from .shared_memory import one_memory
 from .stored_data import coerce_data, is_own_code
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1
-#: how many clients a partition lists, and how many counts of classes it holds: 2 GiB of them
-MOST_NUMBERS, MOST_COUNTS = 1_000_000, 2**28
 
 
 class Recorder:
@@ -163,7 +162,7 @@ class Recorder:
         #: what a recorder of another kind has run.json say besides
         self.about: dict[str, Any] = {}
         self._model_name, self._module = architecture(model)
-        self._partition = None if partition is None else _partition(partition, _labels(labels, self._data.labels))
+        self._parts = None if partition is None else partition_of(partition, labels_of(labels, self._data.labels))
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
         self._layout: Layout | None = None
@@ -175,6 +174,8 @@ class Recorder:
         self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
         self._said: set[str] = set()
+        self._columns: tuple[str, ...] = ()  # of the run's table, that only some runs have
+        self._resumed: Run | None = None  # until its first round is there
         self._lost, self._closed = "", False
         self._background = Background()
         #: whether models are given as tensors that nobody else needs, which are dropped as they are written
@@ -185,6 +186,7 @@ class Recorder:
             self._writer = RunWriter.open(self.path)
             try:
                 self._go_on(self._writer.run)
+                self._columns = self._writer.further
             except BaseException:
                 self._writer.close()
                 raise
@@ -233,9 +235,10 @@ class Recorder:
                 of the clients' numbers, row i with the weights of client i's next start, or ``{i: {j: weight}}``.
                 Without it the matrix is found from the next round's starts, where it can be.
             staleness: with ``starts``, how many rounds old each start was, by client.
-            samples: n_k, by client. Without them all clients weigh the same.
+            samples: n_k, by client; a Series of pandas by its index. Without them all clients weigh the same.
             weights: p_k, where they are not n_k / Σ n; they are divided by their sum.
-            metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``.
+            metrics: ``test_loss``, ``test_error``, ``train_loss``, ``lr`` and so on, as in ``metrics.csv``; numbers of
+                other names are columns there, too.
 
         Returns:
             What explains ``global``; None where ``global_`` is missing. What is wrong there, clients that have diverged
@@ -244,9 +247,9 @@ class Recorder:
         Raises:
             FedscopeError: no clients, or one twice; models that do not fit together (the client is named) or have other
                 shapes than those of ``model=``; a client without samples, a start or a row of ``mixing``, or one of
-                these without a client; one of them as a list, where clients came as others than 0, 1, 2, ...; rows of
-                ``mixing`` that do not sum to 1; no ``start``, of whose updates sketches are asked for; the recorder is
-                closed.
+                these without a client; a client that ``partition`` does not name; one of them as a list, where clients
+                came as others than 0, 1, 2, ..., or as a set, which has no order; rows of ``mixing`` that do not sum
+                to 1; no ``start``, of whose updates sketches are asked for; the recorder is closed.
         """
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
@@ -256,14 +259,26 @@ class Recorder:
         refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
         models = self._models(number, clients, start, global_, starts)
         ids = sorted(models.clients)
-        for what, given in (("samples", samples), ("weights", weights), ("staleness", staleness)):
-            refuse_uncounted(given, models.clients, place, what)
+        samples, weights, staleness = (
+            _by_client(given, models.clients, place, what)
+            for what, given in (("samples", samples), ("weights", weights), ("staleness", staleness))
+        )
         own = self._own_starts(models, ids, mixing, staleness, place)
         counts = _samples(samples, ids, place)
         p = _weights(weights, counts, ids, place)
+        if self._parts is not None:
+            self._parts.refuse_others(ids, place)
+            if counts is not None and (clause := self._parts.other_counts(ids, counts)):
+                self._tell("counts", f"{place}: {clause}")
         given_numbers = _numbers({} if metrics is None else metrics, place)
-        if clause := _other_numbers(given_numbers):
-            self._tell("metrics", f"{place}: {clause}")
+        self._columns = further([self._columns, given_numbers])
+        lacking = _in_no_table(given_numbers, self._columns)
+        for told, clause in (("metrics", _other_numbers(given_numbers)), ("columns", lacking)):
+            if clause:
+                self._tell(told, f"{place}: {clause}")
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
+            self._tell("resumed", f"{place}: {clause}")
         cohort = [models.clients[k] for k in ids]
         single = {"start": models.start, "global": models.global_}
         sketches = self._keeping.sketches(models.layout, single, cohort, place, own_starts=own is not None)
@@ -385,7 +400,8 @@ class Recorder:
         place = f"{self.path}@{number}"
         by_id, began = _numbered(clients, place, "clients"), {}
         names = None if self._module is None else tuple(self._module.arrays)
-        read = {k: self._read(place, f"client {k}", model, names) for k, model in by_id.items()}
+        held: list[Any] = []  # or another tensor would be where one of them was, which a state_dict() has made
+        read = {k: self._read(place, f"client {k}", model, names, held) for k, model in by_id.items()}
         if starts is not None:
             if is_counted(starts):
                 refuse_uncounted(starts, by_id, place, "starts")
@@ -398,13 +414,14 @@ class Recorder:
                     "they train: starts = [copy.deepcopy(net) for net in nets]",
                 )
             began = {
-                k: self._read(place, f"the start of client {k}", model, names) for k, model in given_starts.items()
+                k: self._read(place, f"the start of client {k}", model, names, held)
+                for k, model in given_starts.items()
             }
-        sent = None if start is None else self._read(place, "start", start, names)
-        end = None if global_ is None else self._read(place, "global_", global_, names)
+        sent = None if start is None else self._read(place, "start", start, names, held)
+        end = None if global_ is None else self._read(place, "global_", global_, names, held)
         self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
         if self._expected is None:
-            first = self._module or _first_of(sent, end, read)
+            first = self._module or _first_of(sent, end, read, began)
             if self._module is None and self._layout is None:
                 first, notes = first.without_wrappers()
                 for note in notes:
@@ -417,7 +434,14 @@ class Recorder:
         layout = self._layout
         if layout is None:
             first = sent or end or next(iter(read.values()))
-            layout = first.layout(None if self._module is None else self._module.layout())
+            # the order is the first one's, and what is trained a module's, wherever in the round it is
+            layout = first.layout((self._module or _first_of(sent, end, read, began)).layout())
+            if not layout.parameters:
+                kinds = list_few(dict.fromkeys(entry.dtype for entry in layout.entries), 3)
+                raise FedscopeError(
+                    f"{place}: the models hold no weights, only {kinds} ({list_few(layout.names, 3)}); give what is "
+                    "trained as floats, as weight.astype(np.float32)"
+                )
         if adapters := about_adapters(layout.names):
             self._tell("adapters", f"{place}: {adapters}")
         all_ = {f"client {k}": one for k, one in read.items()}
@@ -444,11 +468,11 @@ class Recorder:
         ages = read_staleness(_column(staleness, ids, place, "staleness"), place)
         return OwnStarts([models.starts[k] for k in ids], read_mixing(mixing, ids, place), ages)
 
-    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None) -> ModelTensors:
+    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None, held: list[Any]) -> ModelTensors:
         if model is None:
             raise FedscopeError(f"{place}: {what} has no model; leave it out")
         try:
-            return coerce_model(model, names)
+            return coerce_model(model, names, held)
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 
@@ -534,11 +558,13 @@ class Recorder:
         if data.get("standardise") not in (None, had.get("standardise")):
             said = f"standardise={had['standardise']}" if "standardise" in had else "no standardise="
             raise FedscopeError(f"{run.path} was recorded with {said}; leave standardise= out to go on with it")
-        if self._partition is not None and not _same(self._partition, run.partition):
+        if self._parts is not None and not self._parts.is_same(run.partition):
             raise FedscopeError(
                 f"{run.path} was recorded with another partition; leave partition= out to go on with it"
             )
-        self._layout = run.layout
+        if self._parts is None and run.partition is not None:
+            self._parts = GivenPartition(run.partition)
+        self._layout, self._resumed = run.layout, run
         self._check = ServerIdentifier(run.layout)
         if run.rounds:
             self._check.recall(run.round("last"))
@@ -559,12 +585,13 @@ class Recorder:
             **self.about,
             **settings_of_adapters(layout.names, self._scale or self._alphas, self._alpha, self._base),
         }
-        if self._partition is not None:
-            clients, classes = self._partition.label_counts.shape
+        partition = None if self._parts is None else self._parts.partition
+        if partition is not None:
+            clients, classes = partition.label_counts.shape
             info |= {"clients": clients, "classes": classes}
         assert self._lock is not None
         try:
-            fill_run(self.path, info, None, self._partition, self._data.write)
+            fill_run(self.path, info, None, partition, self._data.write)
             self._writer = RunWriter(Run.open(self.path), self._lock)
         except BaseException:
             self._lock.release()
@@ -595,9 +622,10 @@ def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for k, model in pairs:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
+            models = "models.values()" if isinstance(given, Mapping) else "models"
             raise FedscopeError(
-                f"{place}: client {k!r} is not a whole number from 0 on; number the clients: "
-                f"{what}=dict(enumerate(models))"
+                f"{place}: client {k!r} is not a whole number from 0 to 2^63 - 1; number the clients: "
+                f"{what}=dict(enumerate({models})), alike in each round"
             )
         if int(k) in found:
             raise FedscopeError(
@@ -617,10 +645,10 @@ def _by_number(clients: Mapping[Any, Any]) -> dict[str, Any]:
     return {f"client {k}": model for k, model in clients.items()}
 
 
-def _first_of(sent: ModelTensors | None, end: ModelTensors | None, read: Mapping[int, ModelTensors]) -> ModelTensors:
+def _first_of(sent: ModelTensors | None, end: ModelTensors | None, *read: Mapping[int, ModelTensors]) -> ModelTensors:
     """Choose the model that says how the others should look, where no architecture does: a module without a wrapper's
     names if any is one."""
-    there = [model for model in (sent, end, *read.values()) if model is not None]
+    there = [model for model in (sent, end, *(one for some in read for one in some.values())) if model is not None]
     return next((model for model in there if model.parameters is not None), there[0])
 
 
@@ -633,90 +661,6 @@ class _Models:
     start: ModelTensors | None
     global_: ModelTensors | None
     starts: dict[int, ModelTensors] | None = None
-
-
-def _partition(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Partition:
-    """Make a partition, with the clients' counts of each class.
-
-    Raises:
-        FedscopeError: no labels; clients that are no numbers; samples that are no rows, or that there are not.
-    """
-    if labels is None:
-        raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
-    y = np.asarray(labels)
-    if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
-        raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
-    by_id: Any = dict(enumerate(given)) if isinstance(given, list | tuple) else given  # as clients= are numbered
-    try:
-        rows = {operator.index(k): _rows(k, part) for k, part in by_id.items()}
-    except (AttributeError, TypeError, ValueError):
-        raise FedscopeError("partition= is not a mapping of client numbers to whole numbers of samples") from None
-    for k, part in rows.items():
-        if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
-            raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
-    if not rows:
-        raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
-    if max(rows) >= MOST_NUMBERS:
-        raise FedscopeError(
-            f"partition= has client {max(rows)}, and holds a list of all clients from 0 on, of which it takes "
-            f"{MOST_NUMBERS:,}; number the clients from 0 on, in rounds too"
-        )
-    parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows) + 1))
-    classes = int(y.max()) + 1
-    if len(parts) * classes > MOST_COUNTS:
-        raise FedscopeError(
-            f"labels= go up to {classes - 1}, and the classes of {len(parts)} clients are counted from 0 on; number "
-            "the classes from 0 on"
-        )
-    return Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
-
-
-def _rows(client: Any, given: Any) -> np.ndarray:
-    """Return a client's rows of the training split.
-
-    Raises:
-        FedscopeError: a mask, fractions or a part of a data set, which would be taken for rows that they are not.
-        ValueError: no numbers.
-    """
-    if hasattr(given, "indices") and hasattr(given, "dataset"):  # torch's Subset, whose items are samples
-        what = f"client {client} a {type(given).__name__}; give its rows of x_train, as {{{client}: part.indices}}"
-        raise FedscopeError(f"partition= gives {what}")
-    part = np.asarray(given).reshape(-1)
-    if part.dtype.kind == "b":
-        raise FedscopeError(
-            f"partition= gives client {client} a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"
-        )
-    with np.errstate(invalid="ignore"):  # nan
-        rows: np.ndarray = part.astype(np.int64)
-    if part.size and part.dtype.kind == "f" and not (rows == part).all():
-        raise FedscopeError(
-            f"partition= gives client {client} the sample {part[part != rows][0]:g}; give whole numbers of rows"
-        )
-    return rows
-
-
-def _labels(given: Any, held: np.ndarray | None) -> Any:
-    """Return the labels by which a partition counts classes.
-
-    Raises:
-        FedscopeError: others than those of the data.
-    """
-    if given is None or held is None:
-        return held if given is None else given
-    if not np.array_equal(np.asarray(given), held):
-        raise FedscopeError(
-            "labels= are not y_train of data=, in the same order, so that partition= would name other samples; leave "
-            "labels= out, or give the training samples that partition= counts"
-        )
-    return given
-
-
-def _same(one: Partition, other: Partition | None) -> bool:
-    return (
-        other is not None
-        and len(one.clients) == len(other.clients)
-        and all(map(np.array_equal, one.clients, other.clients))
-    )
 
 
 def _samples(given: Any, ids: Sequence[int], place: str) -> np.ndarray | None:
@@ -750,6 +694,17 @@ def _weights(given: Any, counts: np.ndarray | None, ids: Sequence[int], place: s
     return shares
 
 
+def _by_client(given: Any, clients: Mapping[int, Any], place: str, what: str) -> Any:
+    """Numbers beside the clients by what names them: a mapping, or a list that is counted as the clients came.
+
+    Raises:
+        FedscopeError: numbers in no order; a list beside clients that came in another.
+    """
+    found = by_index(given, f"{place}: {what}=", f"{what}={{number: ...}}")
+    refuse_uncounted(found, clients, place, what)
+    return found
+
+
 def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray | None:
     """Numbers in the order of the clients.
 
@@ -778,14 +733,16 @@ def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray
     try:
         return np.array([float(by_id[k]) for k in ids])
     except (TypeError, ValueError, OverflowError):
-        raise FedscopeError(f"{place}: {what} are {list_few([by_id[k] for k in ids], 4)}, not numbers") from None
+        raise FedscopeError(
+            f"{place}: {what} are {list_few([by_id[k] for k in ids], 4)}, not numbers; give one number a client"
+        ) from None
 
 
 def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
     """Make a round's numbers plain floats, whatever they were given as.
 
     Raises:
-        FedscopeError: they have no names; what is no number.
+        FedscopeError: they have no names, or those of what is recorded besides; what is no number.
     """
     if not isinstance(metrics, Mapping):
         raise FedscopeError(
@@ -795,6 +752,11 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise FedscopeError(f"{place}: the metric {name!r} is not a name; give a word, as 'test_error'")
+        if MADE.fullmatch(name):
+            raise FedscopeError(
+                f"{place}: the metric {name} is called like a column that the run makes itself; give it another name, "
+                f"as 'my_{name}'"
+            )
         try:
             found[name] = None if value is None else float(value)
         except (TypeError, ValueError, OverflowError):
@@ -812,7 +774,7 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
     ''
     """
     for name, value in numbers.items():
-        share = "error" in name and (name in COLUMNS or FURTHER.fullmatch(name))
+        share = "error" in name and is_column(name) and not is_own(name)
         if share and value is not None and not math.isnan(value) and not 0 <= value <= 1:
             return (
                 f"{name} is {value:g}, and an error is a share from 0 to 1; it is recorded so, and curves and table "
@@ -823,8 +785,31 @@ def _other_numbers(numbers: Mapping[str, float | None]) -> str:
     if accuracy is None or any(one in numbers for one in taken):
         return ""
     return (
-        f"no question takes {accuracy!r}, which stays in the rounds' numbers; give test_error, 1 less the accuracy, "
+        f"no question takes {accuracy!r}, which is a column of metrics.csv; give test_error, 1 less the accuracy, "
         "for curves, table and the comparison with the data"
+    )
+
+
+def _in_no_table(numbers: Iterable[str], columns: Sequence[str]) -> str:
+    """Warn of a name that no column has; empty where all are columns.
+
+    Args:
+        columns: further ones of the table.
+
+    >>> _in_no_table(["lr", "top 5"], []).partition(",")[0], _in_no_table(["lr", "val/top-5"], ["val/top-5"])
+    ("the metric 'top 5' stays in the rounds' files", '')
+    """
+    odd = next((name for name in numbers if name not in COLUMNS and name not in columns), None)
+    if odd is None:
+        return ""
+    if is_own(odd):
+        return (
+            f"the metric {odd!r} stays in the rounds' files, and is in no table, which has {MOST_OWN} columns of a "
+            "loop's own; give fewer names, as the mean over clients in place of one each"
+        )
+    return (
+        f"the metric {odd!r} stays in the rounds' files, and is in no table; for a column give it a name of letters "
+        "a-z, digits and _ . / @ -, 80 at most"
     )
 
 

@@ -40,7 +40,7 @@ class ClientRetention:
                 f"keep = {self.keep!r} counts from the last round, which a loop does not say before it; give 'all', "
                 "'none', 'every:N' or 'sample:m'"
             )
-        if isinstance(self.sketch, bool) or not isinstance(self.sketch, int):
+        if isinstance(self.sketch, bool) or not isinstance(self.sketch, int | np.integer):
             raise FedscopeError(f"sketch = {self.sketch!r} is not a size; give a whole number, or 0 for none")
         refuse_size(self.sketch, "sketch")
 

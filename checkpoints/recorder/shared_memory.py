@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .coerce_models import ModelTensors
+from .coerce_models import ModelTensors, Place
 
-Places = frozenset[tuple[str, int]]
+Places = frozenset[tuple[str, Place]]
 
 #: what a loop does instead
 COPY = "copy each before it is changed: copy.deepcopy(net), copy.deepcopy(net.state_dict())"
@@ -42,7 +42,15 @@ def one_memory(
 
 
 def _memory(model: ModelTensors | None) -> Places | None:
-    """Return where a model's tensors begin, by their names; None where it has no numbers."""
-    arrays = {} if model is None else model.arrays
-    found = {(name, array.__array_interface__["data"][0]) for name, array in arrays.items() if array.size}
+    """Return where a model's tensors begin, by their names; None where it has no numbers.
+
+    Of torch's tensors before they were read: what is copied from a GPU lies in a place of its own each time.
+    """
+    if model is None:
+        return None
+    found = {
+        (name, model.places.get(name, array.__array_interface__["data"][0]))
+        for name, array in model.arrays.items()
+        if array.size
+    }
     return frozenset(found) or None

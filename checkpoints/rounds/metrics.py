@@ -37,13 +37,25 @@ COLUMNS = (
     "parameters_up",
 )
 
+_RECORDED = (
+    "server_(rule|rate|momentum|plain|left|statistics)"
+    "|drift_(norm|mean_norm|kept|cosine|to_mean|conflict|distance|step)|consensus_(before|start)"
+)
+
 #: columns that only some runs have, behind the others: of data with domains, where ``run.evaluate_all`` is set,
 #: where drift is measured, and where not all nodes are kept that start from models of their own
 FURTHER = re.compile(
     r"(averaged_)?(test_error_[A-Za-z0-9_.-]{1,80}|domain_error_(mean|std))|all_client_(test|deployed)_error_(mean|std|worst)"
-    r"|server_(rule|rate|momentum|plain|left|statistics)|soup_clients"
-    r"|drift_(norm|mean_norm|kept|cosine|to_mean|conflict|distance|step)|consensus_(before|start)"
+    rf"|soup_clients|{_RECORDED}"
 )
+
+#: names of a loop's own numbers, which are columns behind the others too
+OWN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@-]{0,79}")
+#: of which a table has so many, those that came first: with a name a client each round would write it anew
+MOST_OWN = 200
+
+#: columns that recording a loop makes itself, here and in the tables of ``curves``
+MADE = re.compile(f"round|participants|run|crc32|{_RECORDED}")
 
 #: the last column: of the row before it, as eight hexadecimal digits; the run's identity, where it has one, and further
 #: columns' names count as before the row
@@ -52,14 +64,36 @@ CHECK = "crc32"
 Metrics = Mapping[str, float | int | None]
 
 
-def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Return the columns besides :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up.
+def is_column(name: str) -> bool:
+    """Check whether a number of this name has a column in ``metrics.csv``.
 
-    >>> further([{"lr": 0.1}, {"lr": 0.1, "test_error_photo": 0.2, "note": 1}])
-    ('test_error_photo',)
+    >>> [is_column(name) for name in ("test_error", "test_error_photo", "val/top-5", "top 5", "crc32")]
+    [True, True, True, False, False]
+    """
+    known = name in COLUMNS or FURTHER.fullmatch(name) is not None
+    return known or (OWN.fullmatch(name) is not None and not MADE.fullmatch(name))
+
+
+def is_own(name: str) -> bool:
+    """Check whether a column is one that a loop has named itself.
+
+    >>> is_own("top5"), is_own("test_error"), is_own("drift_kept")
+    (True, False, False)
+    """
+    return is_column(name) and name not in COLUMNS and not FURTHER.fullmatch(name)
+
+
+def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Return the columns besides :data:`COLUMNS` that some rounds' numbers have, in the order in which they come up;
+    of a loop's own the first :data:`MOST_OWN`.
+
+    >>> further([{"lr": 0.1}, {"lr": 0.1, "test_error_photo": 0.2, "top5": 1, "top, 5": 1}])
+    ('test_error_photo', 'top5')
     """
     found = dict.fromkeys(name for names in metrics for name in names if name not in COLUMNS)
-    return tuple(name for name in found if FURTHER.fullmatch(name))
+    own = [name for name in found if is_own(name)]
+    beyond = set(own[MOST_OWN:])
+    return tuple(name for name in found if is_column(name) and name not in beyond)
 
 
 def head_of(more: Sequence[str] = ()) -> str:

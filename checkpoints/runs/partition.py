@@ -33,6 +33,20 @@ class Partition:
     test: tuple[np.ndarray, ...] | None
     label_counts: np.ndarray
 
+    def counts_of(self, client_ids: np.ndarray) -> np.ndarray:
+        """Return the label counts of clients, [C, classes].
+
+        Raises:
+            FedscopeError: a client that it does not have.
+        """
+        if len(other := client_ids[(client_ids < 0) | (client_ids >= len(self.clients))]):
+            raise FedscopeError(
+                f"client {other[0]} is not in the partition, which has clients 0 to {len(self.clients) - 1}: take the "
+                "partition of the same run"
+            )
+        counts: np.ndarray = self.label_counts[client_ids]
+        return counts
+
     def save(self, path: Path | str, identity: str = "") -> None:
         """Write ``offsets [N+1], indices [n], label_counts`` and if there are any ``test_offsets, test_indices``.
 

@@ -14,7 +14,7 @@ from ..io.safe_write import refuse_strange
 from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
 from ..rounds.writer import RoundRecord, write_round
 from .folders import create_run, refuse_linked_parts
-from .measured_numbers import MeasuredNumbers, write_measured
+from .measured_numbers import MeasuredNumbers, merge_numbers, write_measured
 from .partition import Partition
 from .run import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, round_path
 
@@ -28,6 +28,7 @@ class RunWriter:
         self.last = run.rounds[-1] if run.rounds else 0
         self._compression = _compression(run.config)
         self._further: tuple[str, ...] = ()  # columns of metrics.csv
+        self._numbers: dict[int, Metrics] = {}  # of rounds, as their files have them: each is read once
 
     @classmethod
     def create(
@@ -130,7 +131,8 @@ class RunWriter:
 
     def _add_row(self, number: int, metrics: Metrics) -> None:
         table = self.path / "metrics.csv"
-        if set(further([metrics])) <= set(self._further):
+        self._numbers.pop(number, None)
+        if further([self._further, metrics]) == self._further:
             append_row(table, number, metrics, self._further, self.run.identity)
             return
         # the first round that has such columns: of a run, or after a branch's history
@@ -139,13 +141,24 @@ class RunWriter:
     def _mend(self, run: Run) -> None:
         lacking = {t for t in run.lacking if t < self.last}  # later ones are played again
         lost = {t: row for t, row in run.table_rows().items() if t in lacking}  # says whose table it is
-        self._further = mend_table(self.path / "metrics.csv", run.rounds, run.numbers, run.identity, lost)
+
+        def numbers(number: int) -> Metrics:
+            if number not in self._numbers:
+                self._numbers[number] = run.round(number).metrics
+            return merge_numbers(self._numbers[number], run.measured.of(number))
+
+        self._further = mend_table(self.path / "metrics.csv", run.rounds, numbers, run.identity, lost)
 
     def _forget_measured(self) -> None:
         """Forget what was measured of rounds that are gone and will come again."""
         kept = self.run.measured.up_to(self.last)
         if kept.rounds != self.run.measured.rounds:
             self.write_measured(kept)
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """The columns of ``metrics.csv`` that only some runs have."""
+        return self._further
 
     def write_measured(self, numbers: MeasuredNumbers) -> None:
         """Write what was measured of the run afterwards, durably; :meth:`fill_table` brings it into ``metrics.csv``.

@@ -44,7 +44,7 @@ def round_matrix(
         FedscopeError: models that do not fit.
     """
     ids, samples = round_.client_ids, with_outputs(module, samples)
-    order = np.asarray(neighbours(partition.label_counts[ids]), np.int64)
+    order = np.asarray(neighbours(partition.counts_of(ids)), np.int64)
     members = members_of(partition, ids[order], samples)
     sent = round_.clients()
     clients = [sent.row(int(k)) if own is None else own[int(k)] for k in order]

@@ -157,7 +157,7 @@ def same_starts(runs: Sequence[Run], rounds: Sequence[Round]) -> bool:
 
     def facts(run: Run, round_: Round) -> list[np.ndarray]:
         ids = round_.client_ids
-        labels = [] if run.partition is None else [run.partition.label_counts[ids]]
+        labels = [] if run.partition is None else [run.partition.counts_of(ids)]
         return [round_.read("start").parameters, ids, *labels]
 
     if any("start" not in round_.models for round_ in rounds):

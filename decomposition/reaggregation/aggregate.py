@@ -443,7 +443,7 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
         clients=before.data.clients,
         lr=lr,
         reach=_reach(round_.client_steps, lr, before),
-        label_counts=partition_of(run).label_counts[round_.client_ids],
+        label_counts=partition_of(run).counts_of(round_.client_ids),
     )
 
 

@@ -77,7 +77,7 @@ def synergy(
             result = synergy(round_, **criteria, keep_masks=True, provenance=about)
             if opened.partition is None:
                 return result
-            return with_labels(result, opened.partition.label_counts[round_.client_ids], seed)
+            return with_labels(result, opened.partition.counts_of(round_.client_ids), seed)
 
         return {"run": identity(opened), "round": round_.number, "asked": criteria, "seed": seed}, compute
 

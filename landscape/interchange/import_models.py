@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -57,8 +57,10 @@ def import_models(
             without one begins at the global model of the round before, if the files have that round.
         global_: the model that was made of the clients, alike; by default their mean Σ p_k w_k, in float64 and rounded
             once, whole numbers being those of the client with the largest p, or what ``server`` makes of them.
-        samples: n_k in the order of the clients, by the client's number, or a ``.csv`` with columns ``client``,
-            ``samples`` and, where they differ, ``round``; p_k is n_k over their sum. Without them all weigh the same.
+        samples: n_k in the order of the clients; by the client's number, as a mapping or a Series of pandas; or a
+            ``.csv`` with columns ``client``, ``samples`` and, where they differ, ``round``. By number they are refused
+            where the files' names count clients otherwise than their order, which a pattern mends. p_k is n_k over
+            their sum. Without them all weigh the same.
         model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, ``hf:FOLDER``, or a
             module. One of fedscope's names is looked at only where ``data`` are given, which say its shape.
         data: the data set's name, so that questions need no ``data=``.
@@ -104,6 +106,11 @@ def import_models(
 
     named = named_method(method, seed, settings)
     refuse_unknown_align(align)
+    if isinstance(files, Set | Mapping):
+        raise FedscopeError(
+            f"files= is a {type(files).__name__}, by which clients cannot be numbered; give a list, or a pattern with "
+            "{client}"
+        )
     given = [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
     if surface := next(filter(is_surface, given), None):
         raise FedscopeError(

@@ -507,6 +507,97 @@ def test_counts_of_samples_are_weights(here: Path, capsys: pytest.CaptureFixture
     assert Run.open("run5").round(2).client_samples.tolist() == [10, 30]
 
 
+SAMPLES = {0: 10, 1: 20, 2: 30, 10: 110}
+
+
+@pytest.mark.parametrize("kind", ["table", "mapping", "series"])
+def test_counts_by_number_beside_files_in_another_order_are_refused(
+    kind: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell gives client-10 before client-2, so client-10 was client 2 and had its samples."""
+    for k in SAMPLES:
+        put(f"ckpt/client-{k}.pt", small(k))
+    Path("samples.csv").write_text("client,samples\n" + "".join(f"{k},{n}\n" for k, n in SAMPLES.items()))
+    given: Any = {"table": "samples.csv", "mapping": SAMPLES}.get(kind)
+    if kind == "series":
+        given = pytest.importorskip("pandas").Series(SAMPLES).loc[::-1]
+    pattern = "ckpt/client-{client}.pt"
+    of_shell = [f"ckpt/client-{k}.pt" for k in (0, 1, 10, 2)]
+    for files, misplaced in ((of_shell, (2, 10)), (of_shell[::-1][:2], (0, 2)), (["ckpt"], (3, 10))):
+        with pytest.raises(FedscopeError) as found:
+            import_models(files, "refused", samples=given)
+        said = (
+            f"ckpt/client-{misplaced[1]}.pt was given as client {misplaced[0]}, not {misplaced[1]}; give '{pattern}' in"
+        )
+        assert said in str(found.value)
+        assert not Path("refused").exists()
+    if kind == "table":
+        words = refused(capsys, "import", *of_shell, "--samples", "samples.csv", "--out", "refused")
+        assert words.endswith("by which clients keep their numbers, or --samples in the files' order\n")
+    # each remedy
+    run_ = quietly(pattern, f"by-{kind}", samples=given)
+    assert run_.round(1).client_ids.tolist() == [0, 1, 2, 10]
+    assert run_.round(1).client_samples.tolist() == [10, 20, 30, 110]
+    listed = quietly(of_shell, f"listed-{kind}", samples=[10, 20, 110, 30])
+    assert listed.round(1).client_samples.tolist() == [10, 20, 110, 30]
+    assert listed.round(1).client_ids.tolist() == [0, 1, 2, 3]
+
+
+def test_counts_of_clients_without_a_file_are_told(here: Path) -> None:
+    for k in (0, 1, 5):
+        for t in (1, 2):
+            put(f"r{t}/client-{k}.pt", small(k))
+    put("a.pt", small(1))
+    put("b.pt", small(2))
+    Path("all.csv").write_text("client,samples\n0,1\n1,2\n5,3\n8,4\n")
+    Path("rounds.csv").write_text("round,client,samples\n1,0,1\n1,1,2\n1,5,3\n2,0,1\n2,1,2\n2,5,3\n2,8,4\n3,8,9\n")
+    for i, (files, samples, said) in enumerate(
+        [
+            (
+                "r{round}/client-{client}.pt",
+                "all.csv",
+                "samples='all.csv' has client 8, of which there is no file; p is",
+            ),
+            (
+                "r{round}/client-{client}.pt",
+                "rounds.csv",
+                "samples='rounds.csv' has client 8 of round 2, of which there",
+            ),
+            (
+                ["r1/client-0.pt", "r1/client-1.pt"],
+                {0: 1, 1: 2, 5: 3},
+                "samples has client 5, of which there is no fi",
+            ),
+            (["r1/client-0.pt", "r1/client-1.pt"], {0: 1, 1: 2}, ""),
+            (["a.pt", "b.pt"], {0: 1, 1: 2}, ""),
+            (["r1/client-1.pt", "r1/client-5.pt"], {0: 1, 1: 2}, ""),  # numbers that the names do not say
+        ]
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import_models(files, f"run{i}", samples=samples)
+        told = [str(one.message) for one in caught if "no file" in str(one.message)]
+        assert [one[: len(said)] for one in told] == ([said] if said else [])
+    with pytest.raises(
+        FedscopeError, match="samples has client 2, and the files are clients 0 to 1 in their order; gi"
+    ):
+        import_models(["a.pt", "b.pt"], "refused", samples={0: 1, 1: 2, 2: 3})
+
+
+def test_counts_in_no_order_are_refused(here: Path) -> None:
+    put("0.pt", small(0))
+    put("1.pt", small(1))
+    for files, kind in (({"0.pt", "1.pt"}, "set"), ({1: "0.pt"}, "dict"), ({1: "0.pt"}.keys(), "dict_keys")):
+        with pytest.raises(FedscopeError, match=f"files= is a {kind}, by which clients cannot be numbered; give a li"):
+            import_models(files, "refused")  # type: ignore[arg-type]
+    with pytest.raises(FedscopeError, match="samples is a set, which does not say which number is whose; give numbers"):
+        import_models(["0.pt", "1.pt"], "refused", samples={3, 1})
+    pandas = pytest.importorskip("pandas")
+    for counts in (pandas.Series([3, 1], index=[1, 0]), pandas.Series([1, 3])):
+        made = import_models(["0.pt", "1.pt"], "run", samples=counts, force=True)
+        assert made.round(1).client_samples.tolist() == [1, 3]
+
+
 # --- kinds of files ---
 
 
@@ -698,7 +789,10 @@ REFUSED = [
     ("0.pt list.pt", "list.pt holds list, not a state_dict; save model.state_dict()"),
     ("0.pt others/readme.md", "others/readme.md is not a file that a model can be read from: .pt, "),
     ("0.pt empty/", "empty/ holds no model's file"),
-    ("complex.pt", "complex.pt: w is sparse or complex, and weights are plain numbers; save it as float32"),
+    (
+        "complex.pt",
+        "complex.pt: w is complex, and weights are plain numbers; save its real and imaginary parts as two te",
+    ),
     ("0.pt wide.pt", "wide.pt has fc.weight of shape [4, 2], 0.pt of [3, 2]; a run holds models of one architecture"),
     ("0.pt named.pt", "named.pt lacks fc.weight, fc.bias, norm.running_mean, ... and has other.weight, unlike 0.pt; a"),
     ("0.pt half.pt", "half.pt has fc.weight in float16, 0.pt in float32; a run holds models of one architecture and p"),

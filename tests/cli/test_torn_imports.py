@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from fedscope import import_models
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
@@ -45,7 +46,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stopped(after: int, out: str, **given: Any) -> None:
+def stopped(after: int, out: str, pattern: str = ROUNDS, **given: Any) -> None:
     """An import that is interrupted where it reads the files behind ``after`` rounds."""
     read, seen = FileReader.read, 0
 
@@ -59,7 +60,7 @@ def stopped(after: int, out: str, **given: Any) -> None:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), suppress(KeyboardInterrupt):
         warnings.simplefilter("ignore")
         patch.setattr(FileReader, "read", last)
-        import_models(ROUNDS, out, **given)
+        import_models(pattern, out, **given)
     assert Run.open(out).rounds == tuple(range(1, after + 1))
 
 
@@ -256,3 +257,54 @@ def test_adapters_of_another_scale_or_base_do_not_go_on_with_it(
     np.savez("b.npz", w=np.zeros(2, np.float32))
     with pytest.raises(FedscopeError, match=f"interrupted, with other {differs}"):
         import_models(ROUNDS, "torn", **given)
+
+
+def adapters() -> str:
+    """Adapters whose files say no alpha, and the base that they adapt."""
+    for t in range(1, LAST + 1):
+        for k in CLIENTS:
+            draw = np.random.default_rng([t, k])
+            factors = {f"q.lora_{name}.weight": draw.normal(size=(2, 2)).astype(np.float32) for name in "AB"}
+            np.savez(f"ck/round-{t}/client-{k}.npz", **factors)  # type: ignore[arg-type]
+    np.savez("b.npz", **{"q.weight": np.zeros((2, 2), np.float32)})  # type: ignore[arg-type]
+    return "b.npz"
+
+
+@pytest.mark.parametrize(
+    ("begun", "differs"),
+    [
+        ({"lora_alpha": 8}, r"lora_alpha= \(8\); give what it was begun with to go on with it"),
+        ({"base": "b.npz"}, "base=; give"),
+        ({"data": "digits", "standardise": False}, "standardisation; give"),
+    ],
+)
+def test_what_was_typed_at_its_beginning_is_asked_for_again(files: Path, begun: dict[str, Any], differs: str) -> None:
+    """Without a word the import went on, with rounds of both sides in one run."""
+    adapters()
+    stopped(2, "torn", **begun)
+    left = dict(list(begun.items())[:-1])
+    with pytest.raises(
+        FedscopeError, match=f"torn holds 2 of 7 rounds of an import that was interrupted, with other {differs}"
+    ):
+        import_models(ROUNDS, "torn", **left)
+    assert Run.open("torn").rounds == (1, 2)
+    quietly("torn", **begun)
+    quietly("whole", **begun)
+    assert contents("torn") == contents("whole")
+
+
+def test_an_alpha_that_files_say_need_not_be_given_again(files: Path) -> None:
+    adapters()
+    for t in range(1, LAST + 1):
+        for k in CLIENTS:
+            folder = Path(f"ck/round-{t}/client-{k}")
+            folder.mkdir()
+            with np.load(f"{folder}.npz") as held:
+                tensors = {name: torch.tensor(held[name]) for name in held.files}
+            torch.save(tensors, folder / "adapter_model.bin")
+            (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 8}))
+    stopped(2, "torn", pattern := "ck/round-{round}/client-{client}", lora_alpha=8.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import_models(pattern, "torn")
+    assert Run.open("torn").rounds == tuple(range(1, LAST + 1))

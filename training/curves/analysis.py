@@ -18,7 +18,7 @@ from ...checkpoints.io.visible_text import visible
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
-from .measures import USUAL, measure_of
+from .measures import USUAL, measure_of, refuse_unknown
 from .result import Curves
 from .run_names import same_data
 
@@ -76,6 +76,7 @@ def curves(
     _tell_other_data([own for _, _, own in named])
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
     measured = Curves.of(opened, bands=bands, **asked)
+    refuse_unknown(names, measured.columns)
     asked["bands"] = measured.bands
     measured.drawable()
     _tell_no_shares(measured, names)

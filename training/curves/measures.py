@@ -4,12 +4,13 @@ scale, and how it is smoothed."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.rounds.metrics import COLUMNS, FURTHER
+from ...checkpoints.rounds.metrics import COLUMNS, FURTHER, is_own
 
 #: in the order of ``BASE.curves.csv``, where a new column comes last
 _FIRST = (
@@ -95,8 +96,8 @@ class CurveMeasure:
 
     @property
     def is_share(self) -> bool:
-        """True if it is drawn in per cent."""
-        return "error" in self.column
+        """True if it is drawn in per cent; whether a loop's own error is a share, is not known."""
+        return "error" in self.column and not is_own(self.column)
 
     @property
     def is_reachable(self) -> bool:
@@ -147,23 +148,45 @@ class CurveMeasure:
 
 def measure_of(name: str) -> CurveMeasure:
     """A measure by name: a column of ``metrics.csv``, an error column with ``accuracy`` in the place of ``error``, or
-    one of :data:`TOTALS`.
+    one of :data:`TOTALS`. Which columns of their own runs have, is for :func:`refuse_unknown`.
 
     Raises:
-        FedscopeError: another name; says which there are.
+        FedscopeError: what is no column's name; says which there are.
 
     >>> measure_of("client_test_accuracy_mean")
     CurveMeasure(name='client_test_accuracy_mean', column='client_test_error_mean')
     """
     column = name.replace("accuracy", "error", 1)
+    if _is_known(column):
+        return CurveMeasure(name, column)
+    if is_own(name):
+        return CurveMeasure(name, name)
+    raise _unknown(name)
+
+
+def refuse_unknown(names: Sequence[str], columns: Iterable[str]) -> None:
+    """Make sure that each measure is a column that every run has, or one of these.
+
+    Raises:
+        FedscopeError: another name; says which there are.
+    """
+    own = [column for column in columns if is_own(column)]
+    for name in names:
+        if name not in own and not _is_known(name.replace("accuracy", "error", 1)):
+            raise _unknown(name, own)
+
+
+def _is_known(column: str) -> bool:
+    return column in (*MEASURES, *TOTALS) or FURTHER.fullmatch(column) is not None
+
+
+def _unknown(name: str, own: Sequence[str] = ()) -> FedscopeError:
     known = (*MEASURES, *TOTALS)
-    if column not in known and not FURTHER.fullmatch(column):
-        raise FedscopeError(
-            f"--measure {name} is not a column of metrics.csv{nearest(name, (*known, 'test_accuracy')) or ';'} there "
-            f"are {', '.join(known)}, those of domains, of all clients and of drift if a run has them, and "
-            "accuracy for error"
-        )
-    return CurveMeasure(name, column)
+    return FedscopeError(
+        f"--measure {name} is not a column of metrics.csv{nearest(name, (*known, 'test_accuracy', *own)) or ';'} there "
+        f"are {', '.join((*known, *own[:24]))}, those of domains, of all clients and of drift if a run has them, and "
+        "accuracy for error"
+    )
 
 
 #: the shortest window: three points lie on a parabola already

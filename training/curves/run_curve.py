@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...checkpoints import Run, has_no_server
-from ...checkpoints.rounds.metrics import further
+from ...checkpoints.rounds.metrics import further, is_own
 from ...checkpoints.runs.run import warn_of_gaps
 from ...results import Serializable
 from .measures import MEASURES, TOTALS, CurveMeasure, measure_of
@@ -90,7 +90,7 @@ class Curve:
 
     def averaged(self, column: str) -> np.ndarray | None:
         """Return the same of the average over rounds; None where the run has none of it."""
-        averaged = self.values.get(f"averaged_{column}")
+        averaged = None if is_own(column) else self.values.get(f"averaged_{column}")
         return None if averaged is None or np.isnan(averaged).all() else averaged
 
     def deployed(self, measure: str) -> np.ndarray:

@@ -19,7 +19,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...plotting.printed import printed_words
 from ...results import Table, TableResult, group_rows, number
-from ..curves.measures import TOTALS, CurveMeasure, measure_of
+from ..curves.measures import TOTALS, CurveMeasure, measure_of, refuse_unknown
 from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
@@ -274,7 +274,9 @@ def table(
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
     about_data = _other_data(gathered, (*rows, *columns))
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
-    chosen = [measure_of(name) for name in ([measures] if isinstance(measures, str) else measures) or _usual(gathered)]
+    asked = [measures] if isinstance(measures, str) else list(measures)
+    refuse_unknown(asked, [name for entry in gathered.entries for name in entry.curve.values])
+    chosen = [measure_of(name) for name in asked or _usual(gathered)]
     _refuse_options(of, last, target)
     if best_of and not chosen[0].direction:
         raise FedscopeError(

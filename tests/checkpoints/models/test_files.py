@@ -187,8 +187,11 @@ def test_every_floating_dtype_is_read_as_the_models_and_said(
     [
         (lambda v: v.to(torch.int8), r"0.weight is int8, but the model's is float32; if its weights are quantised"),
         (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), r"0.weight is quantised, and weights are plain"),
-        (lambda v: v.to_sparse(), r"0.weight is sparse or complex, and weights are plain numbers; save it as float32"),
-        (lambda v: v.to(torch.complex64), r"0.weight is sparse or complex"),
+        (lambda v: v.to_sparse(), r"0.weight is sparse, and weights are plain numbers; save 0.weight.to_dense\(\) in"),
+        (
+            lambda v: v.to(torch.complex64),
+            r"0.weight is complex, and weights are plain numbers; save its real and imaginary parts",
+        ),
         (lambda v: torch.ones(1).expand(2, 3), r"0.weight declares 24 bytes, but 4 are stored; save a copy"),
         (lambda v: v.to("meta"), r"0.weight is without values"),
     ],

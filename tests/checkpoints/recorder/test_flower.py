@@ -211,7 +211,7 @@ def test_what_clients_sent_is_recorded_before_a_strategy_empties_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     strategy = Emptying()
-    parts, y = {0: [0, 2], 2: [1]}, [1, 0, 1]
+    parts, y = {0: range(10), 2: range(30, 60), 1: range(10, 30)}, [1] * 10 + [0, 1] * 25
     assert fedscope.record(strategy, "run", data="digits", partition=parts, labels=y) is strategy
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # as an app may
@@ -221,7 +221,7 @@ def test_what_clients_sent_is_recorded_before_a_strategy_empties_it(
     assert run.rounds == (1, 2, 3)
     assert (run.info["source"], run.info["data"]) == ("Flower (Emptying)", {"name": "digits"})
     assert run.partition is not None
-    assert run.partition.label_counts.tolist() == [[0, 2], [0, 0], [1, 0]]
+    assert run.partition.label_counts.tolist() == [[0, 10], [10, 10], [15, 15]]
     before = model(0)
     for t in run.rounds:
         round_ = run.round(t)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from torch.utils.data import Subset, TensorDataset
 
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints.recorder import recorder as loop
+from fedscope.checkpoints.recorder.coerce_models import coerce_model
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -139,3 +144,216 @@ def test_models_that_share_frozen_tensors_alone_and_rounds_that_do_nothing_are_n
     assert told(tmp_path, start=trunk, clients=[trunk], global_=trunk) == []
     assert told(tmp_path, start=copy.deepcopy(trunk), clients=[trunk], global_=trunk) == []
     assert told(tmp_path, start=trunk, clients=[trunk, heads[0][1]], global_=heads[1][1]) == [], "one has done nothing"
+
+
+class Index(list[Any]):
+    """An index as pandas has it: labels, and of a default one where it begins and ends."""
+
+    index = None  # type: ignore[assignment]  # of a list it is a function
+
+
+class Labelled:
+    """What pandas' Series can do, as far as it is asked."""
+
+    def __init__(self, values: list[Any], index: Any) -> None:
+        self.index, self._values = index, values
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def items(self) -> Any:
+        return zip(self.index, self._values, strict=True)
+
+    def to_numpy(self) -> Any:
+        return np.fromiter(self._values, object)
+
+
+def series(values: list[Any], index: Any = None) -> list[Any]:
+    """The stand-in, and pandas' and xarray's own where they are installed."""
+    made: list[Any] = [Labelled(values, range(len(values)) if index is None else Index(index))]
+    with contextlib.suppress(ImportError):
+        import pandas
+
+        made.append(pandas.Series(values, index=index))
+    with contextlib.suppress(ImportError):
+        import xarray
+
+        coords = None if index is None else {"client": index}
+        made.append(xarray.DataArray(values, dims="client", coords=coords))
+    return made
+
+
+def round_of(path: Path, clients: Any, **given: Any) -> Any:
+    with Recorder(path, force=True) as recorder:
+        recorder.round(clients=clients, **given)
+    return Run.open(path).round(1)
+
+
+@pytest.mark.parametrize("ids", [(0, 1, 2), (3, 7, 9)])
+def test_a_series_is_read_by_its_index(ids: tuple[int, ...], tmp_path: Path) -> None:
+    """It was counted from 0, so that client 0 had the numbers of the index's first."""
+    clients = {k: model(k) for k in ids}
+    by_id = dict(zip(ids, (10, 20, 30), strict=True))
+    turned = ids[::-1]
+    for one in series([by_id[k] for k in turned], list(turned)):
+        assert round_of(tmp_path / "run", clients, samples=one).client_samples.tolist() == [10, 20, 30]
+        assert round_of(tmp_path / "run", clients, weights=one).weights.tolist() == pytest.approx([1 / 6, 1 / 3, 1 / 2])
+        own = {"starts": {k: model(9) for k in ids}, "staleness": one}
+        assert round_of(tmp_path / "run", clients, **own).client_staleness.tolist() == [10, 20, 30]
+
+
+def test_a_series_with_a_default_index_is_a_list(tmp_path: Path) -> None:
+    for one in series([10, 20]):
+        assert round_of(tmp_path / "run", [model(0), model(1)], samples=one).client_samples.tolist() == [10, 20]
+        with pytest.raises(
+            FedscopeError, match="samples= is a list, which counts clients from 0, but they came as 3, 7"
+        ):
+            round_of(tmp_path / "run", {3: model(0), 7: model(1)}, samples=one)
+
+
+def test_a_series_of_other_clients_or_of_one_twice_is_refused(tmp_path: Path) -> None:
+    clients = {3: model(0), 7: model(1)}
+    for index, said in (
+        ([3, 8], "client 7 has a model, but no samples; give samples of all clients"),
+        ([3, 7, 8], "client 8 has samples, but no model"),
+        (["a", "b"], "samples= has 'a', which is no client's number"),
+        ([3, 7, 7], "samples= has 7 twice in its index; give samples={number: ...}, one of each client"),
+    ):
+        for one in series([10, 20, 30][: len(index)], index):
+            with pytest.raises(FedscopeError) as refused:
+                round_of(tmp_path / "run", clients, samples=one)
+            assert said in str(refused.value)
+
+
+def test_what_has_no_order_is_no_list_of_clients(tmp_path: Path) -> None:
+    """{30, 10} was enumerated, in the order in which a set happens to keep it."""
+    for given, kind in (
+        ({30, 10}, "set, which does not say which number is whose"),
+        (frozenset({30, 10}), "frozenset, which does not say which number is whose"),
+        ({1: 30, 0: 10}.values(), "dict_values, which does not say which number is whose"),
+        ("12", "str, which is no list"),
+    ):
+        with pytest.raises(FedscopeError) as refused:
+            round_of(tmp_path / "run", [model(0), model(1)], samples=given)
+        assert str(refused.value).endswith(f"samples= is a {kind}; give samples={{number: ...}}")
+
+
+def test_a_mixing_table_is_read_by_its_index_and_columns(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    clients, own = {k: model(k) for k in (3, 7)}, {"starts": {k: model(9) for k in (3, 7)}}
+    matrix = np.array([[0.25, 0.75], [0.5, 0.5]])
+    turned = pandas.DataFrame(matrix, index=[3, 7], columns=[3, 7]).loc[[7, 3], [7, 3]]
+    for given in (turned, pandas.DataFrame(matrix), matrix):
+        assert round_of(tmp_path / "run", clients, **own, mixing=given).mixing.tolist() == matrix.tolist()
+    with pytest.raises(FedscopeError, match="samples= is a DataFrame, a table; give"):
+        round_of(tmp_path / "run", clients, samples=turned)
+
+
+def test_a_partition_is_read_by_an_index_and_refuses_the_samples_clients(tmp_path: Path) -> None:
+    """Of [0, 1, 1, 0], the client of each sample, client 0 had row 0 and client 1 row 1."""
+    parts = Labelled([[2, 3], [0], [1]], Index([2, 0, 1]))
+    for one in (parts, Labelled([[0], [1], [2, 3]], range(3))):
+        with Recorder(tmp_path / "run", partition=one, labels=[0, 1, 0, 1], force=True) as recorder:
+            recorder.round(clients={k: model(k) for k in range(3)})
+        partition = Run.open(tmp_path / "run").partition
+        assert partition is not None
+        assert [rows.tolist() for rows in partition.clients] == [[0], [1], [2, 3]]
+    said = "partition= gives client 0 the number 0, and no list of rows; give {0: rows}, of the samples' clients np.fla"
+    for owner in ([0, 1, 1, 0], np.array([0, 1, 1, 0]), *series([0, 1, 1, 0])[:2]):
+        with pytest.raises(FedscopeError) as refused:
+            Recorder(tmp_path / "other", partition=owner, labels=[0, 1, 0, 1])
+        assert str(refused.value).startswith(said)
+
+
+def test_a_client_without_rows_in_the_partition_is_refused(tmp_path: Path) -> None:
+    """The run was recorded, and ``fedscope matrix`` of it ended in an IndexError."""
+    parts: dict[int, list[int]] = {0: [0], 2: [1], 3: []}
+    with Recorder(tmp_path / "run", partition=parts, labels=[0, 1]) as recorder:
+        recorder.round(clients={0: model(0), 3: model(0)})
+        for other in (1, 5):
+            with pytest.raises(FedscopeError) as refused:
+                recorder.round(clients={0: model(0), other: model(1)})
+            assert (
+                f"run@2: client {other} has a model, but no rows in partition= (clients 0, 2, 3 have); number b"
+                in str(refused.value)
+            )
+    with Recorder(tmp_path / "run", resume=True) as recorder:  # a file alone does not say who was named
+        recorder.round(clients={1: model(0)})
+        with pytest.raises(FedscopeError, match="run@3: client 4 has a model, but no rows in partition="):
+            recorder.round(clients={4: model(0)})
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
+
+
+def test_samples_that_are_not_what_the_partition_counts_are_told_once(tmp_path: Path) -> None:
+    def told_of(rounds: list[Any], **about: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught, Recorder(tmp_path / "run", **about) as recorder:
+            warnings.simplefilter("always")
+            for samples in rounds:
+                recorder.round(clients=[model(0), model(1)], samples=samples)
+        return [str(one.message).partition(": ")[2] for one in caught if "partition=" in str(one.message)]
+
+    about = {"partition": [[0, 1], [2]], "labels": [0, 1, 0], "force": True}
+    assert told_of([[2, 1], None, [2, 1]], **about) == []
+    (said,) = told_of([[2, 1], [1, 2], [1, 2]], **about)
+    assert said.startswith(
+        "client 0 has 1 samples, and 2 rows in partition= (so 2 of 2 clients); its weight is of the sa"
+    )
+    (said,) = told_of([[2, 7]], resume=True)
+    assert said.startswith("client 1 has 7 samples, and 1 rows in partition=; its weight is of the samples, and what")
+
+
+def test_tensors_of_bfloat16_that_lie_turned_are_found_where_they_are(tmp_path: Path) -> None:
+    """Their numbers are copied when they are read, and each copy was taken for a tensor of its own."""
+    turned = torch.ones(3, 2, dtype=torch.bfloat16).T
+    one, two = {"w": turned}, {"w": turned.clone().t().contiguous().t()}
+    (said,) = told(tmp_path, start=two, clients=[one, one])
+    assert said.startswith("the models of clients 0 and 1 are the same tensors")
+    assert told(tmp_path, start={"w": turned * 2}, clients=[one, two]) == []
+    assert coerce_model({"a": turned, "b": turned, "c": turned.clone()}).expected().tied == {"a": ("b",), "b": ("a",)}
+
+
+def test_tensors_that_a_state_dict_makes_are_kept_until_their_places_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU the next one may lie where the last one was, and would be taken for it."""
+    made: list[Any] = []
+
+    class Fresh(nn.Linear):
+        def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+            found = {name: value.clone() for name, value in super().state_dict(*args, **kwargs).items()}
+            made.extend(map(weakref.ref, found.values()))
+            return found
+
+    alive: list[bool] = []
+    monkeypatch.setattr(loop, "one_memory", lambda *_: alive.extend(one() is not None for one in made) or "")
+    told(tmp_path, start=Fresh(2, 2), clients=[Fresh(2, 2), Fresh(2, 2)], global_=Fresh(2, 2))
+    assert alive == [True] * 8
+    gc.collect()
+    assert [one for one in made if one() is not None] == [], "and no longer"
+
+
+class Masked(nn.Module):
+    """A module with a floating buffer that no normalization layer has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mask", torch.ones(3))
+
+
+@pytest.mark.parametrize("module", ["start", "clients", "second client", "global_", "starts", "model"])
+def test_one_module_in_a_round_tells_buffers_from_parameters(module: str, tmp_path: Path) -> None:
+    """Beside a start as a state_dict, in which both look alike, the clients' buffers counted as parameters."""
+    nets = {name: Masked() for name in ("start", "clients", "second client", "global_", "starts", "model")}
+    given = {name: net if name == module else net.state_dict() for name, net in nets.items()}
+    about = {"model": nets["model"]} if module == "model" else {}
+    began = {"starts": [given["starts"], nets["model"].state_dict()]} if module == "starts" else {}
+    with Recorder(tmp_path / "run", **about) as recorder:
+        recorder.round(
+            clients=[given["clients"], given["second client"]],
+            global_=given["global_"],
+            **(began or {"start": given["start"]}),
+        )
+    layout = Run.open(tmp_path / "run").layout
+    kinds = {"mask": "buffer", "layer.weight": "parameter", "layer.bias": "parameter"}
+    assert [(entry.name, entry.kind) for entry in layout.entries] == list(kinds.items())

@@ -305,7 +305,9 @@ def test_rounds_of_one_server_are_one_sentence_whatever_is_left() -> None:
 
 def test_a_users_numbers_do_not_number_the_round(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run") as recorder:
-        recorder.round(clients=[model(0)], metrics={"round": 9, "participants": 7, "test_loss": 0.5})
+        with pytest.raises(FedscopeError, match="the metric round is called like a column that the run makes itself"):
+            recorder.round(clients=[model(0)], metrics={"round": 9, "participants": 7, "test_loss": 0.5})
+        recorder.round(clients=[model(0)], metrics={"my_round": 9, "test_loss": 0.5})
     metrics = Run.open(tmp_path / "run").round(1).metrics
     assert (metrics["round"], metrics["participants"], metrics["test_loss"]) == (1, 1, 0.5)
 
@@ -449,8 +451,11 @@ def renamed(arrays: Arrays) -> Arrays:
     [
         ({"clients": {}}, "run@2: no clients were given; give clients={number: model}, or a list"),
         ({"clients": (one for one in [model(1)])}, "run@2: clients as generator were given; give clients={number: mod"),
-        ({"clients": {"a": model(1)}}, "run@2: client 'a' is not a whole number from 0 on; number the clients: "),
-        ({"clients": {-1: model(1)}}, "run@2: client -1 is not a whole number from 0 on"),
+        (
+            {"clients": {"a": model(1)}},
+            "run@2: client 'a' is not a whole number from 0 to 2^63 - 1; number the clients: ",
+        ),
+        ({"clients": {-1: model(1)}}, "run@2: client -1 is not a whole number from 0 to 2^63 - 1"),
         ({"clients": {0: None}}, "run@2: client 0 has no model; leave it out"),
         ({"clients": {0: {}}}, "run@2: client 0: a model without tensors was given"),
         ({"clients": {0: 3}}, "run@2: client 0: a model was given as int; give a module"),
@@ -701,6 +706,6 @@ def test_a_partition_of_numbers_far_from_0_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"partition= has client 1099511627776, .* number the clients from 0 on"):
         Recorder(tmp_path / "run", data=(data, data), partition=rows)
     labels = [0, 2**40]
-    with pytest.raises(FedscopeError, match=r"labels= go up to 1099511627776, .*; number the classes from 0 on"):
+    with pytest.raises(FedscopeError, match=r"labels= go up to 1099511627776 and .*; number the classes from 0 on"):
         Recorder(tmp_path / "run", partition={0: [0], 1: [1]}, labels=labels)
     assert not (tmp_path / "run").exists()

@@ -264,7 +264,7 @@ def test_domains_are_drawn_of_the_deployed_model_and_come_back(tmp_path: Path, s
         for name in saved.columns:
             np.testing.assert_array_equal(one.column(name), other.column(name))
     table = tmp_path / "c.curves.csv"
-    table.write_text(table.read_text().replace("test_error_photo", "photo", 1))
+    table.write_text(table.read_text().replace("test_error_photo", "a photo", 1))
     with pytest.raises(FedscopeError, match=r"c\.curves\.csv is not a table of `fedscope curves`"):
         Curves.load(tmp_path / "c")
 

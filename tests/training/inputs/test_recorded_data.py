@@ -694,7 +694,7 @@ def test_a_partition_may_be_a_list_as_clients_may(here: Path) -> None:
             recorder.round(clients=[{"w": np.zeros(3, np.float32)}] * CLIENTS)
     one, other = (Run.open(name).partition for name in ("mapping", "list"))
     assert all(np.array_equal(a, b) for a, b in zip(one.clients, other.clients, strict=True))
-    with pytest.raises(FedscopeError, match="partition= is not a mapping of client numbers"):
+    with pytest.raises(FedscopeError, match="partition= gives client 0 the number 0, and no list of rows"):
         Recorder("none", data=raw, partition=np.arange(150))  # type: ignore[arg-type]
 
 

@@ -1,0 +1,165 @@
+"""The partition that a loop gives: read, checked, and compared with the clients of its rounds."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..io.errors import FedscopeError, list_few
+from ..runs.partition import Partition
+from .labelled import by_index
+
+#: how many clients a partition lists, and how many counts of classes it holds: 2 GiB of them
+MOST_NUMBERS, MOST_COUNTS = 1_000_000, 2**28
+
+
+@dataclass(frozen=True, eq=False)
+class GivenPartition:
+    """A partition beside a loop's rounds.
+
+    Attributes:
+        partition: with a part for every number up to the largest.
+        named: the clients that it was given for; None where a file alone says it, in which parts may be empty.
+    """
+
+    partition: Partition
+    named: frozenset[int] | None = None
+
+    def is_same(self, other: Partition | None) -> bool:
+        """Check whether a run has this partition."""
+        mine = self.partition.clients
+        return other is not None and len(mine) == len(other.clients) and all(map(np.array_equal, mine, other.clients))
+
+    def refuse_others(self, ids: Sequence[int], place: str) -> None:
+        """Make sure that all clients of a round have a part: what is asked of their own data would be of nobody's.
+
+        Raises:
+            FedscopeError: a client without.
+        """
+        has = range(len(self.partition.clients)) if self.named is None else self.named
+        if other := [k for k in ids if k not in has]:
+            raise FedscopeError(
+                f"{place}: client {other[0]} has a model, but no rows in partition= (clients "
+                f"{list_few(sorted(has), 6)} have); number both alike, and give partition= of all clients, [] of one "
+                "without rows"
+            )
+
+    def other_counts(self, ids: Sequence[int], samples: np.ndarray) -> str:
+        """Say in a clause which n_k are not what the partition counts; empty where all are.
+
+        Args:
+            samples: [C], in the order of ``ids``.
+        """
+        rows = [len(self.partition.clients[k]) for k in ids]
+        differing = [i for i, (own, n) in enumerate(zip(rows, samples, strict=True)) if own != n]
+        if not differing:
+            return ""
+        i = differing[0]
+        more = f" (so {len(differing)} of {len(ids)} clients)" if len(differing) > 1 else ""
+        return (
+            f"client {ids[i]} has {samples[i]:g} samples, and {rows[i]} rows in partition={more}; its weight is of the "
+            "samples, and what is asked of its own data of the rows, so check that both are of one numbering"
+        )
+
+
+def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> GivenPartition:
+    """Make a partition, with the clients' counts of each class.
+
+    Raises:
+        FedscopeError: no labels; clients that are no numbers; samples that are no rows, or that there are not.
+    """
+    if labels is None:
+        raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
+    y = np.asarray(labels)
+    if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
+        raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
+    by_id = by_index(given, "partition=", "partition={number: rows}")
+    if isinstance(by_id, list | tuple | np.ndarray):  # as clients= are numbered
+        by_id = dict(enumerate(by_id))
+    try:
+        rows = {operator.index(k): _rows(k, part) for k, part in by_id.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise FedscopeError(
+            "partition= is not a mapping of client numbers to whole numbers of samples; give {number: rows}, as "
+            "{0: [0, 1], 1: [2, 3]}"
+        ) from None
+    for k, part in rows.items():
+        if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
+            raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
+    if not rows:
+        raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
+    if max(rows) >= MOST_NUMBERS:
+        remedy = _smaller(len(rows) < MOST_NUMBERS, "number the clients from 0 on, in rounds too")
+        raise FedscopeError(
+            f"partition= has client {max(rows)}, and holds a list of all clients from 0 on, of which it takes "
+            f"{MOST_NUMBERS:,}; {remedy}"
+        )
+    parts = tuple(rows.get(k, np.zeros(0, np.int64)) for k in range(max(rows) + 1))
+    classes = int(y.max()) + 1
+    if len(parts) * classes > MOST_COUNTS:
+        there = len(np.unique(y))
+        sparse = there * len(parts) <= MOST_COUNTS
+        what = "classes from 0 on" if sparse else "clients from 0 on, in rounds too, and the classes"
+        remedy = _smaller(there * len(rows) <= MOST_COUNTS, f"number the {what}")
+        raise FedscopeError(
+            f"labels= go up to {classes - 1} and partition= to client {max(rows)}, and the classes of each are counted "
+            f"from 0 on, which are more than {MOST_COUNTS:,} numbers; {remedy}"
+        )
+    partition = Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
+    return GivenPartition(partition, frozenset(rows))
+
+
+def _smaller(helps: bool, remedy: str) -> str:
+    """What makes a partition smaller: other numbers, where these are the reason."""
+    return remedy if helps else "leave partition= out, or give that of fewer clients in a run of their own"
+
+
+def _rows(client: Any, given: Any) -> np.ndarray:
+    """Return a client's rows of the training split.
+
+    Raises:
+        FedscopeError: one number, a mask, fractions or a part of a data set, which would be taken for rows that they
+            are not.
+        ValueError: no numbers.
+    """
+    if hasattr(given, "indices") and hasattr(given, "dataset"):  # torch's Subset, whose items are samples
+        what = f"client {client} a {type(given).__name__}; give its rows of x_train, as {{{client}: part.indices}}"
+        raise FedscopeError(f"partition= gives {what}")
+    part = np.asarray(given)
+    if not part.ndim and part.dtype.kind in "iuf":  # of a list of the samples' clients
+        raise FedscopeError(
+            f"partition= gives client {client} the number {part}, and no list of rows; give {{{client}: rows}}, of the "
+            f"samples' clients np.flatnonzero(owner == {client})"
+        )
+    part = part.reshape(-1)
+    if part.dtype.kind == "b":
+        raise FedscopeError(
+            f"partition= gives client {client} a mask of true and false; give the rows' numbers: np.flatnonzero(mask)"
+        )
+    with np.errstate(invalid="ignore"):  # nan
+        rows: np.ndarray = part.astype(np.int64)
+    if part.size and part.dtype.kind == "f" and not (rows == part).all():
+        raise FedscopeError(
+            f"partition= gives client {client} the sample {part[part != rows][0]:g}; give whole numbers of rows"
+        )
+    return rows
+
+
+def labels_of(given: Any, held: np.ndarray | None) -> Any:
+    """Return the labels by which a partition counts classes.
+
+    Raises:
+        FedscopeError: others than those of the data.
+    """
+    if given is None or held is None:
+        return held if given is None else given
+    if not np.array_equal(np.asarray(given), held):
+        raise FedscopeError(
+            "labels= are not y_train of data=, in the same order, so that partition= would name other samples; leave "
+            "labels= out, or give the training samples that partition= counts"
+        )
+    return given
