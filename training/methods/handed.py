@@ -1,0 +1,156 @@
+"""What a method of one's own is handed: views that cannot be written to, and sums of what a tensor could write to.
+
+A view costs nothing. It refuses a change at once, with the user's line at hand. A tensor that shares its memory does
+not (``torch.from_numpy``), so that what was handed is summed before and after: a pass over its bytes each time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor
+
+from ...checkpoints import DiskMatrix, Weights
+from ...checkpoints.rounds.disk_matrix import ReadOnlyMatrix
+from ...evaluation.uint8_images import Uint8Images
+from ..local.local_training import LocalTask, LocalUpdate
+from .base import Averaged, Cohort, Exchange, History, Served
+
+#: what holds arrays: of what is handed, and of what is returned
+_HANDED = (Cohort, Exchange, LocalTask)
+_RETURNED = (Served, Averaged, LocalUpdate)
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """An array or a tensor that was handed, where it stood, and its sum before."""
+
+    path: str
+    value: Any
+    sum: int
+
+
+class Handed:
+    """The arguments of one call.
+
+    >>> handed = Handed()
+    >>> a = np.zeros(2)
+    >>> view = handed.view(a, "state")
+    >>> view.flags.writeable, a.flags.writeable, handed.back(view) is a
+    (False, True, True)
+    >>> _ = torch.from_numpy(view).add_(1)
+    >>> list(handed.changed())
+    ['state']
+    """
+
+    def __init__(self) -> None:
+        _hush_torch()
+        # with the values, so that nothing else comes to have their ids
+        self._views: dict[int, tuple[Any, Any]] = {}
+        self._originals: dict[int, tuple[Any, Any]] = {}
+        self._leaves: list[_Leaf] = []
+
+    def view(self, value: Any, path: str) -> Any:
+        """Return an argument that cannot be changed in place: arrays as views, models and dictionaries of such; of
+        tensors the argument itself.
+
+        Args:
+            path: what the method calls it.
+        """
+        if (known := self._views.get(id(value))) is not None:
+            return known[1]
+        view = self._view(value, path)
+        if view is not value:
+            self._views[id(value)] = value, view
+            self._originals[id(view)] = view, value
+        return view
+
+    def _view(self, value: Any, path: str) -> Any:
+        if isinstance(value, np.ndarray):
+            view = value.view()
+            view.flags.writeable = False
+            return self._kept(path, view)
+        if isinstance(value, DiskMatrix):
+            return self._kept(path, ReadOnlyMatrix(value))
+        if isinstance(value, Weights):
+            parameters = self.view(value.parameters, f"{path}.parameters")
+            return replace(value, parameters=parameters, buffers=self.view(value.buffers, f"{path}.buffers"))
+        if isinstance(value, dict):
+            return {name: self.view(one, f"{path}[{name!r}]") for name, one in value.items()}
+        if type(value) is tuple:
+            return tuple(self.view(one, f"{path}[{k}]") for k, one in enumerate(value))
+        if isinstance(value, History):
+            return replace(value, row=lambda round: self.view(value.row(round), f"{path}.row({round})"))
+        if isinstance(value, _HANDED):
+            held = {field.name: getattr(value, field.name) for field in fields(value)}
+            return replace(value, **{name: self.view(one, f"{path}.{name}") for name, one in held.items()})
+        tensor = value.stored if isinstance(value, Uint8Images) else value
+        if isinstance(tensor, Tensor) and not tensor.is_inference():
+            self._kept(path, tensor)
+        return value
+
+    def _kept(self, path: str, value: Any) -> Any:
+        self._leaves.append(_Leaf(path, value, _sum(value)))
+        return value
+
+    def back(self, value: Any) -> Any:
+        """Return what a method made, which may be or hold what it was handed: with that itself in place of its views,
+        and of a part of it, which cannot be written to either, a copy."""
+        if (known := self._originals.get(id(value))) is not None:
+            return known[1]
+        if isinstance(value, np.ndarray):
+            return value if value.flags.writeable or self.path_of(value) is None else value.copy()
+        if isinstance(value, Weights) or (is_dataclass(value) and isinstance(value, _RETURNED)):
+            held = {field.name: getattr(value, field.name) for field in fields(value)}
+            own = {name: self.back(one) for name, one in held.items()}
+            return value if all(own[name] is one for name, one in held.items()) else replace(value, **own)
+        if isinstance(value, Mapping):
+            own = {name: self.back(one) for name, one in value.items()}
+            return value if all(own[name] is one for name, one in value.items()) else own
+        return value
+
+    def changed(self) -> Iterator[str]:
+        """Yield the names of what has other bits than before; of a tensor it is known by torch's own count."""
+        for leaf in self._leaves:
+            if _sum(leaf.value) != leaf.sum:
+                yield leaf.path
+
+    def path_of(self, value: Any) -> str | None:
+        """Return what the method calls an array of which another one is a part; None of one that it made itself."""
+        for leaf in self._leaves:
+            if leaf.value is value:
+                return leaf.path
+            arrays = isinstance(leaf.value, np.ndarray) and isinstance(value, np.ndarray)
+            if arrays and np.may_share_memory(leaf.value, value):
+                return leaf.path
+        return None
+
+
+def _sum(value: Any) -> int:
+    """Sum up the bytes of an array; of a tensor how often it was changed in place; of rows on the disk nothing."""
+    if isinstance(value, Tensor):
+        return value._version
+    if isinstance(value, DiskMatrix):
+        return 0
+    found = xxhash.xxh3_64()
+    for part in [value] if value.flags.c_contiguous or value.ndim == 1 else value:
+        found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+    return int(found.intdigest())
+
+
+@cache
+def _hush_torch() -> None:
+    """Have torch say now, and to nobody, what it says once of an array that cannot be written to: methods may read such
+    an array as a tensor, and one that writes to it is refused."""
+    fixed = np.zeros(1)
+    fixed.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_numpy(fixed)
