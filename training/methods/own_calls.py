@@ -9,7 +9,8 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,8 @@ R = TypeVar("R")
 
 #: what NumPy says of an array that cannot be written to
 _READ_ONLY = re.compile(r"is read-only$|^cannot modify read-only memory$")
+#: whether fedscope's own methods are watched, too
+_everyone: ContextVar[bool] = ContextVar("everyone", default=False)
 #: what is handed over
 _HANDED = (Weights, Cohort, Exchange, LocalTask)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -45,7 +48,21 @@ def ask(method: object, call: Callable[P, R], *args: P.args, **none: P.kwargs) -
     Raises:
         ReturnedError: it changes an argument in place; names the function, the argument and the line.
     """
-    return watched(method, call, *args, **none) if is_own(method) else call(*args, **none)
+    return watched(method, call, *args, **none) if _is_watched(method) else call(*args, **none)
+
+
+@contextmanager
+def watching_everyone() -> Iterator[None]:
+    """Have fedscope's own methods watched, too, in calls from here."""
+    token = _everyone.set(True)
+    try:
+        yield
+    finally:
+        _everyone.reset(token)
+
+
+def _is_watched(method: object) -> bool:
+    return _everyone.get() or is_own(method)
 
 
 def watched(method: object, call: Callable[P, R], *args: P.args, **none: P.kwargs) -> R:
@@ -71,12 +88,12 @@ def watched(method: object, call: Callable[P, R], *args: P.args, **none: P.kwarg
 def work_of(method: ClientMethod, name: str) -> Callable[[LocalTask], Any]:
     """Return a function of a client method as work on a task: as :func:`ask` calls it."""
     work: Callable[[LocalTask], Any] = getattr(method, name)
-    return OwnCall(method, name) if is_own(method) else work
+    return OwnCall(method, name) if _is_watched(method) else work
 
 
 @dataclass(frozen=True)
 class OwnCall:
-    """A function of a client method of one's own as work on a task, which travels to other machines."""
+    """A function of a client method as work on a task, which is watched and travels to other machines."""
 
     method: ClientMethod
     name: str
@@ -87,7 +104,7 @@ class OwnCall:
 
     def __call__(self, task: Any) -> Any:
         """Call it."""
-        return ask(self.method, getattr(self.method, self.name), task)
+        return watched(self.method, getattr(self.method, self.name), task)
 
 
 def _names(call: Callable[..., Any], count: int) -> list[str]:

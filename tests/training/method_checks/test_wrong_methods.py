@@ -348,8 +348,8 @@ def test_the_right_ones_that_they_are_made_of_pass(kind: type[Any]) -> None:
 
 
 EVERY = [
-    "plays", "state", "same-seed", "workers", "resume", "replay", "combinations", "identical-clients", "order",
-    "weight-0", "vectorised", "columns", "memory", "members", "begins", "looks-back", "limits", "nan",
+    "plays", "arguments", "state", "same-seed", "workers", "resume", "replay", "combinations", "identical-clients",
+    "order", "weight-0", "vectorised", "columns", "memory", "members", "begins", "looks-back", "limits", "nan",
 ]  # fmt: skip
 
 
