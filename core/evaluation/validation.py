@@ -161,7 +161,9 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
 
 
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
-    """Call the module on a few samples."""
+    """Call the module on a copy of a few samples, which it must leave as they are: other models are given them."""
+    x = x.clone()
+    before = x._version
     try:
         output: object = replica.logits(x)
     except Exception as error:  # whatever the user's code or torch raises
@@ -175,6 +177,11 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
             "makes a vector of an image)"
         ) from error
+    if x._version != before:
+        raise FedscopeError(
+            f"the module changes its input in place, and the samples of {part.label} are for other models, too; give "
+            "its forward a copy (x = x.clone()), or leave inplace=True out of the layer that meets them"
+        )
     if not isinstance(output, Tensor):
         raise FedscopeError(
             f"the module returns a value of type {type(output).__name__}{_held(output)}, not a tensor of "
@@ -194,10 +201,13 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
     """Look at the losses and errors of a task of the user's own on a few samples.
 
     Raises:
-        FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1.
+        FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1; it changes
+            what it is given.
     """
+    outputs, y = outputs.clone(), y.clone()
+    given = {"outputs": outputs, "y": y}
     for name, call in (("loss", task.loss), ("error", task.error)):
-        what = f"the {name} of task {task.name}"
+        what, before = f"the {name} of task {task.name}", {key: value._version for key, value in given.items()}
         try:
             values: Any = call(outputs, y)
         except Exception as error:  # whatever the user's code or torch raises
@@ -206,6 +216,11 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
             raise FedscopeError(
                 f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
             ) from error
+        if changed := [key for key, value in given.items() if value._version != before[key]]:
+            raise FedscopeError(
+                f"{what} changes {changed[0]} of {label} in place, which is read again afterwards; copy it before you "
+                f"change it ({changed[0]} = {changed[0]}.clone())"
+            )
         if values is None and name == "error":
             continue
         if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):

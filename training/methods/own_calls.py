@@ -67,7 +67,7 @@ def _is_watched(method: object) -> bool:
 
 def watched(method: object, call: Callable[P, R], *args: P.args, **none: P.kwargs) -> R:
     """As :func:`ask`, of fedscope's own methods, too."""
-    handed, place = Handed(), f"{method_name(method)}.{getattr(call, '__name__', 'call')}"
+    handed, place = Handed(), f"{method_name(method)}.{_name(method, call)}"
     views: Any = [handed.view(value, name) for value, name in zip(args, _names(call, len(args)), strict=True)]
     try:
         found = call(*views, **none)
@@ -107,6 +107,13 @@ class OwnCall:
         return watched(self.method, getattr(self.method, self.name), task)
 
 
+def _name(method: object, call: Callable[..., Any]) -> str:
+    """Return the name under which a method has a function, which may have been written under another."""
+    known = str(getattr(call, "__name__", ""))
+    names = dict.fromkeys([known, *dir(type(method))])
+    return next((name for name in names if getattr(type(method), name, None) is getattr(call, "__func__", call)), known)
+
+
 def _names(call: Callable[..., Any], count: int) -> list[str]:
     """Return what a function calls its first arguments."""
     try:
@@ -120,9 +127,9 @@ def _refused(method: object, place: str, error: BaseException, handed: Handed) -
     """Say which argument is changed and in which line, as far as the line tells."""
     at = _line(method, error)
     where = "" if at is None else f" (line {at.tb_lineno} of {Path(at.tb_frame.f_code.co_filename).name})"
-    for value in () if at is None else _written_to(at):
-        if (path := handed.path_of(value)) is not None:
-            return f"{place} changes {path} in place{where}; copy it before you change it"
+    path = None if at is None else handed.path_of(_written_to(at))
+    if path is not None:
+        return f"{place} changes {path} in place{where}; copy it before you change it"
     return f"{place} changes an array in place that it was given or made read-only{where}; copy it before you change it"
 
 
@@ -137,16 +144,17 @@ def _line(method: object, error: BaseException) -> TracebackType | None:
     return found
 
 
-def _written_to(at: TracebackType) -> Iterator[Any]:
-    """Yield the arrays that cannot be written to in the expression at which an error came up, that which it writes to
-    first.
+def _written_to(at: TracebackType) -> Any:
+    """Return the first array that cannot be written to in the expression at which an error came up: functions that
+    write to one take it first.
 
     Only names, and attributes and entries of what fedscope hands over are looked up, so that no code is run.
     """
     for node in _in_order(_expression(at)):
         value = _looked_up(node, at.tb_frame)
         if isinstance(value, DiskMatrix) or (isinstance(value, np.ndarray) and not value.flags.writeable):
-            yield value
+            return value
+    return None
 
 
 def _expression(at: TracebackType) -> ast.AST:
@@ -167,7 +175,11 @@ def _expression(at: TracebackType) -> ast.AST:
 
 
 def _in_order(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of an expression, what ``out=`` names and what a method is called on before the arguments."""
+    """Yield the parts of an expression: what stands left of ``+=``, what ``out=`` names and what a method is called on
+    before the others."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AugAssign):
+            yield from ast.walk(node.target)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for call in calls:
         yield from (part for word in call.keywords if word.arg == "out" for part in ast.walk(word.value))
