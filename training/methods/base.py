@@ -1,7 +1,8 @@
 """The interface of client, server and average methods. Any client x any server x any average composes.
 
 A method is a frozen dataclass of hyper-parameters with functions over explicit state; the round loop
-(:mod:`fedscope.training.loop.federation`) is written once and calls them. A file on a shelf (``clients/``,
+(:mod:`fedscope.training.loop.federation`) is written once and calls them. They leave what they are given as it is:
+others read it afterwards, and a run records it. A file on a shelf (``clients/``,
 ``servers/``, ``averages/``) names its class ``PROVIDES``.
 
 One round, in the order of the calls::
