@@ -141,7 +141,7 @@ def _sum(value: Any) -> int:
         return 0
     found = xxhash.xxh3_64()
     for part in [value] if value.flags.c_contiguous or value.ndim == 1 else value:
-        found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+        found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return int(found.intdigest())
 
 
