@@ -1,4 +1,4 @@
-"""What a method of one's own is handed: views that cannot be written to, and sums of what a tensor could write to.
+"""What code of one's own is handed: views that cannot be written to, and sums of what a tensor could write to.
 
 A view costs nothing. It refuses a change at once, with the user's line at hand. A tensor that shares its memory does
 not (``torch.from_numpy``), so that what was handed is summed before and after: a pass over its bytes each time.
@@ -17,14 +17,14 @@ import torch
 import xxhash
 from torch import Tensor
 
-from ...checkpoints import DiskMatrix, Weights
+from ...checkpoints import DiskMatrix, RoundRecord, Weights
 from ...checkpoints.rounds.disk_matrix import ReadOnlyMatrix
 from ...evaluation.uint8_images import Uint8Images
 from ..local.local_training import LocalTask, LocalUpdate
 from .base import Averaged, Cohort, Exchange, History, Served
 
 #: what holds arrays: of what is handed, and of what is returned
-_HANDED = (Cohort, Exchange, LocalTask)
+_HANDED = (Cohort, Exchange, LocalTask, RoundRecord)
 _RETURNED = (Served, Averaged, LocalUpdate)
 
 

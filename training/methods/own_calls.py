@@ -1,5 +1,5 @@
-"""Calls of methods of one's own, whose arguments they must leave as they are: others read them afterwards, and a run
-records them."""
+"""Calls of code of one's own, methods and watchers, which must leave its arguments as they are: others read them
+afterwards, and a run records them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ...checkpoints import DiskMatrix, Weights
+from ...checkpoints import DiskMatrix, RoundRecord, Weights
 from ..import_string import is_elsewhere
 from ..local.local_training import LocalTask
 from ..returned import ReturnedError, is_own
@@ -35,7 +35,7 @@ _READ_ONLY = re.compile(r"is read-only$|^cannot modify read-only memory$")
 #: whether fedscope's own methods are watched, too
 _everyone: ContextVar[bool] = ContextVar("everyone", default=False)
 #: what is handed over
-_HANDED = (Weights, Cohort, Exchange, LocalTask)
+_HANDED = (Weights, Cohort, Exchange, LocalTask, RoundRecord)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -67,20 +67,18 @@ def _is_watched(method: object) -> bool:
 
 def watched(method: object, call: Callable[P, R], *args: P.args, **none: P.kwargs) -> R:
     """As :func:`ask`, of fedscope's own methods, too."""
-    handed, place = Handed(), f"{method_name(method)}.{_name(method, call)}"
+    handed = Handed()
     views: Any = [handed.view(value, name) for value, name in zip(args, _names(call, len(args)), strict=True)]
     try:
         found = call(*views, **none)
     except (ValueError, TypeError) as error:
         if not _READ_ONLY.search(str(error)):
             raise
-        raise ReturnedError(_refused(method, place, error, handed), "arguments") from error
+        raise ReturnedError(_refused(method, call, error, handed), "arguments") from error
     for path in handed.changed():
-        raise ReturnedError(
-            f"{place} changes {path} in place, through a tensor or an array that shares its memory; copy it before you "
-            "change it",
-            "arguments",
-        )
+        how = "through a tensor or an array that shares its memory"
+        place = _place(method, call)
+        raise ReturnedError(f"{place} changes {path} in place, {how}; copy it before you change it", "arguments")
     kept: R = handed.back(found)
     return kept
 
@@ -107,11 +105,11 @@ class OwnCall:
         return watched(self.method, getattr(self.method, self.name), task)
 
 
-def _name(method: object, call: Callable[..., Any]) -> str:
-    """Return the name under which a method has a function, which may have been written under another."""
-    known = str(getattr(call, "__name__", ""))
-    names = dict.fromkeys([known, *dir(type(method))])
-    return next((name for name in names if getattr(type(method), name, None) is getattr(call, "__func__", call)), known)
+def _place(method: object, call: Callable[..., Any]) -> str:
+    """Return what sentences call a method's function, which may have been written under another name."""
+    name, own = str(getattr(call, "__name__", "")), getattr(call, "__func__", call)
+    known = (one for one in (name, *dir(type(method))) if getattr(type(method), one, None) is own)
+    return f"{method_name(method)}.{next(known, name)}"
 
 
 def _names(call: Callable[..., Any], count: int) -> list[str]:
@@ -123,9 +121,9 @@ def _names(call: Callable[..., Any], count: int) -> list[str]:
     return [*known[:count], *(f"argument {k + 1}" for k in range(len(known), count))]
 
 
-def _refused(method: object, place: str, error: BaseException, handed: Handed) -> str:
+def _refused(method: object, call: Callable[..., Any], error: BaseException, handed: Handed) -> str:
     """Say which argument is changed and in which line, as far as the line tells."""
-    at = _line(method, error)
+    place, at = _place(method, call), _line(method, error)
     where = "" if at is None else f" (line {at.tb_lineno} of {Path(at.tb_frame.f_code.co_filename).name})"
     path = None if at is None else handed.path_of(_written_to(at))
     if path is not None:
