@@ -31,7 +31,7 @@ from ...training.loop.run_history import config_at, method_start
 from ...training.loop.server import step_server, validator_of
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
-from ...training.methods.own_calls import ask
+from ...training.own_calls import ask
 from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows

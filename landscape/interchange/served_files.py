@@ -18,8 +18,8 @@ from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of, warn_of_test_data
 from ...training.methods.base import Cohort, ServerMethod, State
-from ...training.methods.own_calls import ask
 from ...training.methods.servers.fma import FMA
+from ...training.own_calls import ask
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import find, method_name, names
 from .network_of_files import NetworkFor, NetworkOfFiles

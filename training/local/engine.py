@@ -20,7 +20,7 @@ from ...distributed.worker import MapJob
 from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ...evaluation.uint8_images import Inputs
-from ..methods.own_calls import ask, work_of
+from ..own_calls import ask, work_of
 from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate

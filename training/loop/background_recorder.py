@@ -10,7 +10,7 @@ from typing import Self
 from ...checkpoints import Background, RoundRecord, RunWriter, Weights
 from ..config.config import Config
 from ..methods.base import ClientState
-from ..methods.own_calls import ask
+from ..own_calls import ask
 from .federation import Watcher
 from .record_policy import record_round
 from .state import Memory, Position

@@ -23,8 +23,8 @@ from ..local.local_training import LocalTask
 from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
-from ..methods.own_calls import ask
 from ..methods.returned import refuse_averaged, refuse_begun, refuse_shared
+from ..own_calls import ask
 from ..profile import time_span
 from ..returned import is_own
 from ..rng import draw_cohort

@@ -11,7 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..local.local_training import LocalTask
 from ..methods.base import State
-from ..methods.own_calls import ask
+from ..own_calls import ask
 from .metrics import Parts
 from .state import Memory, state_of
 

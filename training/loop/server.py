@@ -16,8 +16,8 @@ from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
-from ..methods.own_calls import ask
 from ..methods.returned import refuse_served
+from ..own_calls import ask
 from ..returned import is_own
 from ..settings.registry import method_name
 from .model_probe import ModelProbe

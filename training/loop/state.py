@@ -16,7 +16,7 @@ from ..local.cohort_storage import put_aside
 from ..local.optimiser_choice import vectors_kept
 from ..local.optimisers import PREFIX
 from ..methods.base import Averaged, ClientState, History, State
-from ..methods.own_calls import ask
+from ..own_calls import ask
 from .run_history import fresh_sections, method_start, segments
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..local.local_training import LocalTask
 from ..methods.base import AverageMethod, ClientMethod
-from ..methods.own_calls import watched, watching_everyone
+from ..own_calls import watched, watching_everyone
 from .averages import played
 from .clients import tasks_after
 from .in_memory import RoundsInMemory

@@ -12,8 +12,8 @@ import numpy as np
 from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
 from ..methods.base import AverageMethod, History
-from ..methods.own_calls import ask
 from ..methods.returned import refuse_averaged
+from ..own_calls import ask
 from ..returned import is_own
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .same_bits import arrays_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...checkpoints import Weights
 from ..methods.base import Served
-from ..methods.own_calls import ask
+from ..own_calls import ask
 from .outcome import CheckFailed, apart, digits, length, share
 from .subject import Subject
 from .synthetic import CLIENTS, Step, made_up

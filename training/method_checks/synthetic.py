@@ -8,8 +8,8 @@ import numpy as np
 
 from ...checkpoints import Layout, Weights
 from ..methods.base import Cohort, Served, ServerMethod, State
-from ..methods.own_calls import ask
 from ..methods.shared.probes import Linear
+from ..own_calls import ask
 
 #: clients of a cohort: no number of tensors of the model, so that an axis of clients is told from others
 CLIENTS = 6

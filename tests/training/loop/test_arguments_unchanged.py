@@ -41,8 +41,8 @@ from fedscope.methods import (
 )
 from fedscope.testing import check_method
 from fedscope.training import branch, train
+from fedscope.training.handed import Handed
 from fedscope.training.loop.server import step_server
-from fedscope.training.methods.handed import Handed
 from fedscope.training.methods.servers.fedavgm import FedAvgM
 from fedscope.training.returned import ReturnedError
 from fedscope.training.settings.registry import names
@@ -329,6 +329,31 @@ def test_methods_that_return_what_they_were_given_train_and_go_on(tmp_path: Path
         assert place.state()["sent"]["begun"].tobytes() == run.round(1).read("start").parameters.tobytes()
     code = {"server": First, "client": Keeps, "average": Last}
     assert branch(run, 2, {"run": {"rounds": 4}}, tmp_path / "branch", code=code).rounds == (1, 2, 3, 4)
+
+
+def test_the_dictionary_of_a_state_is_the_methods_own(tmp_path: Path) -> None:
+    """Its entries may be replaced; only what stood in it stays as it was."""
+
+    @dataclass(frozen=True)
+    class Counting(ServerMethod):
+        def init(self, w: np.ndarray) -> State:
+            return {"n": np.array(0), "v": np.zeros_like(w)}
+
+        def step(self, state: Any, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+            state["n"] = state["n"] + 1
+            return Served(clients.parameters[0], state)
+
+    run = train(SMALL, tmp_path / "run", server=Counting)
+    assert [int(run.round(number).state()["n"]) for number in run.rounds] == [1, 2]
+    handed, kept = Handed(), {"n": np.array(0), "v": np.zeros(2)}
+    view = handed.view(kept, "state")
+    assert handed.back(view) is kept
+    view["n"] = np.array(1)
+    found = handed.back(view)
+    assert (int(found["n"]), int(kept["n"])) == (1, 0)
+    assert found["v"] is kept["v"]
+    del view["v"]
+    assert [*handed.back(view)] == ["n"]
 
 
 # --- clients ---

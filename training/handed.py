@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -17,15 +17,10 @@ import torch
 import xxhash
 from torch import Tensor
 
-from ...checkpoints import DiskMatrix, RoundRecord, Weights
-from ...checkpoints.rounds.disk_matrix import ReadOnlyMatrix
-from ...evaluation.uint8_images import Uint8Images
-from ..local.local_training import LocalTask, LocalUpdate
-from .base import Averaged, Cohort, Exchange, History, Served
-
-#: what holds arrays: of what is handed, and of what is returned
-_HANDED = (Cohort, Exchange, LocalTask, RoundRecord)
-_RETURNED = (Served, Averaged, LocalUpdate)
+from ..checkpoints import DiskMatrix, RoundRecord, Weights
+from ..checkpoints.rounds.disk_matrix import ReadOnlyMatrix
+from ..evaluation.uint8_images import Uint8Images
+from .opened import OPENED
 
 
 @dataclass(frozen=True)
@@ -86,15 +81,17 @@ class Handed:
             return {name: self.view(one, f"{path}[{name!r}]") for name, one in value.items()}
         if type(value) is tuple:
             return tuple(self.view(one, f"{path}[{k}]") for k, one in enumerate(value))
-        if isinstance(value, History):
-            return replace(value, row=lambda round: self.view(value.row(round), f"{path}.row({round})"))
-        if isinstance(value, _HANDED):
-            held = {field.name: getattr(value, field.name) for field in fields(value)}
-            return replace(value, **{name: self.view(one, f"{path}.{name}") for name, one in held.items()})
+        if is_opened(value):
+            own = {name: self.view(one, f"{path}.{name}") for name, one in _fields(value).items()}
+            own |= {name: self._function(own[name], f"{path}.{name}") for name in _functions(value)}
+            return replace(value, **own)
         tensor = value.stored if isinstance(value, Uint8Images) else value
         if isinstance(tensor, Tensor) and not tensor.is_inference():
             self._kept(path, tensor)
         return value
+
+    def _function(self, given: Any, path: str) -> Any:
+        return lambda number: self.view(given(number), f"{path}({number})")
 
     def _kept(self, path: str, value: Any) -> Any:
         self._leaves.append(_Leaf(path, value, _sum(value)))
@@ -103,17 +100,19 @@ class Handed:
     def back(self, value: Any) -> Any:
         """Return what a method made, which may be or hold what it was handed: with that itself in place of its views,
         and of a part of it, which cannot be written to either, a copy."""
-        if (known := self._originals.get(id(value))) is not None:
-            return known[1]
+        _, original = self._originals.get(id(value), (value, value))
         if isinstance(value, np.ndarray):
+            if original is not value:
+                return original
             return value if value.flags.writeable or self.path_of(value) is None else value.copy()
-        if isinstance(value, Weights) or (is_dataclass(value) and isinstance(value, _RETURNED)):
-            held = {field.name: getattr(value, field.name) for field in fields(value)}
-            own = {name: self.back(one) for name, one in held.items()}
-            return value if all(own[name] is one for name, one in held.items()) else replace(value, **own)
-        if isinstance(value, Mapping):
+        if isinstance(value, Weights) or is_opened(value):
+            own = {name: self.back(one) for name, one in _fields(value).items()}
+            same = (one for one in (value, original) if _alike(own, _fields(one)))
+            found = next(same, None)
+            return replace(value, **own) if found is None else found
+        if isinstance(value, Mapping):  # the dictionary is the method's own, which may have changed it
             own = {name: self.back(one) for name, one in value.items()}
-            return value if all(own[name] is one for name, one in value.items()) else own
+            return next((one for one in (value, original) if _alike(own, one)), own)
         return value
 
     def changed(self) -> Iterator[str]:
@@ -131,6 +130,24 @@ class Handed:
             if arrays and np.may_share_memory(leaf.value, value):
                 return leaf.path
         return None
+
+
+def is_opened(value: object) -> bool:
+    """Check whether an object holds arrays in its fields."""
+    return isinstance(value, (RoundRecord, *OPENED))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Check whether two mappings hold the same objects in the same order."""
+    return [*one] == [*other] and all(one[name] is other[name] for name in one)
+
+
+def _functions(value: object) -> tuple[str, ...]:
+    return next((names for kind, names in OPENED.items() if isinstance(value, kind)), ())
 
 
 def _sum(value: Any) -> int:

@@ -15,17 +15,19 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ...checkpoints import DiskMatrix, RoundRecord, Weights
-from ..import_string import is_elsewhere
-from ..local.local_training import LocalTask
-from ..returned import ReturnedError, is_own
-from ..settings.registry import method_name
-from .base import ClientMethod, Cohort, Exchange
-from .handed import Handed
+from ..checkpoints import DiskMatrix, Weights
+from .handed import Handed, is_opened
+from .import_string import is_elsewhere
+from .returned import ReturnedError, is_own
+from .settings.registry import method_name
+
+if TYPE_CHECKING:
+    from .local.local_training import LocalTask
+    from .methods.base import ClientMethod
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,8 +36,6 @@ R = TypeVar("R")
 _READ_ONLY = re.compile(r"is read-only$|^cannot modify read-only memory$")
 #: whether fedscope's own methods are watched, too
 _everyone: ContextVar[bool] = ContextVar("everyone", default=False)
-#: what is handed over
-_HANDED = (Weights, Cohort, Exchange, LocalTask, RoundRecord)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -192,7 +192,7 @@ def _looked_up(node: ast.AST, frame: FrameType) -> Any:
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
         owner = _looked_up(node.value, frame)
-        return vars(owner).get(node.attr) if isinstance(owner, _HANDED) else None
+        return vars(owner).get(node.attr) if isinstance(owner, Weights) or is_opened(owner) else None
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         owner = _looked_up(node.value, frame)
         return owner.get(node.slice.value) if type(owner) is dict else None
