@@ -64,14 +64,14 @@ def _train(subject: Subject, asked: Sequence[Check]) -> tuple[str, str] | None:
         raise
     except Exception as error:
         blamed = error.check if isinstance(error, ReturnedError) else "plays"
-        return blamed if blamed in {check.name for check in asked} else needing[0], _words(error)
+        return blamed if blamed in needing else needing[0], _words(error)
     return None
 
 
 def _line(subject: Subject, check: Check, untrained: tuple[str, str] | None, failed: set[str]) -> Line:
-    if untrained is not None and check.name == untrained[0]:
-        return Line(subject.kind, check.name, "failed", untrained[1])
     if untrained is not None and check.trained:
+        if check.name == untrained[0]:
+            return Line(subject.kind, check.name, "failed", untrained[1])
         return Line(subject.kind, check.name, "not asked", "it could not be trained")
     if check.repeatable and "same-seed" in failed:
         return Line(subject.kind, check.name, "not asked", "it gives other numbers each time, see same-seed")

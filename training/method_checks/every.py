@@ -24,7 +24,7 @@ def order(subject: Subject) -> str:
 
 CHECKS: tuple[Check, ...] = (
     Check("plays", plays, trained=True),
-    Check("arguments", arguments.left_alone),
+    Check("arguments", arguments.left_alone, trained=True),
     Check("state", states.constant, trained=True),
     Check("same-seed", same_bits.same_seed, trained=True),
     Check("workers", same_bits.workers, trained=True, repeatable=True),

@@ -15,7 +15,7 @@ SHELVES: tuple[Any, ...] = ("clients", "servers", "averages")
 METHODS = [(shelf, name) for shelf in SHELVES for name in names(shelf)]
 #: one of each kind, with a state
 ORDINARY = {("clients", "scaffold"), ("servers", "fedavgm"), ("averages", "ima")}
-#: checks that train nothing, but for some rounds in memory
+#: checks that train little: the tiny run once, and some rounds in memory
 CHEAP = ["arguments", "identical-clients", "order", "weight-0", "columns", "members", "looks-back", "nan"]
 
 
