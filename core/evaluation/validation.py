@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -163,7 +164,7 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
     """Call the module on a copy of a few samples, which it must leave as they are: other models are given them."""
     x = x.clone()
-    before = x._version
+    before = _changes(x)
     try:
         output: object = replica.logits(x)
     except Exception as error:  # whatever the user's code or torch raises
@@ -177,7 +178,7 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
             "makes a vector of an image)"
         ) from error
-    if x._version != before:
+    if _changes(x) != before:
         raise FedscopeError(
             f"the module changes its input in place, and the samples of {part.label} are for other models, too; give "
             "its forward a copy (x = x.clone()), or leave inplace=True out of the layer that meets them"
@@ -205,9 +206,8 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
             what it is given.
     """
     outputs, y = outputs.clone(), y.clone()
-    given = {"outputs": outputs, "y": y}
     for name, call in (("loss", task.loss), ("error", task.error)):
-        what, before = f"the {name} of task {task.name}", {key: value._version for key, value in given.items()}
+        what, before = f"the {name} of task {task.name}", (_changes(outputs), _changes(y))
         try:
             values: Any = call(outputs, y)
         except Exception as error:  # whatever the user's code or torch raises
@@ -216,11 +216,7 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
             raise FedscopeError(
                 f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
             ) from error
-        if changed := [key for key, value in given.items() if value._version != before[key]]:
-            raise FedscopeError(
-                f"{what} changes {changed[0]} of {label} in place, which is read again afterwards; copy it before you "
-                f"change it ({changed[0]} = {changed[0]}.clone())"
-            )
+        _refuse_changed(what, before, outputs, y, label)
         if values is None and name == "error":
             continue
         if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
@@ -235,6 +231,26 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
                 f"{what} is {most:g} for a sample of {label}; an error is a share, 0 to 1 (return None if there is "
                 "none)"
             )
+    for name, weights in (("weights", task.weights), ("error_weights", task.error_weights)):
+        before = (_changes(outputs), _changes(y))
+        with suppress(Exception):  # what it fails with is said where it is measured
+            weights(y)
+        _refuse_changed(f"{name} of task {task.name}", before, outputs, y, label)
+
+
+def _refuse_changed(what: str, before: tuple[int, int], outputs: Tensor, y: Tensor, label: str) -> None:
+    """Refuse a function that has changed outputs or targets."""
+    for name, value, count in zip(("outputs", "y"), (outputs, y), before, strict=True):
+        if _changes(value) != count:
+            raise FedscopeError(
+                f"{what} changes {name} of {label} in place, which is read again afterwards; copy it before you change "
+                f"it ({name} = {name}.clone())"
+            )
+
+
+def _changes(value: Tensor) -> int:
+    """Count how often a tensor was changed in place; 0 of one that does not know, made in torch's inference mode."""
+    return 0 if value.is_inference() else value._version
 
 
 def refuse_mixing(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:

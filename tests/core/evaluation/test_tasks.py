@@ -506,12 +506,16 @@ class Counts(Task):
             outputs.relu_()
         return (outputs.argmax(dim=1) != y).double()
 
+    def weights(self, y: Tensor) -> None:
+        if self.where == "weights":
+            y.clamp_(max=2)
 
-@pytest.mark.parametrize(("where", "what"), [("loss", "y"), ("error", "outputs")])
+
+@pytest.mark.parametrize(("where", "what"), [("loss", "y"), ("error", "outputs"), ("weights", "y")])
 def test_a_task_that_changes_what_it_is_given_is_refused(where: str, what: str) -> None:
     y = torch.tensor([1, 2, 3] * 4)
     samples = Samples(torch.randn(12, 2), y, 4, "toy", "test", np.arange(12), task=Counts(where))
-    said = rf"the {where} of task Counts changes {what} of toy test in place, .* \({what} = {what}\.clone\(\)\)$"
+    said = rf"{where} of task Counts changes {what} of toy test in place, .* \({what} = {what}\.clone\(\)\)$"
     with pytest.raises(FedscopeError, match=said):
         Evaluator(nn.Linear(2, 4), samples)
     assert y.tolist() == [1, 2, 3] * 4
@@ -526,3 +530,10 @@ def test_a_module_that_changes_its_input_is_refused() -> None:
         Evaluator(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(2, 3)), samples)
     assert torch.equal(x, before)
     Evaluator(nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True)), samples)
+
+
+def test_what_is_made_in_inference_mode_is_tried_out_too() -> None:
+    """There torch does not count how often a tensor was changed."""
+    with torch.inference_mode():
+        samples = Samples(torch.ones(4, 2), torch.arange(4) % 3, 3, "toy", "test", np.arange(4), task=Counts(""))
+        assert Evaluator(nn.Linear(2, 3), samples).samples is samples
