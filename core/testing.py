@@ -33,6 +33,7 @@ def check_method(
     It is trained twice with one seed, with 1 and 3 workers, interrupted and resumed, replayed, combined with every
     other method, given clients in another order, of weight 0, and NaN, and compared with what its class says of it:
     ``vectorised``, ``reads``, ``limits``, and of an average over rounds ``members``, ``begins`` and ``reaches_back``.
+    What it is given must stay as it was.
 
     Args:
         method: a client method, a server method or an average over rounds: a class, an object with its settings, a

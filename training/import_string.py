@@ -310,12 +310,18 @@ def describe_line(error: BaseException) -> str:
     """Name the line of somebody's file in which an exception came up: `` (line 3 of fedx.py)``; "" where none did."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f" (line {error.lineno} of {Path(error.filename).name})"
-    others = (str(Path(__file__).parents[1]), "<", *(get_path(kind) for kind in ("stdlib", "purelib", "platlib")))
     here = None
     for frame in extract_tb(error.__traceback__):
-        if not frame.filename.startswith(others) and frame.lineno:
+        if is_elsewhere(frame.filename) and frame.lineno:
             here = frame
     return "" if here is None else f" (line {here.lineno} of {Path(here.filename).name})"
+
+
+def is_elsewhere(file: str) -> bool:
+    """Check whether code of a file is neither fedscope's, nor Python's or that of an installed package."""
+    others = (str(Path(__file__).parents[1]), "<", *(get_path(kind) for kind in ("stdlib", "purelib", "platlib")))
+    # code that was compiled from Cython names its files without a folder
+    return not file.startswith(others) and not file.endswith((".pyx", ".pxd", ".pxi"))
 
 
 def describe_error(error: BaseException) -> str:

@@ -127,6 +127,29 @@ class _Columns(DiskMatrix):
         return self._whole.block(slice(self._begin + where.start, self._begin + where.stop))
 
 
+class ReadOnlyMatrix(DiskMatrix):
+    """Another matrix on the disk, which refuses to be written to as an array does that cannot be."""
+
+    def __init__(self, whole: DiskMatrix) -> None:
+        super().__init__(whole.shape, whole.dtype)
+        self._whole = whole
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        raise ValueError("assignment destination is read-only")
+
+    def read(self, k: int, where: slice) -> np.ndarray:
+        return self._whole.read(k, where)
+
+    def block(self, where: slice) -> np.ndarray:
+        return self._whole.block(where)
+
+    def blocks(self, numbers: int = NUMBERS) -> Iterator[tuple[slice, np.ndarray]]:
+        yield from self._whole.blocks(numbers)
+
+    def once(self, columns: int, room: Callable[[int], np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
+        yield from self._whole.once(columns, room)
+
+
 class TemporaryMatrix(DiskMatrix):
     """A matrix whose rows are written once, in any order, and read until nobody holds it any more.
 

@@ -27,8 +27,8 @@ def command(method: str, assignments: tuple[str, ...], only: tuple[str, ...], as
 
     NAME is your own module:Class, which is imported, or a built-in method. It is played on a tiny federation of the
     embedded digits, in less than a minute: the same bits with the same seed, with other workers, resumed and replayed;
-    with every other method; clients in another order, of weight 0, NaN; and what its class says of it. A line per check
-    says what was measured. Ends with 2 if one fails.
+    with every other method; clients in another order, of weight 0, NaN; what it is given, which stays as it was; and
+    what its class says of it. A line per check says what was measured. Ends with 2 if one fails.
     """
     from ...checkpoints import FedscopeError
     from ...testing import check_method

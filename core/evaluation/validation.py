@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -161,7 +162,9 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
 
 
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
-    """Call the module on a few samples."""
+    """Call the module on a copy of a few samples, which it must leave as they are: other models are given them."""
+    x = x.clone()
+    before = _changes(x)
     try:
         output: object = replica.logits(x)
     except Exception as error:  # whatever the user's code or torch raises
@@ -175,6 +178,11 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
             "makes a vector of an image)"
         ) from error
+    if _changes(x) != before:
+        raise FedscopeError(
+            f"the module changes its input in place, and the samples of {part.label} are for other models, too; give "
+            "its forward a copy (x = x.clone()), or leave inplace=True out of the layer that meets them"
+        )
     if not isinstance(output, Tensor):
         raise FedscopeError(
             f"the module returns a value of type {type(output).__name__}{_held(output)}, not a tensor of "
@@ -194,10 +202,12 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
     """Look at the losses and errors of a task of the user's own on a few samples.
 
     Raises:
-        FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1.
+        FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1; it changes
+            what it is given.
     """
+    outputs, y = outputs.clone(), y.clone()
     for name, call in (("loss", task.loss), ("error", task.error)):
-        what = f"the {name} of task {task.name}"
+        what, before = f"the {name} of task {task.name}", (_changes(outputs), _changes(y))
         try:
             values: Any = call(outputs, y)
         except Exception as error:  # whatever the user's code or torch raises
@@ -206,6 +216,7 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
             raise FedscopeError(
                 f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
             ) from error
+        _refuse_changed(what, before, outputs, y, label)
         if values is None and name == "error":
             continue
         if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
@@ -220,6 +231,26 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
                 f"{what} is {most:g} for a sample of {label}; an error is a share, 0 to 1 (return None if there is "
                 "none)"
             )
+    for name, weights in (("weights", task.weights), ("error_weights", task.error_weights)):
+        before = (_changes(outputs), _changes(y))
+        with suppress(Exception):  # what it fails with is said where it is measured
+            weights(y)
+        _refuse_changed(f"{name} of task {task.name}", before, outputs, y, label)
+
+
+def _refuse_changed(what: str, before: tuple[int, int], outputs: Tensor, y: Tensor, label: str) -> None:
+    """Refuse a function that has changed outputs or targets."""
+    for name, value, count in zip(("outputs", "y"), (outputs, y), before, strict=True):
+        if _changes(value) != count:
+            raise FedscopeError(
+                f"{what} changes {name} of {label} in place, which is read again afterwards; copy it before you change "
+                f"it ({name} = {name}.clone())"
+            )
+
+
+def _changes(value: Tensor) -> int:
+    """Count how often a tensor was changed in place; 0 of one that does not know, made in torch's inference mode."""
+    return 0 if value.is_inference() else value._version
 
 
 def refuse_mixing(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:

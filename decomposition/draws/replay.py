@@ -19,6 +19,7 @@ from ...training.local.local_training import LocalTask
 from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
+from ...training.own_calls import ask
 from ...training.settings.ungiven import is_given
 from .. import CohortDraws
 from .given_code import refuse_ungiven
@@ -101,7 +102,7 @@ class Replayer:
         t, ids, memory = round_.number, round_.client_ids, RunMemory(self.run)
         federation = self.federation_at(t)
         config, start = federation.config, round_.read("start")
-        first = config.client.begin(start, federation.facts)
+        first = ask(config.client, config.client.begin, start, federation.facts)
         # What is sent in a method's first round is not in the round before.
         sent = first if t == method_start(self.run, "client", t) + 1 else memory.kept(t - 1).sent
         if first and not sent:

@@ -31,6 +31,7 @@ from ...training.loop.run_history import config_at, method_start
 from ...training.loop.server import step_server, validator_of
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
+from ...training.own_calls import ask
 from ...training.settings.registry import find, method_name, names
 from ..adapters.recorded import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
@@ -439,7 +440,7 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
         client_ids=round_.client_ids,
         samples=round_.client_samples,
         steps=round_.client_steps,
-        p=config.server.weights(round_.client_samples),
+        p=ask(config.server, config.server.weights, round_.client_samples),
         clients=before.data.clients,
         lr=lr,
         reach=_reach(round_.client_steps, lr, before),
@@ -467,7 +468,7 @@ def _begin(
     run: Run, number: int, config: Config, start: Weights, from_state: bool
 ) -> tuple[State, Literal["none", "fresh", "recorded"]]:
     """A server's state before the round, and whose it is. Raises as :func:`reaggregate`."""
-    fresh, name = config.server.init(start.parameters), method_name(config.server)
+    fresh, name = ask(config.server, config.server.init, start.parameters), method_name(config.server)
     if not fresh:
         return fresh, "none"
     if not from_state:

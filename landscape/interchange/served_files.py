@@ -19,6 +19,7 @@ from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of, warn_of_test_data
 from ...training.methods.base import Cohort, ServerMethod, State
 from ...training.methods.servers.fma import FMA
+from ...training.own_calls import ask
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import find, method_name, names
 from .network_of_files import NetworkFor, NetworkOfFiles
@@ -152,11 +153,13 @@ class ServedFiles:
             client_ids=np.array(ids, np.int64),
             samples=n,
             steps=np.zeros(len(ids), np.int64),
-            p=self._server.weights(n),
+            p=ask(self._server, self._server.weights, n),
             clients=len(ids),
             validator=self._validator(),
         )
-        state = self._server.init(begun.parameters) if self._state is None else self._state
+        state = self._state
+        if state is None:
+            state = ask(self._server, self._server.init, begun.parameters)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged
             served = step_server(self._server, state, begun, rows, cohort)
             made = Weights(layout, served.parameters, mean_buffers(rows, cohort, served))
@@ -171,7 +174,7 @@ class ServedFiles:
             return global_
         layout = global_.layout(self._kinds)
         w = layout.flatten(global_.numbers())
-        ahead = self._server.look_ahead(self._state, w.parameters)
+        ahead = ask(self._server, self._server.look_ahead, self._state, w.parameters)
         return global_ if ahead is w.parameters else global_.with_numbers(replace(w, parameters=ahead).arrays())
 
     def _rows(self, clients: Sequence[ModelTensors], layout: Layout, place: str) -> Weights:

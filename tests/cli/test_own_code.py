@@ -410,6 +410,42 @@ def test_ones_own_server_on_a_recorded_round(here: Path, capsys: pytest.CaptureF
     assert "mine" not in sys.modules, "the result says what the server keeps"
 
 
+IN_PLACE = """
+from dataclasses import dataclass
+from fedscope.methods import Served, ServerMethod
+
+
+@dataclass(frozen=True)
+class InPlace(ServerMethod):
+    def step(self, state, start, clients, cohort):
+        d = clients.parameters
+        d -= start.parameters
+        return Served((start.parameters + cohort.p @ d).astype(start.layout.dtype))
+"""
+
+
+def test_a_server_that_changes_the_clients_in_place_is_refused_in_a_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("in_place.py").write_text(IN_PLACE)
+    said = (
+        "fedscope: in_place:InPlace.step changes clients.parameters in place (line 10 of in_place.py); copy it before "
+        "you change it"
+    )
+    train = "--average none --clients 4 --participation 0.5 --rounds 1"
+    assert run(words(f"train --server in_place:InPlace {train} --out own")) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert run(words(f"train --server fma {train} --out plain")) == 0
+    assert run(words("reaggregate plain@1 --server in_place:InPlace --server fedadam")) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert run(words("reaggregate plain@1 --server fma --layers fc2=in_place:InPlace")) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert run(words("check-method in_place:InPlace --only plays --only arguments --only order")) == 2
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in told[:-1]] == [["-", "plays"], ["FAILED", "arguments"], ["-", "order"]]
+    assert said.removeprefix("fedscope: ") in told[1]
+
+
 @pytest.mark.parametrize("typed", ["--server mine:Heavy", "--server fma --layers fc2=mine:Heavy"])
 def test_a_servers_code_that_was_edited_makes_another_result(
     here: Path, capsys: pytest.CaptureFixture[str], typed: str

@@ -20,6 +20,7 @@ from ...distributed.worker import MapJob
 from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ...evaluation.uint8_images import Inputs
+from ..own_calls import ask, work_of
 from ..profile import Profile, time_span
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
@@ -138,7 +139,7 @@ class Engine:
         shares = p if method.message_weighting == "p" else np.full(count, 1 / count)
         samples, steps, loss, reach = (np.empty(count, dtype) for dtype in (np.int64, np.int64, float, float))
         together = self.kind == "cohort" and method.takes_several and not self._narrowed.is_set()
-        trained = self._together(method, tasks) if together else enumerate(self.each(method.train, tasks))
+        trained = self._together(method, tasks) if together else enumerate(self.each(work_of(method, "train"), tasks))
         updates = refused_updates(method, tasks, trained)
         waiting: dict[int, State] = {}
         for done, (k, update) in enumerate(updates, start=1):
@@ -166,7 +167,7 @@ class Engine:
             members = [self._brought(tasks[k], benches.compute.device) for k in group]
             task = replace(VectorizedTask.of(members), bench=benches.of(len(group)), stop=stop)
             with time_span(self.profile, "train", task.round, task.client):
-                return updates_of(task, refuse_group(method, task, method.train(task)))
+                return updates_of(task, refuse_group(method, task, ask(method, method.train, task)))
 
         def on_bench(group: Sequence[int], benches: GroupBenches, stop: Event) -> list[LocalUpdate]:
             device = benches.compute.device
@@ -183,7 +184,8 @@ class Engine:
                         FedscopeWarning,
                         stacklevel=2,
                     )
-            return [self._alone(method.train, tasks[k], self._bench(benches.compute), stop) for k in group]
+            train = work_of(method, "train")
+            return [self._alone(train, tasks[k], self._bench(benches.compute), stop) for k in group]
 
         groups = group_by_samples([len(task.indices) for task in tasks])
         if self.compute.cluster is not None:
@@ -222,7 +224,7 @@ class Engine:
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
         """Compute the average with p, in float64, of what the cohort's surveys give."""
         average = _Average()
-        for k, found in enumerate(self.each(method.survey, tasks)):
+        for k, found in enumerate(self.each(work_of(method, "survey"), tasks)):
             average.add(found, float(p[k]))
         return average.total
 
@@ -360,9 +362,10 @@ class OfGroup:
         """Return the updates, in the order of the tasks."""
         tasks = on_device(tasks, benches.one.compute)
         if len(tasks) < FEWEST:
-            return [self.method.train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
+            train = work_of(self.method, "train")
+            return [train(replace(task, bench=benches.one, stop=stop)) for task in tasks]
         task = replace(VectorizedTask.of(tasks), bench=benches.of(len(tasks)), stop=stop)
-        return updates_of(task, refuse_group(self.method, task, self.method.train(task)))
+        return updates_of(task, refuse_group(self.method, task, ask(self.method, self.method.train, task)))
 
 
 def _describe_task(item: LocalTask | list[LocalTask]) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights
 from ...evaluation.uint8_images import Inputs
+from ..opened import holds_arrays
 from ..rng import BESIDE, generator, torch_generator
 from .augmentation import crop_and_flip
 from .device_batches import batches_of_epoch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Batch = tuple[Tensor, Tensor]
 
 
+@holds_arrays()
 @dataclass(frozen=True)
 class LocalTask:
     """One client's work in one round.
@@ -179,6 +181,7 @@ class Steps:
     after_epoch: Callable[[int], Any] | None = None
 
 
+@holds_arrays()
 @dataclass(frozen=True)
 class LocalUpdate:
     """The result of a client's local training.

@@ -10,6 +10,7 @@ from typing import Self
 from ...checkpoints import Background, RoundRecord, RunWriter, Weights
 from ..config.config import Config
 from ..methods.base import ClientState
+from ..own_calls import ask
 from .federation import Watcher
 from .record_policy import record_round
 from .state import Memory, Position
@@ -72,7 +73,8 @@ class Recording:
 
     def _tell(self) -> None:
         while self._written:
-            self._watcher.round(self._written.popleft(), self._config.run.rounds)
+            # the next round begins with what the record holds
+            ask(self._watcher, self._watcher.round, self._written.popleft(), self._config.run.rounds)
 
     # --- a watcher ---
 

@@ -24,6 +24,7 @@ from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..methods.returned import refuse_averaged, refuse_begun, refuse_shared
+from ..own_calls import ask
 from ..profile import time_span
 from ..returned import is_own
 from ..rng import draw_cohort
@@ -201,7 +202,7 @@ class Federation:
                 message=trained.message,
                 surveyed=tasks[0].surveyed,
             )
-            shared = config.client.share(sent, exchange)
+            shared = ask(config.client, config.client.share, sent, exchange)
             if is_own(config.client):
                 refuse_shared(config.client, sent, shared, t)
             start = next_start(config, t, global_, averaged, served.state)
@@ -239,9 +240,10 @@ class Federation:
 
     def _begin(self, position: Position) -> State:
         """Make what is sent with the model in the client method's first round."""
-        sent = self.config.client.begin(position.start, self.facts)
-        if is_own(self.config.client):
-            refuse_begun(self.config.client, sent)
+        client = self.config.client
+        sent = ask(client, client.begin, position.start, self.facts)
+        if is_own(client):
+            refuse_begun(client, sent)
         return sent
 
     def _cohort(self, round: int, ids: np.ndarray, p: np.ndarray, trained: Trained) -> Cohort:
@@ -308,7 +310,7 @@ class Federation:
         history = History(row, self.facts)
         kept = position.average
         if position.server is None:
-            server = config.server.init(position.start.parameters)
+            server = ask(config.server, config.server.init, position.start.parameters)
             if is_own(config.server):
                 refuse_begun(config.server, server)
         else:
@@ -331,7 +333,7 @@ class Federation:
 
     def _average(self, state: Mapping[str, Any], round: int, row: Weights, history: History) -> Averaged:
         """The average over rounds, and its state."""
-        found = self.config.average.average(state, round, row, history)
+        found = ask(self.config.average, self.config.average.average, state, round, row, history)
         if is_own(self.config.average):
             refuse_averaged(self.config.average, found, state, row.layout, round)
         return found

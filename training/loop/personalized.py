@@ -11,6 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..local.local_training import LocalTask
 from ..methods.base import State
+from ..own_calls import ask
 from .metrics import Parts
 from .state import Memory, state_of
 
@@ -77,13 +78,12 @@ class PersonalizedModels:
     def made(self, tasks: Sequence[LocalTask]) -> Sequence[Weights]:
         """Make the personal models of the clients of some tasks, in their order."""
         federation = self.federation
-        places = {int(k): i for i, k in enumerate(self.cohort)}
+        places, client = {int(k): i for i, k in enumerate(self.cohort)}, federation.config.client
 
         def work(task: LocalTask) -> Weights:
             place = places.get(task.client)
-            return federation.config.client.personalise(
-                task, task.state if place is None else state_of(self.states, place)
-            )
+            kept = task.state if place is None else state_of(self.states, place)
+            return ask(client, client.personalise, task, kept)
 
         made = federation.engine.each(work, [replace(task, start=self.deployed) for task in tasks])
         return federation.storage.models(made, len(tasks))

@@ -17,6 +17,7 @@ from ..data.dataset import Dataset
 from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
 from ..methods.returned import refuse_served
+from ..own_calls import ask
 from ..returned import is_own
 from ..settings.registry import method_name
 from .model_probe import ModelProbe
@@ -36,8 +37,9 @@ def step_server(
         numbers: of all clients in a block of columns, at most; by default 16 MiB of float32.
 
     Raises:
-        FedscopeError: as the server; a file that cannot be read; what a server of the user's own returns and the loop
-            cannot go on with (:func:`~fedscope.training.methods.returned.refuse_served`).
+        FedscopeError: as the server; a file that cannot be read; a server of the user's own that changes what it is
+            given, or returns what the loop cannot go on with
+            (:func:`~fedscope.training.methods.returned.refuse_served`).
     """
     rows, size = as_disk_matrix(clients.parameters), start.layout.size
     if rows is None or server.reads != "columns":
@@ -63,7 +65,7 @@ def step_server(
 
 
 def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-    served = server.step(state, start, clients, cohort)
+    served = ask(server, server.step, state, start, clients, cohort)
     if is_own(server):
         refuse_served(server, served, (state, start, clients), cohort.round)
     return served

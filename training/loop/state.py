@@ -16,6 +16,7 @@ from ..local.cohort_storage import put_aside
 from ..local.optimiser_choice import vectors_kept
 from ..local.optimisers import PREFIX
 from ..methods.base import Averaged, ClientState, History, State
+from ..own_calls import ask
 from .run_history import fresh_sections, method_start, segments
 
 
@@ -180,7 +181,7 @@ def next_start(config: Config, round: int, global_: Weights, averaged: Weights |
     """Choose the model that round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``,
     looked ahead."""
     from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
-    ahead = config.server.look_ahead(server, from_.parameters)
+    ahead = ask(config.server, config.server.look_ahead, server, from_.parameters)
     return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
 
 
@@ -211,11 +212,12 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
     server = kept.server
     if "server" in fresh:
         restarts = averaged is not None and config.average.restarts(round + 1)
-        server = config.server.init((averaged if averaged is not None and restarts else global_).parameters)
+        first_model = averaged if averaged is not None and restarts else global_
+        server = ask(config.server, config.server.init, first_model.parameters)
     window = config.average.window_size()
-    needed = {"server": (config.server.init(global_.parameters), server)}
+    needed = {"server": (ask(config.server, config.server.init, global_.parameters), server)}
     if "client" not in fresh:
-        needed["client"] = (config.client.begin(global_, facts), kept.sent)
+        needed["client"] = (ask(config.client, config.client.begin, global_, facts), kept.sent)
     for shelf, (begun, found) in needed.items():
         if lacking := sorted(set(begun) - set(found)):
             raise FedscopeError(
@@ -282,5 +284,5 @@ def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) 
         return memory.row(t, mean=first)
 
     history = History(row, facts)
-    state = config.average.recover(round - 1, history)
-    return config.average.average(state, round, row(round), history)
+    state = ask(config.average, config.average.recover, round - 1, history)
+    return ask(config.average, config.average.average, state, round, row(round), history)

@@ -13,6 +13,7 @@ from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
 from ..methods.base import AverageMethod, History
 from ..methods.returned import refuse_averaged
+from ..own_calls import ask
 from ..returned import is_own
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .same_bits import arrays_of
@@ -64,7 +65,7 @@ def played(subject: Subject, rounds: int, *, spoilt: int = 0) -> Played:
     for now in range(1, rounds + 1):
         values = first.parameters + draw.normal(scale=0.1, size=first.parameters.shape).astype(first.layout.dtype)
         globals_[now] = Weights(first.layout, np.full_like(values, np.nan) if now == spoilt else values, first.buffers)
-        found = method.average(state, now, globals_[now], history)
+        found = ask(method, method.average, state, now, globals_[now], history)
         if is_own(method):
             refuse_averaged(method, found, state, first.layout, now)
         state, averaged[now] = found.state, found.weights
@@ -144,10 +145,10 @@ def _recovered(method: AverageMethod, outcome: Played, rounds: int) -> str:
     if not outcome.states[rounds] or type(method).recover is AverageMethod.recover:
         return "; a branch begins with an empty state" if outcome.states[rounds] else ""
     try:
-        state = method.recover(rounds - 1, outcome.history)
+        state = ask(method, method.recover, rounds - 1, outcome.history)
     except FedscopeError as error:
         return f"; recover() refuses: {error}"
-    again = method.average(state, rounds, outcome.globals_[rounds], outcome.history).weights
+    again = ask(method, method.average, state, rounds, outcome.globals_[rounds], outcome.history).weights
     weights = outcome.averaged[rounds]
     if weights is None or again is None:
         if (weights is None) != (again is None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import averages, clients, columns, combinations, limits, nan, same_bits, servers, states
+from . import arguments, averages, clients, columns, combinations, limits, nan, same_bits, servers, states
 from .outcome import Check
 from .subject import Subject
 
@@ -24,6 +24,7 @@ def order(subject: Subject) -> str:
 
 CHECKS: tuple[Check, ...] = (
     Check("plays", plays, trained=True),
+    Check("arguments", arguments.left_alone, trained=True),
     Check("state", states.constant, trained=True),
     Check("same-seed", same_bits.same_seed, trained=True),
     Check("workers", same_bits.workers, trained=True, repeatable=True),

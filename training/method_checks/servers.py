@@ -8,6 +8,7 @@ import numpy as np
 
 from ...checkpoints import Weights
 from ..methods.base import Served
+from ..own_calls import ask
 from .outcome import CheckFailed, apart, digits, length, share
 from .subject import Subject
 from .synthetic import CLIENTS, Step, made_up
@@ -25,7 +26,7 @@ def identical_clients(subject: Subject) -> str:
     first = made_up(server, subject.federation.facts.layout, rounds=0)
     rows = np.repeat(first.start.parameters[None], CLIENTS, axis=0)
     served = replace(first, clients=Weights(first.start.layout, rows, {})).served(server)
-    ahead = server.look_ahead(served.state, served.parameters)
+    ahead = ask(server, server.look_ahead, served.state, served.parameters)
     if not (np.isfinite(served.parameters).all() and np.isfinite(ahead).all()):
         raise CheckFailed(
             "clients who all equal the model that was sent give NaN: something is divided by how far they went"

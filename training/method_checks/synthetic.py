@@ -9,6 +9,7 @@ import numpy as np
 from ...checkpoints import Layout, Weights
 from ..methods.base import Cohort, Served, ServerMethod, State
 from ..methods.shared.probes import Linear
+from ..own_calls import ask
 
 #: clients of a cohort: no number of tensors of the model, so that an axis of clients is told from others
 CLIENTS = 6
@@ -25,7 +26,7 @@ class Step:
 
     def served(self, server: ServerMethod) -> Served:
         """Take the step."""
-        return server.step(dict(self.state), self.start, self.clients, self.cohort)
+        return ask(server, server.step, dict(self.state), self.start, self.clients, self.cohort)
 
     def ordered(self, order: np.ndarray) -> Step:
         """Return the same with clients in another order, or with some of them; p as it is."""
@@ -46,13 +47,14 @@ def made_up(server: ServerMethod, layout: Layout, *, seed: int = 0, rounds: int 
     """Return the step after some others, so that the server has a state."""
     draw = np.random.default_rng(seed)
     start = _rows(layout, draw.normal(scale=0.3, size=layout.size))
-    state = server.init(start.parameters)
+    state = ask(server, server.init, start.parameters)
     for round in range(1, rounds + 2):
         step = Step(state, start, _about(start, draw, clients), _cohort(server, round, clients))
         if round > rounds:
             break
         served = step.served(server)
-        state, start = served.state, _rows(layout, server.look_ahead(served.state, served.parameters))
+        ahead = ask(server, server.look_ahead, served.state, served.parameters)
+        state, start = served.state, _rows(layout, ahead)
     return step
 
 
@@ -70,7 +72,7 @@ def _cohort(server: ServerMethod, round: int, count: int) -> Cohort:
         client_ids=3 + 2 * places,
         samples=samples,
         steps=steps,
-        p=server.weights(samples),
+        p=ask(server, server.weights, samples),
         clients=2 * count + 5,
         lr=0.05,
         reach=0.05 * steps,

@@ -1,7 +1,8 @@
 """The interface of client, server and average methods. Any client x any server x any average composes.
 
 A method is a frozen dataclass of hyper-parameters with functions over explicit state; the round loop
-(:mod:`fedscope.training.loop.federation`) is written once and calls them. A file on a shelf (``clients/``,
+(:mod:`fedscope.training.loop.federation`) is written once and calls them. They leave what they are given as it is:
+others read it afterwards, and a run records it. A file on a shelf (``clients/``,
 ``servers/``, ``averages/``) names its class ``PROVIDES``.
 
 One round, in the order of the calls::
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from ...checkpoints import Weights
+from ..opened import holds_arrays
 from ..settings.settings import Settings, setting
 
 if TYPE_CHECKING:
@@ -197,6 +199,7 @@ class ClientMethod(Settings):
         return facts.layout.size
 
 
+@holds_arrays()
 @dataclass(frozen=True)
 class Cohort:
     """The facts of a round that a server sees besides the models: who took part, with how much, and the weights p.
@@ -224,6 +227,7 @@ class Cohort:
     validator: Validator | None = None
 
 
+@holds_arrays()
 @dataclass(frozen=True)
 class Exchange:
     """A round as seen once its clients are back and the server has stepped.
@@ -243,6 +247,7 @@ class Exchange:
     surveyed: State = field(default_factory=dict)
 
 
+@holds_arrays()
 @dataclass(frozen=True)
 class Served:
     """A server step's outcome: the next global parameters [P] and the state to keep.
@@ -323,6 +328,7 @@ class ServerMethod(Settings):
         return w
 
 
+@holds_arrays("row")
 @dataclass(frozen=True)
 class History:
     """The rows that an average over rounds can look back at: ``global``s, by round."""
@@ -331,6 +337,7 @@ class History:
     facts: ModelInfo  #: of the model
 
 
+@holds_arrays()
 @dataclass(frozen=True)
 class Averaged:
     """An average over rounds' outcome: ``averaged``, or None before it exists, and the state to keep."""

@@ -488,3 +488,52 @@ def test_what_is_no_unit_is_refused(unit: object) -> None:
     x = torch.randn(12, 2)
     with pytest.raises(FedscopeError, match=r"the task .*Own has the unit .*; give a text as netCDF has it"):
         fedscope.line([torch.nn.Linear(2, 2) for _ in range(2)], data=(x, x[:, 0] > 0), task=Own(), points=3)
+
+
+class Counts(Task):
+    """Counts from 1, in place."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        if self.where == "loss":
+            y -= 1
+        return functional.cross_entropy(outputs, y, reduction="none")
+
+    def error(self, outputs: Tensor, y: Tensor) -> Tensor:
+        if self.where == "error":
+            outputs.relu_()
+        return (outputs.argmax(dim=1) != y).double()
+
+    def weights(self, y: Tensor) -> None:
+        if self.where == "weights":
+            y.clamp_(max=2)
+
+
+@pytest.mark.parametrize(("where", "what"), [("loss", "y"), ("error", "outputs"), ("weights", "y")])
+def test_a_task_that_changes_what_it_is_given_is_refused(where: str, what: str) -> None:
+    y = torch.tensor([1, 2, 3] * 4)
+    samples = Samples(torch.randn(12, 2), y, 4, "toy", "test", np.arange(12), task=Counts(where))
+    said = rf"{where} of task Counts changes {what} of toy test in place, .* \({what} = {what}\.clone\(\)\)$"
+    with pytest.raises(FedscopeError, match=said):
+        Evaluator(nn.Linear(2, 4), samples)
+    assert y.tolist() == [1, 2, 3] * 4
+
+
+def test_a_module_that_changes_its_input_is_refused() -> None:
+    """Once its first layer has done so, doing so again changes nothing: its own numbers would not tell."""
+    x = torch.randn(12, 2, generator=torch.Generator().manual_seed(0))
+    before = x.clone()
+    samples = Samples(x, torch.arange(12) % 3, 3, "toy", "test", np.arange(12))
+    with pytest.raises(FedscopeError, match=r"changes its input in place, .* \(x = x\.clone\(\)\), or leave inplace="):
+        Evaluator(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(2, 3)), samples)
+    assert torch.equal(x, before)
+    Evaluator(nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True)), samples)
+
+
+def test_what_is_made_in_inference_mode_is_tried_out_too() -> None:
+    """There torch does not count how often a tensor was changed."""
+    with torch.inference_mode():
+        samples = Samples(torch.ones(4, 2), torch.arange(4) % 3, 3, "toy", "test", np.arange(4), task=Counts(""))
+        assert Evaluator(nn.Linear(2, 3), samples).samples is samples

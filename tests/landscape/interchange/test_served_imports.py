@@ -16,9 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import fedscope
-from fedscope.checkpoints import FedscopeError, Run
+from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.checkpoints.models.weights import from_bfloat16, to_bfloat16
 from fedscope.cli.main import run as command
+from fedscope.methods import Cohort, Served, ServerMethod, State, setting
 from fedscope.training.settings.registry import find, names
 
 ROUNDS = 3
@@ -119,6 +120,33 @@ def test_the_models_are_those_of_a_training_whose_clients_were_kept(tmp_path: Pa
             assert all(np.array_equal(want[name], found[name]) for name in want), (t, which)
     assert server == "fma" or f"global is what the server {server} makes of the clients" in notes
     assert made.info.get("served", {}).get("server") == (None if server == "fma" else server)
+
+
+@dataclass(frozen=True)
+class Doubles(ServerMethod):
+    """Doubles in place what it is given, in one of its functions."""
+
+    where: str = setting("step", "the function")
+
+    def init(self, w: np.ndarray) -> State:
+        if self.where == "init":
+            w *= 2
+        return {}
+
+    def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        if self.where == "step":
+            clients.parameters[0] *= 2
+        return Served(clients.parameters[0])
+
+
+@pytest.mark.parametrize(("where", "what"), [("init", "w"), ("step", "clients.parameters")])
+def test_a_server_of_ones_own_does_not_change_what_the_files_hold(
+    save: Callable[..., list[Path]], where: str, what: str
+) -> None:
+    with pytest.raises(
+        FedscopeError, match=rf":Doubles\.{where} changes {what} in place \(line \d+ of test_served_imp"
+    ):
+        imported(save(3), server=Doubles(where=where), start=save(1, ahead="start-")[0])
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ SHELVES: tuple[Any, ...] = ("clients", "servers", "averages")
 METHODS = [(shelf, name) for shelf in SHELVES for name in names(shelf)]
 #: one of each kind, with a state
 ORDINARY = {("clients", "scaffold"), ("servers", "fedavgm"), ("averages", "ima")}
-#: checks that train nothing, but for a client's two rounds in memory
-CHEAP = ["identical-clients", "order", "weight-0", "columns", "members", "looks-back", "nan"]
+#: checks that train little: the tiny run once, and some rounds in memory
+CHEAP = ["arguments", "identical-clients", "order", "weight-0", "columns", "members", "looks-back", "nan"]
 
 
 @pytest.mark.parametrize("method", few(METHODS, lambda method: method in ORDINARY), ids=" ".join)

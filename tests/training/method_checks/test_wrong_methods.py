@@ -179,6 +179,16 @@ class Plain(Mean):
 
 
 @dataclass(frozen=True)
+class InPlace(Mean):
+    """Turns the clients into their updates, where they are."""
+
+    def direction(self, start: Weights, clients: Weights, cohort: Cohort) -> np.ndarray:
+        rows = clients.parameters
+        rows -= start.parameters
+        return np.asarray(cohort.p.astype(np.float32) @ rows)
+
+
+@dataclass(frozen=True)
 class Empty(Mean):
     """Divides by how far the clients went."""
 
@@ -294,6 +304,7 @@ WRONG: list[tuple[type[Any], str, str]] = [
     (Fragile, "combinations", r"with --client scaffold and --average \w+ it fails with IndexError"),
     (Remembering, "same-seed", r"one step, taken twice, gives another model the second time, off by \S+ of its norm"),
     (Plain, "resume", r"interrupted in round 3 and resumed, rounds/00003.h5: .*global.* differs by"),
+    (InPlace, "arguments", r"InPlace\.step changes clients\.parameters in place \(line \d+ of test_wrong_methods"),
     (Empty, "identical-clients", "clients who all equal the model that was sent give NaN"),
     (Brave, "nan", "a client whose samples are NaN returns a finite model and the loss 0, so that nobody learns of it"),
     (OneForAll, "vectorised", r"8 clients in one pass: .* off by \S+ of the norm from one by one, more than 1.0e-05"),
@@ -348,8 +359,8 @@ def test_the_right_ones_that_they_are_made_of_pass(kind: type[Any]) -> None:
 
 
 EVERY = [
-    "plays", "state", "same-seed", "workers", "resume", "replay", "combinations", "identical-clients", "order",
-    "weight-0", "vectorised", "columns", "memory", "members", "begins", "looks-back", "limits", "nan",
+    "plays", "arguments", "state", "same-seed", "workers", "resume", "replay", "combinations", "identical-clients",
+    "order", "weight-0", "vectorised", "columns", "memory", "members", "begins", "looks-back", "limits", "nan",
 ]  # fmt: skip
 
 
