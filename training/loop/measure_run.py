@@ -41,7 +41,7 @@ _EVERY = 2.0
 Columns = Mapping[int, Sequence[str]]
 
 
-@partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
+@partial(speak_keywords, more=EvaluationSettings.__annotations__)
 def measure(
     run: RunLike,
     *,

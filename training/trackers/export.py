@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from ...analysis.runs import RunLike, open_run
@@ -47,7 +46,7 @@ class Exported:
     figures: int
 
 
-@partial(speak_keywords, more=())
+@speak_keywords
 def export_metrics(
     run: RunLike,
     to: str,

@@ -53,6 +53,7 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
     Raises:
         FedscopeError: not three, different layouts, values that are not finite, identical or collinear models.
     """
+    models = list(models)
     if len(models) != 3:
         raise FedscopeError(f"a plane goes through three models, but {len(models)} were given")
     same_layout(models)
@@ -92,6 +93,7 @@ def near_clients(models: Sequence[Model]) -> PlaneBasis:
     Raises:
         FedscopeError: fewer than three models, different layouts, values that are not finite, models on one line.
     """
+    models = list(models)
     middle = mean_of(models)
     members = (*((model, "anchor") for model in models), (middle, "mean"))
     return _along_components(models, middle, "clients", members, "clients")
@@ -106,6 +108,7 @@ def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
     Raises:
         FedscopeError: as for :func:`near_clients`.
     """
+    models = list(models)
     members = tuple((model, "path") for model in models)
     return _along_components(models, models[-1], "trajectory", members, "models of the trajectory")
 
