@@ -28,7 +28,7 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
 
     Args:
         name, annotation: of the parameter; default: what it has, for the remedy.
-        typed: whether another kind than the annotation's is refused.
+        typed: whether another kind than the annotation's is refused, and an iterator taken; else NumPy's numbers alone.
 
     Raises:
         FedscopeError: no whole number, no number, no truth or no text, where its annotation says that it is one.
@@ -44,7 +44,7 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     if typed and kind in _KINDS and not (value is None and kind != said):
         return _KINDS[kind](name, value, default)
     if "Sequence" in said or "Rounds" in said:
-        if isinstance(value, Iterator | KeysView | ValuesView):
+        if typed and isinstance(value, Iterator | KeysView | ValuesView):
             value = list(value)
         if _OF_NUMBERS.search(said) and "Model" not in said:
             value = value.tolist() if isinstance(value, np.ndarray) else value
