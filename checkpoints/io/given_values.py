@@ -28,7 +28,7 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
 
     Args:
         name, annotation: of the parameter; default: what it has, for the remedy.
-        typed: whether another kind than the annotation's is refused, and an iterator taken; else NumPy's numbers alone.
+        typed: False takes NumPy's numbers alone, and refuses nothing.
 
     Raises:
         FedscopeError: no whole number, no number, no truth or no text, where its annotation says that it is one.
@@ -41,17 +41,19 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     said = str(getattr(annotation, "__forward_arg__", annotation)).strip()
     kind = said.removesuffix("| None").strip()
     value = plain_number(value)
-    if typed and kind in _KINDS and not (value is None and kind != said):
+    if not typed:
+        return value
+    if kind in _KINDS and not (value is None and kind != said):
         return _KINDS[kind](name, value, default)
     if "Sequence" in said or "Rounds" in said:
-        if typed and isinstance(value, Iterator | KeysView | ValuesView):
+        if isinstance(value, Iterator | KeysView | ValuesView):
             value = list(value)
         if _OF_NUMBERS.search(said) and "Model" not in said:
             value = value.tolist() if isinstance(value, np.ndarray) else value
             if type(value) in (list, tuple):
                 value = type(value)(map(plain_number, value))
     may_be_else = (value is None and "None" in said) or (isinstance(value, Mapping) and "Mapping" in said)
-    return _texts(name, value) if typed and "Sequence[str]" in said and not may_be_else else value
+    return _texts(name, value) if "Sequence[str]" in said and not may_be_else else value
 
 
 def as_index(value: Any) -> int:
