@@ -120,6 +120,8 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
             if to == "csv"
             else f"--to {to} writes no file; leave {file} out"
         )
+    if file is None and force:
+        raise FedscopeError(f"--force replaces a file, and --to {to} writes none; leave it out")
     if file is not None:
         path = Path(file)
         if path.suffix.lower() != ".csv":
