@@ -436,8 +436,10 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
         table(runs, target=80)
     with pytest.raises(FedscopeError, match=r"^target='0\.5' is not a number; give one, as target=0\.5$"):
         table(runs, target="0.5")  # type: ignore[arg-type]
-    for last in (0, 2.5, "3"):
-        with pytest.raises(FedscopeError, match=rf"last={last} is not a number of rounds; give 1 or more"):
+    with pytest.raises(FedscopeError, match=r"last=0 is not a number of rounds; give 1 or more"):
+        table(runs, last=0)
+    for last in (2.5, "3"):
+        with pytest.raises(FedscopeError, match=rf"^last={last!r} is not a whole number; give one, as last=10$"):
             table(runs, last=last)  # type: ignore[arg-type]
     with pytest.raises(FedscopeError, match=r'measures=.accurcy. is .* did you mean "test_accuracy"\? there are'):
         table(runs, measures="accurcy")
