@@ -52,6 +52,8 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
             value = value.tolist() if isinstance(value, np.ndarray) else value
             if type(value) in (list, tuple):
                 value = type(value)(map(plain_number, value))
+    if name == "labels":  # of which runs, and models, is said where they are taken apart
+        return value
     may_be_else = (value is None and "None" in said) or (isinstance(value, Mapping) and "Mapping" in said)
     return _texts(name, value) if "Sequence[str]" in said and not may_be_else else value
 

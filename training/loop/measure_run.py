@@ -305,7 +305,7 @@ def _fill(
         _refuse_other_settings(run, writer.run.measured, CLIENTS, part)
         _refuse_other_code(run, writer.run.measured, answers)
     keeper = _Keeper(writer, plan, writer.run.measured)
-    models = _list_models(run, plan)
+    models = _list_models(plan)
     count = len(models) + sum(len(ids) for ids in _list_cohorts(run, plan).values())
     done = 0
     try:
@@ -330,7 +330,7 @@ def _is_specific(source: EvaluationConfig) -> bool:
     return any(one is not None for one in (source.data, source.limit, source.task, source.standardise, source.model))
 
 
-def _list_models(run: Run, plan: _Plan) -> list[tuple[int, str]]:
+def _list_models(plan: _Plan) -> list[tuple[int, str]]:
     """The models to measure, a round after the other."""
     return [
         (t, model) for t, names in plan.asked.items() for model, columns in COLUMNS.items() if set(columns) & set(names)
