@@ -19,6 +19,8 @@ from .errors import FedscopeError
 
 #: of a refused value its first characters are shown
 _SHOWN = 60
+#: settings of whose kind more is to be said, where they are used
+SAY_MORE = ("labels", "data")
 #: annotations whose items are numbers or words, and no models
 _OF_NUMBERS = re.compile(r"\b(int|float|Rounds)\b")
 
@@ -41,7 +43,7 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     said = str(getattr(annotation, "__forward_arg__", annotation)).strip()
     kind = said.removesuffix("| None").strip()
     value = plain_number(value)
-    if not typed:
+    if not typed or name in SAY_MORE:
         return value
     if kind in _KINDS and not (value is None and kind != said):
         return _KINDS[kind](name, value, default)
@@ -52,8 +54,6 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
             value = value.tolist() if isinstance(value, np.ndarray) else value
             if type(value) in (list, tuple):
                 value = type(value)(map(plain_number, value))
-    if name == "labels":  # of which runs, and models, is said where they are taken apart
-        return value
     may_be_else = (value is None and "None" in said) or (isinstance(value, Mapping) and "Mapping" in said)
     return _texts(name, value) if "Sequence[str]" in said and not may_be_else else value
 

@@ -15,7 +15,7 @@ import torch
 import fedscope
 from fedscope.analysis.settings import EvaluationSettings
 from fedscope.checkpoints import FedscopeError, Run
-from fedscope.checkpoints.io.given_values import taken
+from fedscope.checkpoints.io.given_values import SAY_MORE, taken
 
 KINDS = ("int", "float", "bool", "str")
 
@@ -35,7 +35,7 @@ def parameters() -> Iterator[tuple[str, str, str]]:
             shared = EvaluationSettings.__annotations__ if name != "sweep" and name != "train" else {}
             kinds |= {key: str(getattr(kind, "__forward_arg__", kind)) for key, kind in shared.items()}
         for key, kind in kinds.items():
-            if kind.removesuffix(" | None") in KINDS:
+            if kind.removesuffix(" | None") in KINDS and key not in SAY_MORE:
                 yield name, key, kind
 
 
