@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durab
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..results import lock_result, make_visible, plain
+from ..results.answers import same_answers
 from ..results.labels import labels_of
 from .options import Output
 from .printing import say, say_json, say_lines
@@ -282,8 +282,7 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
         return bool(_placeless(kept) == _placeless(asked))
     if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
         return bool(kept == asked)
-    close = (math.isclose(x, y, rel_tol=1e-3, abs_tol=1e-4) for x, y in zip(kept, asked, strict=False))
-    return len(kept) == len(asked) and all(close)
+    return same_answers(kept, asked)
 
 
 def _placeless(run: Any) -> Any:

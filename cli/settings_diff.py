@@ -82,6 +82,13 @@ WORDS = {
     "measured": "numbers that were measured afterwards, otherwise than now (fedscope measure)",
     "data_accepted": "data that were accepted otherwise (--accept-data)",
 }
+#: settings that tell whether the user's own code has changed, and whose: results of an earlier fedscope lack them
+CODE = {
+    "behaviour": "the model's code",
+    "task_behaviour": "the task's code",
+    "code": "your server's code",
+    "partition_sha256": "the partition's code",
+}
 
 
 def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequence[str]) -> str:
@@ -96,7 +103,17 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
     if len(left) > 1:  # the task's code changes losses of other outputs; a seed alone is of a subset that one draws
         one_draws = None in (kept.get("seed"), asked.get("seed"))
         left = [key for key in left if key != "task_behaviour" and not (key == "seed" and one_draws)]
-    return " and ".join(_difference(key, kept.get(key), asked.get(key)) for key in left)
+    unkept = [key for key in left if _is_unkept(key, kept, asked)]
+    said = [_difference(key, kept.get(key), asked.get(key)) for key in left if key not in unkept]
+    if unkept:
+        said.append(f"an earlier fedscope, which kept nothing that tells {' and '.join(CODE[key] for key in unkept)}")
+    return " and ".join(said)
+
+
+def _is_unkept(key: str, kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Check whether a result says nothing of code that it was made by, where it would say it now. Of replays ``code``
+    is said of other code than the run's alone."""
+    return key in CODE and key not in kept and asked.get(key) is not None and (key != "code" or "servers" in asked)
 
 
 def _difference(key: str, kept: Any, asked: Any) -> str:

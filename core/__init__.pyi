@@ -1,6 +1,8 @@
-# models at rest
+# how questions are asked, and their results read (core/analysis)
 from .analysis.execution import Execution as Execution
 from .analysis.stored_results import load as load
+
+# stored models, and what records them (checkpoints)
 from .checkpoints import FedscopeError as FedscopeError
 from .checkpoints import Layout as Layout
 from .checkpoints import Model as Model
@@ -13,13 +15,13 @@ from .checkpoints.recorder.flower.recording import record as record
 from .checkpoints.recorder.nvflare.recording import record_nvflare as record_nvflare
 from .checkpoints.recorder.pfl.recording import record_pfl as record_pfl
 from .checkpoints.recorder.recorder import Recorder as Recorder
+
+# analyses of clients and their mean (decomposition)
 from .decomposition import Decomposition as Decomposition
 from .decomposition import LayerDecomposition as LayerDecomposition
 from .decomposition import Synergy as Synergy
 from .decomposition import decompose_loss as decompose_loss
 from .decomposition import decompose_round as decompose_round
-
-# the questions of the command line, a function each
 from .decomposition.adapters.analysis import adapters as adapters
 from .decomposition.adapters.result import AdapterMeans as AdapterMeans
 from .decomposition.cka.analysis import cka as cka
@@ -57,14 +59,16 @@ from .decomposition.updates.result import Updates as Updates
 from .decomposition.windows.analysis import wima as wima
 from .decomposition.windows.checkpoint_result import CheckpointWindows as CheckpointWindows
 from .decomposition.windows.result import WindowMeans as WindowMeans
+
+# tasks, samples and losses of many models (core/evaluation)
 from .evaluation.evaluator import Evaluator as Evaluator
 from .evaluation.samples import Samples as Samples
-
-# losses in weight space
 from .evaluation.standard_tasks import Classification as Classification
 from .evaluation.standard_tasks import Regression as Regression
 from .evaluation.standard_tasks import Sequences as Sequences
 from .evaluation.tasks import Task as Task
+
+# losses in weight space (landscape)
 from .landscape import Alignment as Alignment
 from .landscape import Connectivity as Connectivity
 from .landscape import LayerLine as LayerLine
@@ -84,13 +88,15 @@ from .landscape.curvature.analysis import sharpness as sharpness
 from .landscape.interchange.import_models import import_models as import_models
 from .landscape.lines.analysis import line as line
 from .landscape.planes.analysis import plane as plane
+
+# the drawing kit (core/plotting)
 from .plotting.user_style import style as style
 
-# what they say together
+# one page on runs (core/reporting)
 from .reporting.report import Report as Report
 from .reporting.report import report as report
 
-# models in motion
+# training, its curves, tables and trackers (training)
 from .training import Comparison as Comparison
 from .training import Config as Config
 from .training import Curves as Curves

@@ -92,6 +92,22 @@ def public_names() -> dict[str, str]:
     }
 
 
+def test_headings_of_the_public_names_are_true() -> None:
+    """Each ends with the room of all names below it, and no room has two."""
+    of_heading: dict[str, set[str]] = {}
+    room = ""
+    for line in (ROOT / "core" / "__init__.pyi").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            room = line.rpartition("(")[2].removesuffix(")")
+            assert room not in of_heading, room
+            of_heading[room] = set()
+        elif line.startswith("from ."):
+            first = line.split()[1].split(".")[1]
+            of_heading[room].add(first if (ROOT / first).is_dir() else f"core/{first}")
+    assert of_heading == {room: {room} for room in of_heading}
+    assert len(of_heading) > 5
+
+
 def test_tests_lie_by_the_rooms_that_they_test() -> None:
     """``tests/core/plotting/`` for ``core/plotting/``; what is of no room lies at the top."""
     apart = {"campaign", "gpu", "device"}

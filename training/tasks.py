@@ -33,12 +33,12 @@ def given_task(given: Any) -> Task:
     if given is None:
         return CLASSIFICATION
     if not isinstance(given, str):
-        return _take(given, _name(given), "task is")
+        return _take(given, _name(given), "task is", handed=True)
     refuse_unknown_task(given, "--task")
     if given in TASKS:
         return TASKS[given]
     call = _with_tensors(ImportString.parse("--task", given))
-    return _take(call(), given, f"--task {given}: {call.spoken} returned")
+    return _take(call(), given, f"--task {given}: {call.spoken} returned", handed=False)
 
 
 def task_of_data(name: str) -> Task:
@@ -158,20 +158,27 @@ def _with_tensors(call: ImportString) -> ImportString:
     return replace(call, keywords=tuple(words))
 
 
-def _take(given: Any, name: str, place: str) -> Task:
+def _take(given: Any, name: str, place: str, *, handed: bool) -> Task:
+    """Take a task, a criterion of torch or a function as a task of this name.
+
+    Args:
+        handed: whether it is an object that was handed over, of whose criterion the name says all; what code of a
+            ``module:factory`` returns is called by that.
+    """
     criterion = task_of_criterion(given)
-    if criterion is not None and (place == "task is" or isinstance(criterion, PlainCriterion)):
+    if criterion is not None and (handed or isinstance(criterion, PlainCriterion)):
         return criterion
-    if isinstance(given := given if criterion is None else criterion, Task):
-        if not is_own(given):
-            return given
-        named = copy(given)
+    task = given if criterion is None else criterion
+    if isinstance(task, Task):
+        if not is_own(task):
+            return task
+        named = copy(task)
         named.name = name
         return named
-    if callable(given) and not isinstance(given, type):
-        return Plain(name, given)
+    if callable(task) and not isinstance(task, type):
+        return Plain(name, task)
     raise FedscopeError(
-        f"{place} {describe_type(given)}, which is not a task; give a fedscope.Task, a criterion of torch "
+        f"{place} {describe_type(task)}, which is not a task; give a fedscope.Task, a criterion of torch "
         "(nn.HuberLoss()), or a function loss(outputs, y) that gives one number a sample"
     )
 

@@ -7,14 +7,17 @@ A sentence is written once, for the command line. On its way out of a public fun
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
+from itertools import zip_longest
 from typing import Any, ParamSpec, TypeVar
 
 from ...command_line import answering
 from .errors import FedscopeError, translated
+from .given_values import taken
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,15 +53,22 @@ class Called(str):
 
 
 def speak_keywords(
-    function: Callable[P, R], more: Collection[str] = (), called: Mapping[str, str] | None = None
+    function: Callable[P, R],
+    more: Mapping[str, Any] | None = None,
+    called: Mapping[str, str] | None = None,
+    *,
+    typed: bool = True,
 ) -> Callable[P, R]:
-    """Return the function, whose errors and warnings name its keywords and not the command's flags.
+    """Return the function, whose errors and warnings name its keywords and not the command's flags, and whose values
+    are taken as :func:`~.given_values.taken` says.
 
     Args:
-        more: keywords that its signature does not name.
+        more: keywords that its signature does not name, with their annotations.
         called: by flag the keyword, where it has another name.
+        typed: whether values of another kind than their annotation are refused; False of what says so itself.
     """
     known: dict[str, Any] = {}
+    parameters: dict[str, inspect.Parameter] = {}
 
     @wraps(function)
     def spoken(*args: P.args, **settings: P.kwargs) -> R:
@@ -66,9 +76,12 @@ def speak_keywords(
             return function(*args, **settings)
         if not known:
             known.update({flag: Called(keyword) for flag, keyword in (called or {}).items()})
-            known.update(_keywords_of(function, more))
+            parameters.update(_parameters_of(function, more or {}))
+            known.update({name: one.default for name, one in parameters.items()})
         with speaking(known):
-            return function(*args, **settings)
+            take = partial(_take, typed=typed)
+            given = [take(one, value) for one, value in zip_longest([*parameters.values()][: len(args)], args)]
+            return function(*given, **{name: take(parameters.get(name), value) for name, value in settings.items()})
 
     return spoken
 
@@ -158,9 +171,15 @@ def _written(value: str) -> str:
     return value if _NUMBER.fullmatch(value) or value.isupper() or value[:1] in "{['\"" else repr(value)
 
 
-def _keywords_of(function: Callable[..., Any], more: Collection[str]) -> dict[str, Any]:
-    import inspect
+def _parameters_of(function: Callable[..., Any], more: Mapping[str, Any]) -> dict[str, inspect.Parameter]:
+    """Return a function's parameters by name, those that take values by position first."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = [one for one in inspect.signature(function).parameters.values() if one.kind in named]
+    further = [inspect.Parameter(name, named[1], default=None, annotation=kind) for name, kind in more.items()]
+    return {one.name: one for one in [*own, *(one for one in further if one.name not in {a.name for a in own})]}
 
-    parameters = inspect.signature(function).parameters.values()
-    own = {one.name: one.default for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
-    return {**dict.fromkeys(more), **own}
+
+def _take(parameter: inspect.Parameter | None, value: Any, *, typed: bool) -> Any:
+    if parameter is None:  # which the function refuses
+        return value
+    return taken(parameter.name, value, parameter.annotation, parameter.default, typed=typed)

@@ -126,7 +126,7 @@ class Recorder:
     (1, 2)
     """
 
-    @partial(speak_keywords, called={"out": "path"})
+    @partial(speak_keywords, called={"out": "path"}, typed=False)
     def __init__(
         self,
         path: Path | str,

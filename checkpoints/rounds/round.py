@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
+from ..io.given_values import as_index
 from ..models.weights import Layout, Weights
 from .metadata import RoundMetadata, read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import is_packed, read_client_state, read_layer, read_models, read_state
@@ -316,7 +317,7 @@ class Round:
         among = self.client_ids if kept is None else kept
         place = {int(k): i for i, k in enumerate(among)}
         for k in ids:
-            if int(k) not in place:
+            if _whole(k, self.label) not in place:
                 whose = f"the models of clients {list_few(place)} of its {len(self.client_ids)}"
                 what = f"clients {list_few(place)}" if kept is None else whose
                 raise FedscopeError(f"{self.label}/client-{int(k)}: round {self.number} recorded {what}")
@@ -365,6 +366,15 @@ class Round:
         places = self._places(ids)
         with self.open(stacked=True) as file:
             return read_client_state(file, name, places)
+
+
+def _whole(client: Any, label: str) -> int:
+    try:
+        return as_index(client)
+    except TypeError:
+        raise FedscopeError(
+            f"{label}/client-{client}: {client!r} is not a client's number; give a whole number, as client(0)"
+        ) from None
 
 
 def few_of(round_: Round) -> str:

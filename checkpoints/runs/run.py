@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..io.errors import FedscopeError, FedscopeWarning, spans
+from ..io.given_values import as_index
 from ..io.untrusted import read_toml, real_path
 from ..io.visible_text import visible
 from ..models.weights import Layout
@@ -181,13 +182,20 @@ class Run:
         if not self.rounds:
             on = "" if self.is_foreign else f"; go on with it: fedscope train --resume {self.path}"
             raise FedscopeError(f"{self.path} has no rounds yet{on}")
-        if number == "last":
-            number = self.rounds[-1]
-        elif -len(self.rounds) <= number < 0:
+        number = self.rounds[-1] if number == "last" else self._whole(number)
+        if -len(self.rounds) <= number < 0:
             number = self.rounds[number]
         if number not in self._there:
             raise FedscopeError(f"{self.path}@{number}: the run has rounds {spans(self.rounds)}")
         return self._round(round_path(self.path, number), str(self.path))
+
+    def _whole(self, number: Any) -> int:
+        try:
+            return as_index(number)
+        except TypeError:
+            raise FedscopeError(
+                f"{self.path}@{number}: {number!r} is not a round; give a whole number, as round(1), or round('last')"
+            ) from None
 
     def _round(self, path: Path, label: str) -> Round:
         # another program may number its clients as it likes
@@ -200,6 +208,7 @@ class Run:
         Where the recording policy leaves models or states out of a round's file, the others have them as long as a
         later round needs them. Rounds that came since the run was opened count too.
         """
+        number = self._whole(number)
         paths = [round_path(self.path, number), *(kept_path(self.path, number, part) for part in KEPT_PARTS)]
         return tuple(
             self._round(path, str(self.path / path.relative_to(self.path).parent if part else self.path))
@@ -238,7 +247,8 @@ class Run:
 
     def numbers(self, number: int) -> dict[str, float | int | None]:
         """Return a round's numbers: those in its file, and in their place what was measured of it afterwards."""
-        return merge_numbers(self.round(number).metrics, self.measured.of(number))
+        round_ = self.round(number)
+        return merge_numbers(round_.metrics, self.measured.of(round_.number))
 
     def table_rows(self) -> dict[int, dict[str, float]]:
         """Return the rows of ``metrics.csv`` by round: those that were written for this run, with what was measured of

@@ -61,8 +61,6 @@ def command(
     settings say so.
     """
     if to is not None:
-        if force and to != "csv":
-            raise FedscopeError(f"--force replaces a file, and --to {to} writes none; leave it out")
         track(what, to, file, project, name, follow=follow, force=force, as_json=as_json)
         return
     refuse_given(("follow", "project", "name"), "is for what goes to a tracker; add --to, or leave it out")

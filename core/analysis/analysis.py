@@ -220,9 +220,9 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
         TypeError: a setting that does not exist; names the nearest.
     """
     parameters = inspect.signature(prepare).parameters.values()
-    known = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD}
+    known = {one.name: one.annotation for one in parameters if one.kind is not one.VAR_KEYWORD}
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        known |= set(EvaluationSettings.__annotations__)
+        known |= EvaluationSettings.__annotations__
 
     first = next(iter(inspect.signature(prepare).parameters), "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ def rounds_text(rounds: Rounds) -> str | None:
     """
     if rounds is None or isinstance(rounds, str):
         return rounds
-    return str(rounds) if isinstance(rounds, int) else ",".join(map(str, rounds))
+    return ",".join(map(str, rounds)) if isinstance(rounds, Iterable) else str(rounds)
 
 
 def open_run(run: RunLike, option: str = "--rounds") -> Run:
@@ -284,7 +284,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
             number = available[-1] if word == "last" else int(word)
         except ValueError:
             raise FedscopeError(
-                f"{option} {text}: {word!r} is not a round; write numbers, last, a range as 1-5, last:10 or all"
+                f"{option} {text}: {word!r} is not a round; write whole numbers, last, a range as 1-5, last:10 or all"
             ) from None
         if number < 0 and -number <= len(available):
             number = available[number]

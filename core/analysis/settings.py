@@ -139,6 +139,22 @@ def at_least(name: str, value: Any, least: int) -> None:
         raise FedscopeError(f"--{name} {value} is not a whole number from {least} on")
 
 
+def refuse_idle(given: Mapping[str, tuple[Any, Any]], why: str) -> None:
+    """Refuse settings that would be without effect. The command line looks at what was typed; a function sees only
+    what is not the default.
+
+    Args:
+        given: by setting its value and its default.
+        why: what follows both in the sentence.
+
+    Raises:
+        FedscopeError: one that is not its default.
+    """
+    for name, (value, default) in given.items():
+        if value != default:
+            raise FedscopeError(f"--{name} {value} {why}")
+
+
 def read_range(given: Any, names: str) -> list[float]:
     """Read the ends of axes, as many as there are names.
 

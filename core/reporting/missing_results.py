@@ -187,6 +187,7 @@ def _one_evaluation(run: Run, given: Mapping[str, Any]) -> dict[str, tuple[float
     from ..analysis.settings import EvaluationConfig
     from ..distributed.cores import cores
     from ..evaluation.evaluator import Evaluator
+    from ..training.inputs.any_model import any_model
     from ..training.inputs.samples import dataset_of, module_for
 
     try:
@@ -194,10 +195,10 @@ def _one_evaluation(run: Run, given: Mapping[str, Any]) -> dict[str, tuple[float
         dataset = dataset_of([run], source)
         samples = dataset.samples("test")
         evaluator = Evaluator(module_for(run, source, dataset), samples)
-        last = run.round("last")
-        client = (last.sampled_ids if last.has_sample else last.client_ids)[0]
-        weights = last.read("global") if "global" in last.models else last.client(int(client))
+        weights = any_model(run)
     except FedscopeError:
+        return {}
+    if weights is None:
         return {}
     began = time.perf_counter()
     evaluator.models([weights] * cores())

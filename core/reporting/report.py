@@ -100,7 +100,7 @@ def refuse_other_file(path: Path, force: bool) -> None:
         raise FedscopeError(f"{path} is in the way, and is not a report; give another --out, or --force to replace it")
 
 
-@partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
+@partial(speak_keywords, more=EvaluationSettings.__annotations__)
 def report(
     runs: Sequence[Run | Path | str] | Mapping[str, Run | Path | str] | Run | Path | str,
     *,

@@ -9,10 +9,14 @@ from typing import Any
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
+from ...analysis.settings import refuse_idle
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...evaluation.device import Compute
 from .parameter_names import Place, parse_place
 from .result import MOST, ParameterMap, Parameters
+
+#: defaults: densities that are drawn; of a map how many parameters, neighbours of a point, and by what it is made
+TOP, SAMPLE, PERPLEXITY, BACKEND = 4, 5000, 30.0, "sklearn"
 
 
 @analysis
@@ -21,11 +25,11 @@ def parameters(
     *,
     rounds: Rounds = None,
     parameters: str | Sequence[str] = (),
-    top: int = 4,
+    top: int = TOP,
     tsne: bool = False,
-    sample: int = 5000,
-    perplexity: float = 30.0,
-    backend: str = "sklearn",
+    sample: int = SAMPLE,
+    perplexity: float = PERPLEXITY,
+    backend: str = BACKEND,
     device: str = "auto",
     seed: int = 0,
 ) -> PreparedAnalysis[Parameters | ParameterMap]:
@@ -66,6 +70,8 @@ def parameters(
     recorded = [recorded_clients(opened[0], number, start=False), *(run.round(number) for run in opened[1:])]
     names = [parameters] if isinstance(parameters, str) else list(parameters)
     if not tsne:
+        of_map = {"sample": (sample, SAMPLE), "perplexity": (perplexity, PERPLEXITY), "backend": (backend, BACKEND)}
+        refuse_idle({**of_map, "device": (device, "auto")}, "belongs to --tsne; give both, or neither")
         return densities(opened, recorded, names, top, seed)
     if len(opened) > 1:
         raise FedscopeError(
@@ -73,6 +79,7 @@ def parameters(
         )
     if names:
         raise FedscopeError("--tsne maps a sample of all parameters, but --parameter was given; leave it out")
+    refuse_idle({"top": (top, TOP)}, "belongs to densities, and --tsne maps a sample of all parameters; leave it out")
     how = {"sample": sample, "perplexity": perplexity, "backend": backend}
     return point_map(opened[0], recorded[0], how, device, seed)
 

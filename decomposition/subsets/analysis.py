@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug, slug_rounds
@@ -148,7 +148,8 @@ def subsets(
                 kind: type[Any] = RoundSubsets if places is None else SubsetsAtPlaces
                 return WorkUnit(f"{run.path}@{number}", kind, measure, models)
 
-            asked_sizes = sizes if sizes is None or isinstance(sizes, str) else list(sizes)
+            several = list(sizes) if isinstance(sizes, Iterable) else [sizes]
+            asked_sizes = sizes if sizes is None or isinstance(sizes, str) else several
             attrs = {**attrs, **averaged_statistics(opened, *statistics.values())}
             with work.store({**settings, "sizes": asked_sizes}, *ROUNDS) as store:
                 made = list(work.each("subsets", map(task, range(len(asked))), store))
@@ -185,7 +186,7 @@ def sizes_of(sizes: str | Sequence[int] | None, clients: int, where: str) -> tup
 
     if sizes is None:
         return spread_sizes(clients)
-    text = sizes if isinstance(sizes, str) else ",".join(map(str, sizes))
+    text = str(rounds_text(sizes))  # are written as they are
     if text.strip() == "all":
         return tuple(range(1, clients + 1))
     found = set()

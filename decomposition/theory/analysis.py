@@ -297,7 +297,7 @@ def replays(draws: str | int) -> int:
     Raises:
         FedscopeError: other draws.
     """
-    text = f"local:{draws}" if isinstance(draws, int) else draws
+    text = f"local:{draws}" if isinstance(draws, int) else str(draws)
     if text == "none":
         return 0
     if text.partition(":")[0] != "local":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...checkpoints import FedscopeError, nearest
@@ -72,7 +72,7 @@ def windows_over(given: str | Sequence[int | str] | None, count: int, where: str
     """
     if given is None:
         return tuple(sorted({count, *(2**k for k in range(1, count.bit_length()) if 2**k < count)}))
-    words = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
+    words = given.split(",") if isinstance(given, str) else given if isinstance(given, Iterable) else [given]
     found = set()
     for word in words:
         text = str(word).strip()

@@ -18,7 +18,7 @@ from ...analysis.analysis import (
 )
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, open_run, parse_rounds, rounds_text
-from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_idle
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder
 from ...checkpoints.models.layer_selections import ALL_LAYERS, Selection, layers_file_word, selections_of
@@ -29,6 +29,9 @@ from .result import Curvature
 
 if TYPE_CHECKING:
     from torch import nn
+
+#: defaults: how many eigenvalues, and random vectors for the trace
+TOP, PROBES = 5, 10
 
 
 @analysis
@@ -41,8 +44,8 @@ def sharpness(
     rho: float = 0.05,
     relative: float = 0.1,
     draws: int = 10,
-    top: int = 5,
-    probes: int = 10,
+    top: int = TOP,
+    probes: int = PROBES,
     density: int = 0,
     hessian: bool = True,
     frozen: bool = False,
@@ -89,8 +92,9 @@ def sharpness(
         raise FedscopeError(
             f"--precision {source.precision} cannot tell losses so near to each other apart; leave it out (float32)"
         )
-    if density and not hessian:
-        raise FedscopeError(f"--density {density} is of the Hessian, which --no-hessian leaves out; leave one out")
+    if not hessian:
+        of_hessian = {"density": (density, 0), "top": (top, TOP), "probes": (probes, PROBES)}
+        refuse_idle(of_hessian, "is of the Hessian, which --no-hessian leaves out; leave one out")
     given, whose = _by_round(as_list(models), rounds_text(rounds)), rounds_text(data_of)
     training_split(whose, source)
     sets = None if whose is None else sets_by_model(given, whose)

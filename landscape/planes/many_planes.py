@@ -134,7 +134,12 @@ class Planes(Collection[Plane]):
 
     def pages(self, title: str | None = None, *, scale: str = "figure", **colours: Any) -> dict[str, str]:
         """Every plane's page, under its runs and the heading of its panel, on a colour scale of its own; of planes on
-        the same axes one for each row."""
+        the same axes one for each row.
+
+        Args:
+            scale: which panels of the figure share a colour scale, which is drawn with the same settings; a page is one
+                surface, and has no others to share with.
+        """
         if self.same_axes:
             from .same_axes_page import page
 

@@ -190,7 +190,9 @@ def test_what_is_no_window_or_cannot_be_had_in_parts_is_refused(tmp_path: Path) 
         fedscope.wima(run, parts="head")
     with pytest.raises(FedscopeError, match=r"has no config\.toml, which this needs: the run was recorded by mine"):
         fedscope.wima(run, parts="features")
-    with pytest.raises(FedscopeError, match=r"rounds='last:x': 'last:x' is not a round; write numbers, last, a ra"):
+    with pytest.raises(
+        FedscopeError, match=r"rounds='last:x': 'last:x' is not a round; write whole numbers, last, a ra"
+    ):
         fedscope.wima(run, rounds="last:x")
     frozen = merge(preset("fedbabu"), SMALL, {"run": {"rounds": 2}})
     train(Config.read(frozen), tmp_path / "frozen")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: numbers that are kept of outputs, of which a language model has millions
 KEPT = 4096
+#: and of numbers that stand in a run's own files
+FEW = 16
 
 
 def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
@@ -59,6 +62,18 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
         return {}
     values, _ = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
     return {"task_behaviour": values}
+
+
+def answers_of(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, list[float]]:
+    """Compute a few answers of a model and of a task of the user's own, for numbers that more are put beside later;
+    without those that are not finite, and without a word.
+
+    Returns:
+        ``behaviour``, the first outputs, and of a task of the user's own ``task_behaviour``.
+    """
+    found = {"behaviour": behaviour(module, samples, weights), **task_settings(module, samples, weights)}
+    few = {name: values[:FEW] for name, values in found.items() if values}
+    return {name: values for name, values in few.items() if all(map(math.isfinite, values))}
 
 
 def _some(outputs: Tensor) -> Tensor:

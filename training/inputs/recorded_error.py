@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
 from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
+from .any_model import rounds_with_models
 from .behaviour import behaviour
 from .recorded_data import dataset_asked, refuse_unlike, says_scale
 
@@ -99,11 +101,11 @@ def _check_scale(run: Run, source: EvaluationConfig, dataset: Dataset, module_of
     key = str(real_path(run.path)), f"{dataset.sha256} {bool(dataset.means)}"
     if key in _FITTING or says_scale(run):
         return
-    round_ = run.round("last")
-    address = f"{run.path}@{round_.number}"
-    given = {f"{address}/{name}": round_.read(name) for name in _MODELS if name in round_.models}
-    if round_.has_clients:  # a mean of networks trained apart says nothing
-        given[f"{address}/client-{round_.client_ids[0]}"] = round_.clients().row(0)
+    given: dict[str, Weights] = {}
+    for round_ in islice(rounds_with_models(run), 1):
+        given |= {f"{round_.label}/{name}": round_.read(name) for name in _MODELS if name in round_.models}
+        if round_.has_clients:  # a mean of networks trained apart says nothing
+            given[f"{round_.label}/client-{round_.client_ids[0]}"] = round_.client(int(round_.client_ids[0]))
     module = module_of(run) if given else None
     if module is None:
         return

@@ -13,6 +13,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import about_adapters
 from ...checkpoints.models.wrappers import unwrap
+from .any_model import any_model
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named as data_named
 from .recorded_data import dataset_asked, is_recorded, refuse_unlike
@@ -207,12 +208,13 @@ def given_settings(
         said |= compared_as | ({} if dataset.means else {"standardised": False})
     task = asked_task(runs, source)
     if is_own_model(model) or is_own(task):
-        dataset, round_ = dataset_of(runs, source), runs[0].round("last")
-        weights = round_.read("global") if "global" in round_.models else round_.clients().row(0)
+        dataset = dataset_of(runs, source)
+        weights = any_model(runs[0])  # after the data, whose comparison may read the run in the module's order
         module = module_for(runs[0], source, dataset) if module is None else module
-        if is_own_model(model):
+        if weights is not None and is_own_model(model):
             said |= behaviour_settings(module, dataset.samples("test"), weights)
-        said |= task_settings(module, dataset.samples("test"), weights)
+        if weights is not None:
+            said |= task_settings(module, dataset.samples("test"), weights)
     clauses = [*map(halves_read, runs), *(about_adapters(run.layout.names, adapters) for run in runs)]
     said |= {"models_read": read} if (read := "; ".join(dict.fromkeys(filter(None, clauses)))) else {}
     if (base := base_named(model, source.base, runs)) is not None:

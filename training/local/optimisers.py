@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: what clients keep for an optimiser is called so, then its name and what it is: ``optimiser.adamw.first``
 PREFIX = "optimiser."
+#: those that are written out here
+OWN = ("adamw", "muon")
 #: β₁, β₂ and ε of AdamW, torch's defaults
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 #: Muon's momentum, Newton-Schulz coefficients, their number of steps, and what its norm is at least: torch's defaults
@@ -77,23 +79,33 @@ def left_by(optimiser: LocalOptimiser | None, task: LocalTask, method: ClientMet
 
 
 def state_name(optimiser: str) -> str:
-    """Return how the names of an optimiser's state begin.
+    """Return how the names of an optimiser's state begin: with its module, for two of one name are two.
 
     >>> state_name("adamw"), state_name("torch.optim:Adam(betas=(0.9, 0.95))")
-    ('optimiser.adamw.', 'optimiser.Adam.')
+    ('optimiser.adamw.', 'optimiser.torch.optim:Adam.')
     """
-    return f"{PREFIX}{short_name(optimiser)}."
+    return f"{PREFIX}{str(optimiser).partition('(')[0]}."
 
 
 def _kept(state: ClientState, optimiser: str) -> dict[str, np.ndarray]:
-    """Return what a client kept of this optimiser; of another one nothing is gone on with."""
-    own = state_name(optimiser)
+    """Return what a client kept of this optimiser; of another one nothing is gone on with.
+
+    Runs of an earlier fedscope say the class alone, and are gone on with as they were.
+    """
+    kept = _named(state, state_name(optimiser))
+    earlier = short_name(optimiser)
+    return kept or ({} if earlier in OWN else _named(state, f"{PREFIX}{earlier}."))
+
+
+def _named(state: ClientState, begin: str) -> dict[str, np.ndarray]:
+    """Return what is called so, by what it is called further: a word, which a class within a class is not."""
     kept: dict[str, np.ndarray] = {}
     for name in state:
-        if name.startswith(own):
+        rest = name.removeprefix(begin)
+        if name.startswith(begin) and rest.isidentifier():
             value = state[name]
             assert isinstance(value, np.ndarray | np.generic)
-            kept[name.removeprefix(own)] = np.asarray(value)
+            kept[rest] = np.asarray(value)
     return kept
 
 

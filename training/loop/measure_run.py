@@ -23,6 +23,7 @@ from ...checkpoints.runs.measured_numbers import (
     is_number,
     merge_numbers,
 )
+from ...results.answers import same_answers
 from ...results.base import versions
 from .measure_outcome import COLUMNS, MeasuredRun, group_by_column, name_rounds
 
@@ -36,12 +37,14 @@ CLIENTS = ("client_error_mean", "client_error_std")
 AGREEING = ("data_sha256", "samples", "seed", "task", "standardised", "precision")
 #: seconds after which what was measured is written
 _EVERY = 2.0
+#: settings that say what the user's own code answers, and how sentences call the code
+ANSWERS = {"behaviour": "the model's code", "task_behaviour": "the task's code"}
 
 #: columns by round
 Columns = Mapping[int, Sequence[str]]
 
 
-@partial(speak_keywords, more=tuple(EvaluationSettings.__annotations__))
+@partial(speak_keywords, more=EvaluationSettings.__annotations__)
 def measure(
     run: RunLike,
     *,
@@ -266,16 +269,31 @@ def _fill(
 ) -> MeasuredRun:
     """Measure what a plan asks for, keeping what is done whatever ends it."""
     from ...evaluation.evaluator import Evaluator
-    from ..inputs.samples import dataset_of, describe_samples, given_settings, limit_samples, module_for
+    from ...evaluation.standard_tasks import is_own
+    from ..inputs.any_model import any_model
+    from ..inputs.behaviour import answers_of
+    from ..inputs.samples import (
+        dataset_of,
+        describe_samples,
+        given_settings,
+        is_own_model,
+        limit_samples,
+        model_named,
+        module_for,
+    )
 
     dataset = dataset_of([run], source)
     module = module_for(run, source, dataset)
     samples = limit_samples(dataset, source)
     few, seed = _take_fewer(run, samples, source)
     given = given_settings([run], source, module=module)
+    own_code = is_own_model(model_named(run, source)) or is_own(samples.task)
+    first = any_model(run, first=True) if own_code else None  # stays the first one when the run goes on
+    answers = {} if first is None else answers_of(module, dataset.samples("test"), first)
     about = {
         # outputs of the user's own code fill a page
-        **{name: value for name, value in given.items() if name not in ("behaviour", "task_behaviour")},
+        **{name: value for name, value in given.items() if name not in ANSWERS},
+        **answers,
         "precision": source.precision,
         "device": source.compute.name,
         "versions": versions(),
@@ -285,8 +303,9 @@ def _fill(
     if not plan.force:
         _refuse_other_settings(run, writer.run.measured, [name for own in COLUMNS.values() for name in own], whole)
         _refuse_other_settings(run, writer.run.measured, CLIENTS, part)
+        _refuse_other_code(run, writer.run.measured, answers)
     keeper = _Keeper(writer, plan, writer.run.measured)
-    models = _list_models(run, plan)
+    models = _list_models(plan)
     count = len(models) + sum(len(ids) for ids in _list_cohorts(run, plan).values())
     done = 0
     try:
@@ -300,17 +319,18 @@ def _fill(
             progress(done := done + size, count)
     finally:
         keeper.keep()
-        if keeper.done:
+        if keeper.done or run.is_table_behind:
             writer.fill_table()
-    return plan.outcome(run, whole if models else part if keeper.done else {}, keeper.done)
+    said = whole if models else part if keeper.done else {}
+    return plan.outcome(run, {name: value for name, value in said.items() if name not in ANSWERS}, keeper.done)
 
 
 def _is_specific(source: EvaluationConfig) -> bool:
     """Check whether anything is said of what to measure on."""
-    return any(one is not None for one in (source.data, source.limit, source.task, source.standardise))
+    return any(one is not None for one in (source.data, source.limit, source.task, source.standardise, source.model))
 
 
-def _list_models(run: Run, plan: _Plan) -> list[tuple[int, str]]:
+def _list_models(plan: _Plan) -> list[tuple[int, str]]:
     """The models to measure, a round after the other."""
     return [
         (t, model) for t, names in plan.asked.items() for model, columns in COLUMNS.items() if set(columns) & set(names)
@@ -394,6 +414,22 @@ def _refuse_other_settings(
                 f"{run.path / NAME} has {one.words}: {clause}; give the same again, or --force (force=True) to measure "
                 "all of it anew"
             )
+
+
+def _refuse_other_code(run: Run, numbers: MeasuredNumbers, answers: Mapping[str, Sequence[float]]) -> None:
+    """Refuse to measure the rest with code of the user's own that answers otherwise than when the others were measured.
+
+    Raises:
+        FedscopeError: says what was measured, and whose code has changed.
+    """
+    for one in numbers.measurements:
+        for name, code in ANSWERS.items():
+            had = one.settings.get(name)
+            if name in answers and isinstance(had, list) and not same_answers(had, answers[name]):
+                raise FedscopeError(
+                    f"{run.path / NAME} has {one.words}, by {code} as it was before; give the code of then, or --force "
+                    "(force=True) to measure all of it anew"
+                )
 
 
 def _drop_empty(columns: Mapping[int, Sequence[str]]) -> dict[int, Sequence[str]]:

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io.given_values import plain_number
 
 
 def setting(
@@ -107,6 +108,7 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
 def _match(value: Any, hint: Any) -> tuple[bool, Any]:
     if hint is Any:  # of code that is not here
         return True, value
+    value = plain_number(value)
     if hint is type(None):
         return value is None, value
     if get_origin(hint) is Literal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import fields
 from typing import Any
 
@@ -103,7 +103,7 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
     Raises:
         FedscopeError: names it.
     """
-    if isinstance(values, str) or not len(values):
+    if isinstance(values, str) or not isinstance(values, Sized) or not len(values):
         raise FedscopeError(f"{key} has {values!r}, which is not a list of values; give one, as in [{values!r}]")
     double = [value for i, value in enumerate(values) if value in values[:i]]
     if double:
@@ -145,6 +145,8 @@ def checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     Raises:
         FedscopeError: one twice, or one that is no whole number from 0 on.
     """
+    if not isinstance(seeds, Iterable):
+        raise FedscopeError(f"seeds is {seeds!r}, which is not a list of whole numbers; give one, as seeds=[0, 1]")
     known: set[int] = set()
     for seed in seeds:
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:

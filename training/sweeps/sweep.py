@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +136,7 @@ def sweep(
             f'axes are {axes!r}, a text; give settings with their values, as {{"method": ["fma", "ima"]}}'
         )
     if isinstance(axes, Mapping):
+        axes = {key: list(values) if isinstance(values, Iterator) else values for key, values in axes.items()}
         for key, values in axes.items():
             refuse_strange_values(key, values)
         axes = [[{key: value} for value in values] for key, values in axes.items()]

@@ -280,8 +280,8 @@ def table(
     _refuse_options(of, last, target)
     if best_of and not chosen[0].direction:
         raise FedscopeError(
-            f"--best-of {' '.join(best_of)} chooses by {chosen[0].name}, of which neither more nor less is better; "
-            "give an accuracy, an error or a loss as the first --measure"
+            f"--best-of {' '.join(best_of)} chooses by {chosen[0].name}, of which it is not known whether more or "
+            "less is better; give an accuracy, an error or a loss as the first --measure"
         )
 
     def badness(entry: TableRun) -> float:

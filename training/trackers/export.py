@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from ...analysis.runs import RunLike, open_run
@@ -47,7 +46,7 @@ class Exported:
     figures: int
 
 
-@partial(speak_keywords, more=())
+@speak_keywords
 def export_metrics(
     run: RunLike,
     to: str,
@@ -128,6 +127,8 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
             if to == "csv"
             else f"--to {to} writes no file; leave {file} out"
         )
+    if file is None and force:
+        raise FedscopeError(f"--force replaces a file, and --to {to} writes none; leave it out")
     if file is not None:
         path = Path(file)
         if path.suffix.lower() != ".csv":

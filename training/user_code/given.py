@@ -114,6 +114,7 @@ def with_code(tables: Mapping[str, Any], given: Given) -> dict[str, Any]:
         named = with_given(given, kind.name, value)
         if named is not value and kind.name == "optimiser":
             named = with_arguments(named, value)
+            named = OwnCode.of(str(value), named.thing, named.source)  # by which clients keep its state
         if named is not value:
             made[kind.section] = {**made[kind.section], kind.key: named}
     return made

@@ -19,7 +19,7 @@ Handler = TypeVar("Handler")
 TESTED = "2.0.3"
 
 
-@partial(speak_keywords, called={"out": "path"})
+@partial(speak_keywords, called={"out": "path"}, typed=False)
 def record_blazefl(
     handler: Handler,
     path: Path | str,

@@ -23,7 +23,7 @@ Strategy = TypeVar("Strategy")
 _PRIVATE = ("DifferentialPrivacy", "DPFedAvg")
 
 
-@partial(speak_keywords, called={"out": "path"})
+@partial(speak_keywords, called={"out": "path"}, typed=False)
 def record(
     strategy: Strategy,
     path: Path | str,

@@ -22,7 +22,7 @@ Job = TypeVar("Job")
 TESTED = "2.9.0"
 
 
-@partial(speak_keywords, called={"out": "path"})
+@partial(speak_keywords, called={"out": "path"}, typed=False)
 def record_nvflare(
     job: Job,
     path: Path | str,

@@ -20,7 +20,7 @@ Algorithm = TypeVar("Algorithm")
 TESTED = "0.6.0"
 
 
-@partial(speak_keywords, called={"out": "path"})
+@partial(speak_keywords, called={"out": "path"}, typed=False)
 def record_pfl(
     algorithm: Algorithm,
     path: Path | str,

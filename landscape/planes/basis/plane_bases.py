@@ -61,6 +61,7 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
     'models'
     >>> folder.cleanup()
     """
+    models = list(models)
     if len(models) != 3:
         raise FedscopeError(f"a plane goes through three models, but {len(models)} were given")
     same_layout(models)
@@ -108,6 +109,7 @@ def near_clients(models: Sequence[Model]) -> PlaneBasis:
     True
     >>> folder.cleanup()
     """
+    models = list(models)
     middle = mean_of(models)
     members = (*((model, "anchor") for model in models), (middle, "mean"))
     return _along_components(models, middle, "clients", members, "clients")
@@ -130,6 +132,7 @@ def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
     Raises:
         FedscopeError: as for :func:`near_clients`.
     """
+    models = list(models)
     members = tuple((model, "path") for model in models)
     return _along_components(models, models[-1], "trajectory", members, "models of the trajectory")
 

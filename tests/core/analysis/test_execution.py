@@ -134,7 +134,7 @@ def test_of_a_range_those_with_their_clients_are_taken(tmp_path: Path) -> None:
 
 
 #: the end of a sentence on rounds
-WRITE = "write numbers, last, a range as 1-5, last:10 or all"
+WRITE = "write whole numbers, last, a range as 1-5, last:10 or all"
 
 
 @pytest.mark.parametrize(

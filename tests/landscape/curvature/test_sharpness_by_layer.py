@@ -17,7 +17,8 @@ from fedscope.cli.main import run as command
 from fedscope.landscape.curvature import one_model
 
 X, Y = torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
-HOW: dict[str, Any] = {"data": (X, Y), "draws": 2, "top": 2, "probes": 3}
+RISES: dict[str, Any] = {"data": (X, Y), "draws": 2}
+HOW: dict[str, Any] = {**RISES, "top": 2, "probes": 3}
 
 
 def network() -> nn.Sequential:
@@ -97,7 +98,7 @@ def test_all_layers_are_todays_numbers_bit_for_bit_and_the_loss_is_measured_once
 
 
 def test_a_pattern_takes_layers_together_and_a_small_layer_has_few_eigenvalues() -> None:
-    found = fedscope.sharpness(network(), layers="0,2", hessian=False, **HOW)
+    found = fedscope.sharpness(network(), layers="0,2", hessian=False, **RISES)
     assert [(model.layer, model.parameters) for model in found.models] == [("0,2", 35), ("all layers", 53)]
     few = fedscope.sharpness(network(), layers="2", **{**HOW, "top": 12})
     names = [one.name for one in few.models[0].measures if one.name.startswith("eigenvalue_")]
@@ -155,11 +156,11 @@ def test_layers_that_there_are_not_are_refused(layers: str, message: str) -> Non
 def test_frozen_layers_do_not_move(tmp_path: Path) -> None:
     net = network()
     net[0].requires_grad_(False)
-    found = fedscope.sharpness(net, layers="each", hessian=False, **HOW)
+    found = fedscope.sharpness(net, layers="each", hessian=False, **RISES)
     assert [model.layer for model in found.models] == ["2", "3", "all layers"]
     with pytest.raises(FedscopeError, match=r"^layers '0' are frozen in the module, so nothing of them moves"):
-        fedscope.sharpness(net, layers="0", hessian=False, **HOW)
-    counted = fedscope.sharpness(net, layers="0", hessian=False, frozen=True, **HOW)
+        fedscope.sharpness(net, layers="0", hessian=False, **RISES)
+    counted = fedscope.sharpness(net, layers="0", hessian=False, frozen=True, **RISES)
     assert counted.models[0].parameters == 25
 
 
@@ -170,7 +171,7 @@ def test_layers_and_data_of_are_two_questions(here: Path, capsys: pytest.Capture
 
 
 def test_a_layer_without_filters_has_nothing_relative_to_them() -> None:
-    found = fedscope.sharpness(network(), layers="each", hessian=False, **HOW)
+    found = fedscope.sharpness(network(), layers="each", hessian=False, **RISES)
     for model in found.models:
         told = [model.measure(name) for name in ("filter_mean", "filter_worst_case", "worst_case")]
         assert [one is not None and one.value is None for one in told] == [model.layer == "2"] * 2 + [False]

@@ -78,7 +78,9 @@ def test_there_are_as_many_eigenvalues_as_weights_that_count() -> None:
 
 @pytest.mark.parametrize("name", ["ball_mean", "filter_mean"])
 def test_no_draw_goes_into_directions_without_effect(name: str) -> None:
-    found = [fedscope.sharpness(net, hessian=False, draws=300, **HOW).models[0].measure(name) for net in both()]
+    found = [
+        fedscope.sharpness(net, hessian=False, draws=300, data=HOW["data"]).models[0].measure(name) for net in both()
+    ]
     (mine, error), (other, beside) = ((one.value, one.stderr) for one in found if one)
     assert mine is not None
     assert other is not None

@@ -6,7 +6,9 @@ import csv
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from torch import nn
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.rounds.metrics import mend_table, read_rows
-from fedscope.checkpoints.runs.measured_numbers import NAME, REPLACES
+from fedscope.checkpoints.runs.measured_numbers import NAME, REPLACES, MeasuredNumbers, write_measured
 from fedscope.cli.main import run as command
 from fedscope.training import Config, Curves, merge, preset, resume, train
 from fedscope.training.inputs.recorded_error import recorded_numbers
@@ -467,6 +469,96 @@ def test_the_rest_of_a_column_is_not_measured_on_something_else(tmp_path: Path) 
     assert (done.new["test_loss"], done.again["test_loss"]) == ((2, 3), (1,))
     (one,) = Run.open(tmp_path / "run").measured.measurements
     assert one.settings["samples"] == 9
+
+
+class Scaled(nn.Linear):
+    """Code of one's own that is edited: its name and its tensors stay."""
+
+    factor = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factor * super().forward(x)
+
+
+def twice(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return 2 * nn.functional.cross_entropy(outputs, y, reduction="none")
+
+
+def test_the_rest_of_a_column_is_not_measured_by_edited_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    record(path, range(1, 4))
+    fedscope.measure(path, model=Scaled(6, 3), rounds=1)
+    (one,) = Run.open(path).measured.measurements
+    with torch.no_grad():  # the first round's global model, on the first samples
+        expected = net(1, 9)(torch.from_numpy(X[:4])).flatten()
+    np.testing.assert_allclose(one.settings["behaviour"], expected[:16], rtol=1e-5)
+    before = (path / NAME).read_bytes()
+    monkeypatch.setattr(Scaled, "factor", 1.1)
+    said = (
+        "measured.json has test_loss and test_error of round 1, on 30 test samples of arrays, by the model's code as "
+        "it was before; give the code of then, or force=True to measure all of it anew"
+    )
+    for how in ({}, {"rounds": 1}, {"clients": True, "rounds": 2}):  # with nothing left to measure, too
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.measure(path, model=Scaled(6, 3), **how)
+        assert str(caught.value) == f"{path}/{said}"
+    assert (path / NAME).read_bytes() == before
+    done = fedscope.measure(path, model=Scaled(6, 3), force=True)
+    assert (done.new["test_loss"], done.again["test_loss"]) == ((2, 3), (1,))
+    assert "behaviour" not in done.settings
+    for t in (1, 2, 3):
+        with torch.no_grad():
+            loss = nn.functional.cross_entropy(1.1 * net(t, 9)(torch.from_numpy(X)), torch.from_numpy(Y))
+        assert Run.open(path).numbers(t)["test_loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_nor_by_an_edited_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    record(path, range(1, 4))
+    fedscope.measure(path, model=net(0), task=twice, rounds=1)
+    edited = {"twice": lambda outputs, y: 3 * nn.functional.cross_entropy(outputs, y, reduction="none")}["twice"]
+    edited.__qualname__, edited.__module__ = twice.__qualname__, twice.__module__
+    with pytest.raises(
+        FedscopeError, match="by the task's code as it was before; give the code of then, or force=True"
+    ):
+        fedscope.measure(path, model=net(0), task=edited)
+    assert fedscope.measure(path, model=net(0), task=twice).new["test_loss"] == (2, 3)
+
+
+def test_the_same_code_goes_on_while_the_run_grows(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    record(path, range(1, 3))
+    fedscope.measure(path, model=Scaled(6, 3))
+    record(path, range(3, 5), resume=True)
+    assert fedscope.measure(path, model=Scaled(6, 3)).new["test_loss"] == (3, 4)
+    (one,) = Run.open(path).measured.measurements
+    assert sorted(one.rows) == [1, 2, 3, 4]
+
+
+def test_numbers_of_an_earlier_fedscope_are_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    record(path, range(1, 4))
+    fedscope.measure(path, model=Scaled(6, 3), rounds=1)
+    run = Run.open(path)
+    (one,) = run.measured.measurements
+    old = replace(one, settings={key: value for key, value in one.settings.items() if key != "behaviour"})
+    write_measured(path, MeasuredNumbers((old,)), run.identity)
+    assert fedscope.measure(path, model=Scaled(6, 3)).new["test_loss"] == (2, 3)
+    assert [sorted(part.rows) for part in Run.open(path).measured.measurements] == [[1], [2, 3]]
+
+
+def test_answers_that_are_no_numbers_are_not_compared(tmp_path: Path) -> None:
+    with fedscope.Recorder(tmp_path / "run", data=(X, Y)) as recorder:
+        for t in (1, 2):
+            broken = net(t)
+            with torch.no_grad():
+                broken.bias.fill_(float("nan"))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                recorder.round(clients=[broken], global_=broken)
+    for rounds in (1, 2):
+        fedscope.measure(tmp_path / "run", model=net(0), rounds=rounds)
+    assert "behaviour" not in Run.open(tmp_path / "run").measured.measurements[0].settings
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.decomposition.draws.replay import Replayer
 from fedscope.training import Config, branch, merge, resume, train
 from fedscope.training.build import config_of
+from fedscope.training.local.optimisers import _kept
 from fedscope.training.loop.verify_run import check_run
 from fedscope.training.user_code.given import code_of_options
 from fedscope.training.user_code.kept import playing
@@ -161,6 +164,41 @@ def test_a_branch_goes_on_with_what_clients_kept(whole: Any, tmp_path: Path) -> 
     again = branch(run, 3, {}, tmp_path / "branch")
     for t in run.rounds:
         assert contents(again.path / f"rounds/{t:05d}.h5") == contents(run.path / f"rounds/{t:05d}.h5"), t
+
+
+def two_of_one_name() -> tuple[Any, Any]:
+    """``Adam`` of two modules, as a user's own copy of torch's beside it."""
+    other = type("Adam", (torch.optim.Adam,), {"__module__": "theirs"})
+    return torch.optim.Adam, other
+
+
+def test_a_branch_takes_nothing_of_another_optimiser_of_one_name(tmp_path: Path, monkeypatch: Any) -> None:
+    one, other = two_of_one_name()
+    monkeypatch.setitem(sys.modules, "theirs", ModuleType("theirs"))
+    monkeypatch.setattr(sys.modules["theirs"], "Adam", other, raising=False)
+    full = tables(run={"rounds": 3, "participation": 1.0})
+    run = train(full, tmp_path / "one", optimiser=one)
+    again = branch(run, 2, {}, tmp_path / "again", code={"optimiser": "torch.optim:Adam"})  # as it is also called
+    theirs = branch(run, 2, {"client": {"optimiser": other}}, tmp_path / "other")
+    steps = {
+        path.name: path.round(3).client_state(f"optimiser.{module}:Adam.step")
+        for path, module in ((again, "torch.optim.adam"), (theirs, "theirs"))
+    }
+    each = run.round(3).client_steps
+    np.testing.assert_array_equal(steps["again"].T, np.broadcast_to(3 * each, steps["again"].T.shape))
+    np.testing.assert_array_equal(steps["other"].T, np.broadcast_to(each, steps["other"].T.shape))
+
+
+def test_what_an_earlier_fedscope_kept_is_gone_on_with() -> None:
+    values = {"exp_avg": np.ones(3), "step": np.array(4.0)}
+    state: dict[str, Any] = {f"optimiser.Adam.{name}": value for name, value in values.items()}
+    assert _kept(state, "torch.optim:Adam(amsgrad=True)") == values
+    assert _kept(state, "theirs:Adam") == values, "whose it is was not said"
+    newer = {f"optimiser.theirs:Adam.{name}": value + 1 for name, value in values.items()}
+    assert list(_kept(state | newer, "theirs:Adam")["exp_avg"]) == [2, 2, 2]
+    assert _kept(newer, "torch.optim:Adam") == {}
+    assert _kept({"optimiser.adamw.first": np.ones(3)}, "theirs:adamw") == {}, "which is fedscope's own"
+    assert _kept({"optimiser.theirs:Outer.Adam.step": np.ones(3)}, "theirs:Outer") == {}
 
 
 def test_a_branch_back_to_sgd_keeps_nothing(whole: Any, tmp_path: Path) -> None:

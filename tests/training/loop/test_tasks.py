@@ -418,6 +418,23 @@ def test_a_result_of_a_run_is_another_one_once_the_tasks_code_has_changed(
         Path("owntasks.py").write_text(text)
 
 
+def test_a_result_of_an_earlier_fedscope_is_called_so(here: Path, tmp_path: Path, capsys: Any) -> None:
+    words = ["subsets", "runs/wave", "--task", "owntasks:absolute", "--out", str(tmp_path / "r")]
+    assert run(words) == 0
+    main = tmp_path / "r.subsets.json"
+    said = json.loads(main.read_text())
+    assert said["attrs"].pop("task_behaviour")
+    main.write_text(json.dumps(said))
+    capsys.readouterr()
+    assert run(words) == 2
+    expected = (
+        f"{main} holds another result, of an earlier fedscope, which kept nothing that tells the task's code; give "
+        "another --out, or --force to replace it"
+    )
+    assert expected in capsys.readouterr().err
+    assert run([*words, "--force"]) == 0
+
+
 def test_theory_of_a_task_whose_code_has_changed_is_another_one(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["train", "--method", "fma", "--clients", "4", "--participation", "0.5", "--rounds", "2", "--epochs", "1"]

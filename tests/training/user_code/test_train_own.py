@@ -14,6 +14,8 @@ from own_code import own_module
 from torch import nn
 
 import fedscope
+import fedscope.training.config.given
+import fedscope.training.sweeps.plan
 from fedscope import Run
 from fedscope.checkpoints import FedscopeError
 

@@ -1,0 +1,130 @@
+"""Values that a public function is given: NumPy's numbers become Python's, iterators lists, and what is no number is
+refused with a sentence, before it ends somewhere inside in another error, or stands in a result.
+
+What a parameter takes is what its annotation says: ``int``, ``float``, ``bool``, ``str``, or one of them and ``None``.
+Ranges are the functions' own.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Iterator, KeysView, Mapping, ValuesView
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from .errors import FedscopeError
+
+#: of a refused value its first characters are shown
+_SHOWN = 60
+#: settings of whose kind more is to be said, where they are used
+SAY_MORE = ("labels", "data")
+#: annotations whose items are numbers or words, and no models
+_OF_NUMBERS = re.compile(r"\b(int|float|Rounds)\b")
+
+
+def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed: bool = True) -> Any:
+    """Return a value as the rest of the package takes it.
+
+    Args:
+        name, annotation: of the parameter; default: what it has, for the remedy.
+        typed: False takes NumPy's numbers alone, and refuses nothing.
+
+    Raises:
+        FedscopeError: no whole number, no number, no truth or no text, where its annotation says that it is one.
+
+    >>> taken("rounds", np.int64(3), "Rounds"), taken("seed", np.int64(3), "int"), taken("last", None, "int | None")
+    (3, 3, None)
+    >>> taken("models", iter(["a.pt", "b.pt"]), "Sequence[ModelLike]")
+    ['a.pt', 'b.pt']
+    """
+    said = str(getattr(annotation, "__forward_arg__", annotation)).strip()
+    kind = said.removesuffix("| None").strip()
+    value = plain_number(value)
+    if not typed or name in SAY_MORE:
+        return value
+    if kind in _KINDS and not (value is None and kind != said):
+        return _KINDS[kind](name, value, default)
+    if "Sequence" in said or "Rounds" in said:
+        if isinstance(value, Iterator | KeysView | ValuesView):
+            value = list(value)
+        if _OF_NUMBERS.search(said) and "Model" not in said:
+            value = value.tolist() if isinstance(value, np.ndarray) else value
+            if type(value) in (list, tuple):
+                value = type(value)(map(plain_number, value))
+    may_be_else = (value is None and "None" in said) or (isinstance(value, Mapping) and "Mapping" in said)
+    return _texts(name, value) if "Sequence[str]" in said and not may_be_else else value
+
+
+def as_index(value: Any) -> int:
+    """Return a whole number as Python's, whether it is NumPy's or torch's.
+
+    Raises:
+        TypeError: a float, a truth, a text.
+
+    >>> as_index(np.int64(3))
+    3
+    """
+    if isinstance(value, bool | np.bool_):
+        raise TypeError
+    return operator.index(value)
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number or a truth of NumPy's as Python's; anything else as it is."""
+    return value.item() if isinstance(value, np.number | np.bool_) else value
+
+
+def _whole(name: str, value: Any, default: Any) -> int:
+    try:
+        return as_index(value)
+    except TypeError:
+        as_whole = int(value) if isinstance(value, float) and value.is_integer() else None
+        example = as_whole if as_whole is not None else default if type(default) is int else 10
+        raise FedscopeError(f"{name}={_shown(value)} is not a whole number; give one, as {name}={example}") from None
+
+
+def _number(name: str, value: Any, default: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    try:
+        if not isinstance(value, Real) and not (getattr(value, "ndim", None) == 0 and hasattr(value, "__float__")):
+            raise TypeError
+        if isinstance(value, bool):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        example = default if isinstance(default, float | int) and not isinstance(default, bool) else 0.5
+        raise FedscopeError(f"{name}={_shown(value)} is not a number; give one, as {name}={example}") from None
+
+
+def _truth(name: str, value: Any, default: Any) -> bool:
+    if value is None or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise FedscopeError(f"{name}={_shown(value)} is neither True nor False; give one of the two")
+
+
+def _text(name: str, value: Any, default: Any) -> Any:
+    if value is not None and not isinstance(value, int | float | list | tuple | set | dict):
+        return value  # a path, a device, ... may be as good
+    example = f", as {name}={default!r}" if isinstance(default, str) else ""
+    raise FedscopeError(f"{name}={_shown(value)} is not a text; give one{example}")
+
+
+def _texts(name: str, value: Any) -> Any:
+    """One text, or several: numbers among them would fail where they are taken apart."""
+    for item in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
+        if item is None or isinstance(item, int | float):
+            what = _shown(value) if item is value else f"{_shown(value)}, of which {_shown(item)}"
+            raise FedscopeError(f"{name}={what} is not a text; give a list of texts")
+    return value
+
+
+_KINDS: Mapping[str, Any] = {"int": _whole, "float": _number, "bool": _truth, "str": _text}
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
