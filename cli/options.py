@@ -76,7 +76,7 @@ class OwnCode(_Type):
 
 
 def _by_kind(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
-    from ..training.user_code.given import code_of_options
+    from ..training.user_code.provided_code import code_of_options
 
     return code_of_options(value) if value else {}
 

@@ -45,8 +45,8 @@ def check_method(
     Raises:
         FedscopeError: no method; a setting or a check that there is not.
     """
-    from .training.method_checks.asking import ask_all, chosen_checks, folder
     from .training.method_checks.resolve import chosen_methods
+    from .training.method_checks.run_checks import ask_all, chosen_checks, folder
     from .training.method_checks.subject import Subject
 
     checks, found = chosen_checks(only), chosen_methods(method)
@@ -63,7 +63,7 @@ def check_method(
 def _with_settings(kind: str, own: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """An object's settings, with those that were given laid over them."""
     from .training.config.config import merge
-    from .training.config.given import nested_tables
+    from .training.config.from_python import nested_tables
 
     return merge({kind: dict(own)} if own else {}, nested_tables(settings))
 

@@ -35,7 +35,7 @@ from .settings.entry_points import installed
 from .settings.own_code import OwnCode
 from .settings.registry import find, method_name, names
 from .tasks import recorded_task, task_of_data
-from .user_code.given import with_code, with_given
+from .user_code.provided_code import with_code, with_given
 
 #: a model is held so often at least, trained or measured: the module, its weights as they are read, a worker's copy
 HELD = 3

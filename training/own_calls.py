@@ -22,7 +22,7 @@ import numpy as np
 from ..checkpoints import DiskMatrix, Weights
 from .handed import Handed, is_opened
 from .import_string import is_elsewhere
-from .returned import ReturnedError, is_own
+from .returned_arrays import ReturnedError, is_own
 from .settings.registry import method_name
 
 if TYPE_CHECKING:

@@ -156,7 +156,7 @@ def _plan_of(varied: Varied) -> Plan:
     from ...training.config.sources import stored_tables, with_place
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import plan_sweep
-    from ...training.user_code.given import with_code
+    from ...training.user_code.provided_code import with_code
 
     keys, files = varied.keys, varied.files
     known = ("method", *SECTIONS)

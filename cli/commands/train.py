@@ -252,7 +252,7 @@ def _start_run(
     from ...training.config.sources import stored_tables, with_place
     from ...training.loop.train import train_with
     from ...training.settings.own_code import short_name
-    from ...training.user_code.given import refuse_unneeded, with_code
+    from ...training.user_code.provided_code import refuse_unneeded, with_code
     from ...training.user_code.typed import typed_tables
     from ..progress import TrainingWatcher, fetch
 
@@ -299,7 +299,7 @@ def _branch_run(
     from ...training import branch_notes, branched_config
     from ...training.loop.branch import branch_with
     from ...training.settings.own_code import short_name
-    from ...training.user_code.kept import playing
+    from ...training.user_code.kept_source import playing
     from ..progress import TrainingWatcher
 
     found = parse_address(address)

@@ -56,7 +56,7 @@ def find_missing(
     Of rounds whose clients start from models of their own it is asked how far these are apart, in some of the rounds.
     """
     from ..decomposition.adapters.analysis import adapters
-    from ..decomposition.adapters.recorded import adapters_of_run
+    from ..decomposition.adapters.recorded_adapters import adapters_of_run
     from ..decomposition.cka.analysis import cka
     from ..decomposition.consensus.analysis import consensus
     from ..decomposition.explanation.analysis import explain

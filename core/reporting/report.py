@@ -18,9 +18,9 @@ from ..checkpoints.io.one_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
-from .called import labels_of_runs, name_report
 from .discover import find_results
 from .html import MARK, SORTING, page
+from .run_names import labels_of_runs, name_report
 from .sections import (
     Live,
     checked_html,

@@ -19,10 +19,10 @@ from ..plotting.still import draw_small
 from ..plotting.web_page import escape_html, keep_together
 from ..training.curves.result import Curves
 from ..training.loop.verify_run import Soundness
-from .called import EMPTY, Labels, about_run, label, name_report, relabel
 from .clients import Client, clients_of
 from .discover import SECTIONS, Beside, Found
 from .html import LIVE, paragraphs, picture, table
+from .run_names import EMPTY, Labels, about_run, label, name_report, relabel
 from .verdict import verdict
 
 if TYPE_CHECKING:

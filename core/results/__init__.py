@@ -10,7 +10,6 @@ from .resume import ResultLock as ResultLock
 from .resume import ResumeStore as ResumeStore
 from .resume import Serializable as Serializable
 from .resume import lock_result as lock_result
-from .shown import make_visible as make_visible
 from .tables import Table as Table
 from .tables import TableResult as TableResult
 from .tables import columns_of as columns_of
@@ -19,3 +18,4 @@ from .tables import number as number
 from .tables import optional_bool as optional_bool
 from .tables import optional_int as optional_int
 from .tables import truth as truth
+from .visible_result import make_visible as make_visible

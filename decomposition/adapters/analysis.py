@@ -14,7 +14,7 @@ from ...checkpoints.models.adapters import factors_in
 from ...checkpoints.models.products import Adapters, odd_one
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .means import RoundMeans
-from .recorded import about_products, adapters_of_run, warn_of_products
+from .recorded_adapters import about_products, adapters_of_run, warn_of_products
 from .result import AdapterMeans
 
 

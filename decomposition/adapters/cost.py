@@ -15,7 +15,7 @@ from ...evaluation.device import Compute
 from ...evaluation.samples import Samples
 from ..matrix.losses import losses_at
 from .means import RoundMeans, means_of
-from .recorded import factors_of
+from .recorded_adapters import factors_of
 
 
 def with_cost(

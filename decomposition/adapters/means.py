@@ -13,7 +13,7 @@ from ...checkpoints import Round
 from ...checkpoints.models.low_rank import best_of_rank, difference, norm, singular_values, stacked
 from ...checkpoints.models.products import Adapters
 from ...results import Serializable
-from .recorded import Factors, eps_of, factors_of
+from .recorded_adapters import Factors, eps_of, factors_of
 
 Array = npt.NDArray[np.float64]
 

@@ -109,7 +109,7 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
 
         stored: Mapping[str, Mapping[str, Any]] = read_toml(Path(federation))
     else:
-        from ...training.config.given import nested_tables
+        from ...training.config.from_python import nested_tables
 
         stored = nested_tables({} if federation is None else federation)
     given = handed_tables(settings)

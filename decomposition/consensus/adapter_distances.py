@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...checkpoints import Round
 from ...checkpoints.models.products import Adapters
 from ..adapters.inner_products import differences, inner_products
-from ..adapters.recorded import read_parameter
+from ..adapters.recorded_adapters import read_parameter
 
 Array = npt.NDArray[np.float64]
 

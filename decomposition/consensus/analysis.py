@@ -17,7 +17,7 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
-from ..adapters.recorded import about_products, adapters_of_run, said_of_means, warn_of_products
+from ..adapters.recorded_adapters import about_products, adapters_of_run, said_of_means, warn_of_products
 from .result import Consensus, MeasuredRound
 
 

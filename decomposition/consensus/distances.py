@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...checkpoints import ColumnChunk, Round, Run, read_chunks
 from ...checkpoints.rounds.mixing import Mixing, Moments, explain_mixing, identify_mixing
 from ...evaluation.device import CPU, Compute, run_in_workers
-from ..adapters.recorded import adapters_of_run, eps_of
+from ..adapters.recorded_adapters import adapters_of_run, eps_of
 from .adapter_distances import product_distances
 
 Array = npt.NDArray[np.float64]

@@ -21,7 +21,7 @@ def refuse_ungiven(
     """Return the run with the code that was given for it, and that of installed packages.
 
     Args:
-        code, changed: see :func:`~fedscope.training.user_code.kept.playing`.
+        code, changed: see :func:`~fedscope.training.user_code.kept_source.playing`.
         otherwise: how the question is asked without, for the sentence.
 
     Raises:
@@ -29,10 +29,10 @@ def refuse_ungiven(
             how it is given); code that nothing asks for; another source than the run has.
     """
     from ...training.loop.run_history import segments
+    from ...training.settings.missing_code import is_given, needs_code
     from ...training.settings.registry import method_name
-    from ...training.settings.ungiven import is_given, needs_code
-    from ...training.user_code.given import code_of_objects
-    from ...training.user_code.kept import playing
+    from ...training.user_code.kept_source import playing
+    from ...training.user_code.provided_code import code_of_objects
 
     if run.is_foreign:
         return run
@@ -49,8 +49,8 @@ def refuse_ungiven(
 def code_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
     """Describe the code of replays that is not what the runs were trained with, for a result's provenance; nothing
     where all of it is."""
-    from ...training.user_code.given import code_of_objects
-    from ...training.user_code.kept import other_sources
+    from ...training.user_code.kept_source import other_sources
+    from ...training.user_code.provided_code import code_of_objects
 
     if not source.code and not source.code_changed:
         return {}

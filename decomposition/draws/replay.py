@@ -20,7 +20,7 @@ from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, last_participations
 from ...training.own_calls import ask
-from ...training.settings.ungiven import is_given
+from ...training.settings.missing_code import is_given
 from .. import CohortDraws
 from .given_code import refuse_ungiven
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.models.products import Adapters, Product
 from ..adapters.inner_products import differences, inner_products
-from ..adapters.recorded import Factors, adapters_of_run, factors_of, read_parameter
+from ..adapters.recorded_adapters import Factors, adapters_of_run, factors_of, read_parameter
 from .gram import Gram
 from .shown_models import Models, known_layers, models_of
 

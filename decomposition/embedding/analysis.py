@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_cli
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.layers import named_parameters
 from ...evaluation.device import Compute
-from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
+from ..adapters.recorded_adapters import about_products, adapters_of_run, warn_of_products
 from .result import Embedding
 
 #: so many models are shown where no rounds are asked for, all rounds of shorter runs

@@ -117,8 +117,8 @@ def uses_own_models(run: Run, source: EvaluationConfig) -> bool:
     from ...training.build import config_of
     from ...training.settings.own_code import OwnCode
     from ...training.settings.registry import method_name
-    from ...training.user_code.given import code_of_objects, with_given
-    from ...training.user_code.kept import refuse_unnamed
+    from ...training.user_code.kept_source import refuse_unnamed
+    from ...training.user_code.provided_code import code_of_objects, with_given
 
     given = code_of_objects(source.code)
     refuse_unnamed(run, given)

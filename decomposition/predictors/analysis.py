@@ -17,7 +17,7 @@ from ...training.inputs.samples import (
     given_settings,
     module_for,
 )
-from ..adapters.recorded import about_products, adapters_of_run, said_of_means, warn_of_products
+from ..adapters.recorded_adapters import about_products, adapters_of_run, said_of_means, warn_of_products
 from .result import PredictedRound, Predictors, correlations_of
 
 
@@ -31,7 +31,8 @@ def predictors(
     predict it: cosines and sign conflicts of updates, the length that the mean keeps, the barrier between pairs of
     clients, the overlap of the layers' main directions, and the effective rank of the updates. Then the rank
     correlation of each with the gain over the rounds, with a 95 % interval; where it includes 0 the number is no better
-    than chance in this run. See :func:`~fedscope.decomposition.predictors.measured.predicted_round` for the formulas.
+    than chance in this run. For the formulas see
+    :func:`~fedscope.decomposition.predictors.round_predictors.predicted_round`.
 
     Args:
         run: ``RUN@1-60`` is a run with ``rounds="1-60"``.
@@ -75,7 +76,7 @@ def predictors(
 
             def task(number: int) -> WorkUnit[PredictedRound]:
                 def measure(report: Report) -> PredictedRound:
-                    from .measured import predicted_round
+                    from .round_predictors import predicted_round
 
                     return predicted_round(opened.round(number), evaluator, opened.name, report, adapters)
 

@@ -25,7 +25,7 @@ PREDICTORS: Mapping[str, str] = {
 @dataclass(frozen=True)
 class PredictedRound(Serializable):
     """A round: the clients' mean loss ``alone``, the loss of their ``mean``, what it gains, and the predictors, see
-    :func:`~fedscope.decomposition.predictors.measured.predicted_round`. None where one does not exist."""
+    :func:`~fedscope.decomposition.predictors.round_predictors.predicted_round`. None where one does not exist."""
 
     run: str
     round: int

@@ -33,12 +33,12 @@ from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.own_calls import ask
 from ...training.settings.registry import find, method_name, names
-from ..adapters.recorded import adapters_of_run, products_apart
+from ..adapters.recorded_adapters import adapters_of_run, products_apart
 from ..draws.divergence import diverged_rows
 from ..matrix.losses import losses_at
-from .asked import AskedServer, LayerPart, reaggregating_config
 from .conflicts import sign_conflict
 from .layers import own_versions, step_parts
+from .requested_servers import AskedServer, LayerPart, reaggregating_config
 from .result import ClientRow, ModelRow, Reaggregation
 
 
@@ -113,7 +113,7 @@ def reaggregate(
             round's ``start``. Nothing else is possible for a method that keeps no state, and nothing is needed.
         measuring: for servers that compare models; the run's own by default.
         layers: of each configuration the parts of the model, each with a server of its own, see
-            :func:`~fedscope.decomposition.reaggregation.asked.parts_of`; () where it aggregates the whole.
+            :func:`~fedscope.decomposition.reaggregation.requested_servers.parts_of`; () where it aggregates the whole.
         aligned: brings the clients' units into the order of ``start``'s before, where it was recorded, else of the
             first client's.
 

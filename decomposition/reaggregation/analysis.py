@@ -29,7 +29,7 @@ from ...training.inputs.statistics import (
 
 if TYPE_CHECKING:
     from ...training import Config
-    from .asked import AskedServer
+    from .requested_servers import AskedServer
     from .result import Reaggregation
 
 
@@ -93,7 +93,7 @@ def reaggregate(
     refuse_unknown_align(align)
     opened, round_ = one_round(run, rounds)
     number = round_.number
-    from .asked import layers_given
+    from .requested_servers import layers_given
 
     given = list(servers) if isinstance(servers, list | tuple) else [] if servers is None else [servers]
     by_layer = layers_given(layers)
@@ -108,7 +108,7 @@ def reaggregate(
 
     def prepare() -> SettingsAndCompute[Reaggregation]:
         from ...evaluation.tied_parameters import tied_names
-        from .asked import refuse_torn
+        from .requested_servers import refuse_torn
 
         dataset = dataset_of([opened], source)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
@@ -203,8 +203,8 @@ def own_server(run: Run, number: int, source: EvaluationConfig) -> dict[str, dic
         FedscopeError: a run of another program, which does not say; code that was not given, or is another.
     """
     from ...training.settings.code_kinds import KINDS
-    from ...training.user_code.given import code_of_objects
-    from ...training.user_code.kept import code_named
+    from ...training.user_code.kept_source import code_named
+    from ...training.user_code.provided_code import code_of_objects
 
     table = server_table(run, number)
     if table is None:
@@ -238,8 +238,8 @@ def refuse_unasked(run: Run, number: int, source: EvaluationConfig, *, own: bool
             another source, and no code.
     """
     from ...training.settings.code_kinds import KINDS
-    from ...training.user_code.given import code_of_objects, names_code
-    from ...training.user_code.kept import refuse_unnamed
+    from ...training.user_code.kept_source import refuse_unnamed
+    from ...training.user_code.provided_code import code_of_objects, names_code
 
     given = code_of_objects(source.code)
     for key, code in given.items():
@@ -269,7 +269,7 @@ def servers_of_layers(given: Sequence[tuple[str, Any]]) -> LayerServers:
         FedscopeError: what is no server.
     """
     from ...training.inputs.given_servers import servers_of
-    from .asked import PERSONAL, refuse_unknown
+    from .requested_servers import PERSONAL, refuse_unknown
 
     found: LayerServers = []
     for pattern, server in given:
@@ -296,7 +296,7 @@ def all_servers(names: Mapping[str, dict[str, Any]], of_layers: LayerServers) ->
 def patterns_of(of_layers: LayerServers) -> list[tuple[str, str]]:
     """Return the patterns with their servers' short names, or ``personal``."""
     from ...training.settings.own_code import short_name
-    from .asked import PERSONAL
+    from .requested_servers import PERSONAL
 
     return [(pattern, short_name(own[0][0]) if own else PERSONAL) for pattern, own in of_layers]
 
@@ -317,9 +317,9 @@ def with_layers(
         chosen: whether the user has named the servers.
 
     Raises:
-        FedscopeError: see :func:`~fedscope.decomposition.reaggregation.asked.parts_of`.
+        FedscopeError: see :func:`~fedscope.decomposition.reaggregation.requested_servers.parts_of`.
     """
-    from .asked import PERSONAL, AskedServer, parts_of, reaggregating_config
+    from .requested_servers import PERSONAL, AskedServer, parts_of, reaggregating_config
 
     rows = list(made.values())[:count]
     if not of_layers:
@@ -337,7 +337,7 @@ def with_layers(
 def described(asked: Sequence[AskedServer]) -> dict[str, Any]:
     """Describe the parts for a result's provenance: patterns with their servers, and these servers' settings."""
     from ...training.settings.registry import method_name
-    from .asked import PERSONAL
+    from .requested_servers import PERSONAL
 
     parts = [part for part in asked[0].parts if part.pattern]
     return {
@@ -361,7 +361,7 @@ def configs_of(
 
     from ...training.inputs.given_servers import refuse_no_server
     from ...training.settings.registry import find
-    from .asked import reaggregating_config
+    from .requested_servers import reaggregating_config
 
     for name in names:
         refuse_no_server(name, f", or train a branch: fedscope train --from {run.path}@{number}")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...checkpoints import Round, Weights, as_disk_matrix, recorded_matrix
 from ...checkpoints.models.products import Adapters
 from ..adapters.inner_products import differences
-from ..adapters.recorded import factors_of, read_parameter
+from ..adapters.recorded_adapters import factors_of, read_parameter
 
 Array = npt.NDArray[np.float64]
 

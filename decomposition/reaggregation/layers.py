@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...training.methods.base import Cohort, State
-    from .asked import LayerPart
+    from .requested_servers import LayerPart
 
 
 def step_parts(parts: Sequence[tuple[LayerPart, State, Cohort]], start: Weights, clients: Weights) -> Weights:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...checkpoints import Round
 from ...checkpoints.models.products import Adapters
 from ..adapters.inner_products import differences, inner_products
-from ..adapters.recorded import factors_of, read_parameter
+from ..adapters.recorded_adapters import factors_of, read_parameter
 from .angles import taking_part
 
 Array = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_ru
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients, refuse_own_starts
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import layers_file_word, selections_of
-from ..adapters.recorded import about_products, adapters_of_run, warn_of_products
+from ..adapters.recorded_adapters import about_products, adapters_of_run, warn_of_products
 from .angles import RoundUpdates
 from .layer_result import LayerUpdates
 from .layers import RoundLayers

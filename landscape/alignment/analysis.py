@@ -91,7 +91,7 @@ def align(
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Alignment:
-            from .measured import Aligner, measure_means
+            from .measure_alignment import Aligner, measure_means
             from .several import mean_of
 
             aligner = Aligner(first.module, calibration, source.compute)

@@ -69,7 +69,7 @@ def align_weights(
     Args:
         calibration: samples on which activations are matched.
     """
-    from .measured import Aligner
+    from .measure_alignment import Aligner
 
     aligned, _ = Aligner(module, calibration, compute).align(models, labels, align, "first")
     return aligned

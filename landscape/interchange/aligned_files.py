@@ -42,7 +42,7 @@ class AlignedFiles:
 
     def __call__(self, start: ModelTensors | None, clients: Mapping[int, ModelTensors], /) -> dict[int, ModelTensors]:
         """Return the clients in one order; the start stays as it is."""
-        from ..alignment.measured import Aligner
+        from ..alignment.measure_alignment import Aligner
 
         numbers = sorted(clients)
         named = {**({} if start is None else {"start": start}), **{f"client-{k}": clients[k] for k in numbers}}

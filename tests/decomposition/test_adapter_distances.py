@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import fedscope
 from fedscope.checkpoints import FedscopeWarning, Run
-from fedscope.decomposition.adapters.recorded import adapters_of_run
+from fedscope.decomposition.adapters.recorded_adapters import adapters_of_run
 from fedscope.decomposition.consensus.distances import measure_distances
-from fedscope.decomposition.predictors.measured import DIRECTIONS
+from fedscope.decomposition.predictors.round_predictors import DIRECTIONS
 from fedscope.decomposition.reaggregation import conflicts
 from fedscope.decomposition.reaggregation.conflicts import sign_conflict
 

@@ -28,18 +28,18 @@ from fedscope.checkpoints import (
 )
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.decomposition.predictors.correlation import interval, rank_correlation
-from fedscope.decomposition.predictors.measured import (
-    effective_rank,
-    main_directions,
-    predicted_round,
-    subspace_overlap,
-)
 from fedscope.decomposition.predictors.result import (
     PREDICTORS,
     Correlation,
     PredictedRound,
     Predictors,
     correlations_of,
+)
+from fedscope.decomposition.predictors.round_predictors import (
+    effective_rank,
+    main_directions,
+    predicted_round,
+    subspace_overlap,
 )
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples

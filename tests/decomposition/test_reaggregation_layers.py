@@ -24,7 +24,7 @@ from fedscope.checkpoints.rounds.round import Round
 from fedscope.decomposition.reaggregation import aggregate
 from fedscope.decomposition.reaggregation.aggregate import Reaggregated, reaggregate, reaggregating_config
 from fedscope.decomposition.reaggregation.analysis import reaggregate as question
-from fedscope.decomposition.reaggregation.asked import layers_given, parts_of
+from fedscope.decomposition.reaggregation.requested_servers import layers_given, parts_of
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import Config, data_of, merge, module_of, preset, train
 from fedscope.training.settings.registry import find, names

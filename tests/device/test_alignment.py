@@ -11,7 +11,7 @@ from torch import nn
 
 from fedscope import Samples
 from fedscope.evaluation.device import Compute
-from fedscope.landscape.alignment.measured import Aligner
+from fedscope.landscape.alignment.measure_alignment import Aligner
 
 pytestmark = pytest.mark.device
 

@@ -17,6 +17,7 @@ from ..local.optimiser_choice import refuse_optimiser
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.base import Architecture
 from ..models.custom import architecture_of
+from ..settings.missing_code import needs_code, ungiven
 from ..settings.own_code import OwnCode, short_name
 from ..settings.registry import (
     METHOD_SECTIONS,
@@ -29,7 +30,6 @@ from ..settings.registry import (
     was_loaded,
 )
 from ..settings.settings import Settings, types_of
-from ..settings.ungiven import needs_code, ungiven
 from ..settings.values import parse_value
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
@@ -102,7 +102,7 @@ class Config:
         """Return the configuration that a run keeps, whichever version of fedscope recorded it.
 
         Nothing is imported: methods and models that are neither fedscope's nor come with their code are placeholders,
-        which have the settings and a name (:func:`~fedscope.training.settings.ungiven.ungiven`).
+        which have the settings and a name (:func:`~fedscope.training.settings.missing_code.ungiven`).
         """
         return cls.with_placeholders(recorded_tables(tables))
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError, FedscopeWarning, nearest
 from ..import_string import is_call
+from ..settings.missing_code import is_given
 from ..settings.own_code import OwnCode
 from ..settings.registry import method_name
-from ..settings.ungiven import is_given
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError
 from ..import_string import ImportString, describe_error, describe_type
+from ..settings.missing_code import needs_code
 from ..settings.own_code import OwnCode
-from ..settings.ungiven import needs_code
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod

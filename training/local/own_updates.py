@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints import Layout, Weights
 from ..import_string import describe_type
-from ..returned import ReturnedError, difference, forms, is_own, refuse_unwritable, refuse_vector
+from ..returned_arrays import ReturnedError, difference, forms, is_own, refuse_unwritable, refuse_vector
 from ..settings.registry import method_name
 from .local_training import LocalTask, LocalUpdate
 

@@ -18,11 +18,11 @@ from ..local.engine_choice import with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..profile import Profile
+from ..settings.missing_code import is_given, needs_code
 from ..settings.registry import method_name
-from ..settings.ungiven import is_given, needs_code
 from ..tasks import refuse_without_classes, trained_task
-from ..user_code.given import code_of_objects, refuse_unneeded
-from ..user_code.kept import branched_entries, playing, say_changed, write_texts
+from ..user_code.kept_source import branched_entries, playing, say_changed, write_texts
+from ..user_code.provided_code import code_of_objects, refuse_unneeded
 from ..user_code.typed import handed_tables
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of

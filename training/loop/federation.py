@@ -23,10 +23,10 @@ from ..local.local_training import LocalTask
 from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
-from ..methods.returned import refuse_averaged, refuse_begun, refuse_shared
+from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared
 from ..own_calls import ask
 from ..profile import time_span
-from ..returned import is_own
+from ..returned_arrays import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, on_device, summarize_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..user_code.given import Given
+from ..user_code.provided_code import Given
 from .federation import Unwatched, Watcher
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
-from ..methods.returned import refuse_served
+from ..methods.refused_returns import refuse_served
 from ..own_calls import ask
-from ..returned import is_own
+from ..returned_arrays import is_own
 from ..settings.registry import method_name
 from .model_probe import ModelProbe
 
@@ -39,7 +39,7 @@ def step_server(
     Raises:
         FedscopeError: as the server; a file that cannot be read; a server of the user's own that changes what it is
             given, or returns what the loop cannot go on with
-            (:func:`~fedscope.training.methods.returned.refuse_served`).
+            (:func:`~fedscope.training.methods.refused_returns.refuse_served`).
     """
     rows, size = as_disk_matrix(clients.parameters), start.layout.size
     if rows is None or server.reads != "columns":

@@ -28,7 +28,7 @@ from ..build import (
     split_dataset,
 )
 from ..config.config import Config
-from ..config.given import config_with
+from ..config.from_python import config_with
 from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
@@ -40,8 +40,8 @@ from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_me
 from ..models.custom import Factory, OwnModel
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
-from ..user_code.given import code_of_objects
-from ..user_code.kept import entries_of, playing, say_changed, write_texts
+from ..user_code.kept_source import entries_of, playing, say_changed, write_texts
+from ..user_code.provided_code import code_of_objects
 from .background_recorder import Recording
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of

@@ -21,8 +21,8 @@ from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_num
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
 from ..config.config import Config
 from ..methods.base import ServerMethod
+from ..settings.missing_code import is_given
 from ..settings.registry import method_name
-from ..settings.ungiven import is_given
 from .run_history import segments
 from .state import RunMemory, next_start
 

@@ -12,9 +12,9 @@ import numpy as np
 from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
 from ..methods.base import AverageMethod, History
-from ..methods.returned import refuse_averaged
+from ..methods.refused_returns import refuse_averaged
 from ..own_calls import ask
-from ..returned import is_own
+from ..returned_arrays import is_own
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .same_bits import arrays_of
 from .subject import Subject

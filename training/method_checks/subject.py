@@ -12,7 +12,7 @@ from typing import Any
 from ...checkpoints import Run, Weights
 from ..build import data_to_train_on
 from ..config.config import Config, merge
-from ..config.given import nested_tables
+from ..config.from_python import nested_tables
 from ..data.dataset import Dataset
 from ..local.engine import Engine
 from ..loop.federation import Federation, Watcher

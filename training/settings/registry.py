@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 from ...checkpoints import FedscopeError, nearest
 from .code_kinds import KINDS
 from .entry_points import chosen, installed
+from .missing_code import needs_code
 from .own_classes import is_of, kind_of, refuse_other_class
 from .own_code import OwnCode, code_of
-from .ungiven import needs_code
 
 RegistryGroup = Literal["clients", "servers", "averages", "models", "partitions", "data"]
 

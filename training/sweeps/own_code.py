@@ -11,8 +11,8 @@ from ...checkpoints import FedscopeError
 from ..import_string import names_a_file
 from ..settings.code_kinds import KINDS, named_in
 from ..settings.own_code import OwnCode
-from ..user_code.given import Given, names_code, with_code
-from ..user_code.kept import entries_of
+from ..user_code.kept_source import entries_of
+from ..user_code.provided_code import Given, names_code, with_code
 from ..user_code.resolve import handed_code
 from ..user_code.typed import typed_method, typed_tables
 

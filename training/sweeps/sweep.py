@@ -13,7 +13,7 @@ from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.untrusted import lost_link
 from ..config.config import merge
-from ..config.given import tables_of_keywords
+from ..config.from_python import tables_of_keywords
 from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL

@@ -25,11 +25,11 @@ from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
 from .code_notes import code_notes
-from .gathered import Gathered, TableRun, gather
+from .distinct_draws import Placed, about_rows, place_runs
 from .layout import axes_of, position, says, unsaid_settings, words_of
 from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
-from .telling_apart import Placed, about_rows, place_runs
+from .table_runs import Gathered, TableRun, gather
 
 if TYPE_CHECKING:
     pass

@@ -8,7 +8,7 @@ from typing import Any
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
 from ..curves.run_names import with_average
-from .gathered import TableRun
+from .table_runs import TableRun
 
 #: the keys that name a method, in the order in which they are looked at
 NAMING = ("label", "method", "average.method")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .gathered import TableRun
 from .layout import refuse_unknown_keys, words_of
+from .table_runs import TableRun
 
 
 def best_of(

@@ -10,7 +10,7 @@ from ..import_string import CodeFile, ImportString, is_call, is_there
 from ..settings.code_kinds import KINDS, Kind, named_in
 from ..settings.own_classes import kind_of
 from ..settings.own_code import OwnCode
-from .given import SHELVES, names_code
+from .provided_code import SHELVES, names_code
 from .resolve import Resolved, handed_code, typed_code
 
 

@@ -19,8 +19,8 @@ from ...plotting.web_page import escape_html, web_page
 from ...training.curves.run_curve import Curve, curve_of
 from ...training.trackers.pictures import PictureFile, picture_files
 from ...training.trackers.snapshot import numbers_state
-from ..called import about_run
 from ..html import STYLE
+from ..run_names import about_run
 from .charts import CURVES, charts_html
 
 #: figures that are shown, the newest first

@@ -202,16 +202,16 @@ def test_units_are_matched_on_samples_in_the_scale_that_the_run_will_have(
     files: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run that is made takes samples of a user's own file as they are, so the import does, too."""
-    from fedscope.landscape.alignment import measured
+    from fedscope.landscape.alignment import measure_alignment
 
     paths, seen = files([trained(k).state_dict() for k in range(2)]), []
-    aligner = measured.Aligner
+    aligner = measure_alignment.Aligner
 
     def looking(module: Any, samples: Any, *rest: Any) -> Any:
         seen.append(samples.x.numpy())
         return aligner(module, samples, *rest)
 
-    monkeypatch.setattr(measured, "Aligner", looking)
+    monkeypatch.setattr(measure_alignment, "Aligner", looking)
     x = np.load("data.npz")["x_train"]
     imported(paths, "as-given", align="activations")
     imported(paths, "standardised", align="activations", standardise=True)

@@ -44,7 +44,7 @@ from fedscope.training import branch, train
 from fedscope.training.handed import Handed
 from fedscope.training.loop.server import step_server
 from fedscope.training.methods.servers.fedavgm import FedAvgM
-from fedscope.training.returned import ReturnedError
+from fedscope.training.returned_arrays import ReturnedError
 from fedscope.training.settings.registry import names
 
 SMALL: dict[str, Any] = {

@@ -22,8 +22,8 @@ from fedscope.training import Config, branch, merge, resume, train
 from fedscope.training.build import config_of
 from fedscope.training.local.optimisers import _kept
 from fedscope.training.loop.verify_run import check_run
-from fedscope.training.user_code.given import code_of_options
-from fedscope.training.user_code.kept import playing
+from fedscope.training.user_code.kept_source import playing
+from fedscope.training.user_code.provided_code import code_of_options
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

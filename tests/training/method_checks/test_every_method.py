@@ -8,7 +8,7 @@ import pytest
 from few import few
 
 from fedscope.testing import check_method
-from fedscope.training.method_checks.asking import check_names
+from fedscope.training.method_checks.run_checks import check_names
 from fedscope.training.settings.registry import find, names
 
 SHELVES: tuple[Any, ...] = ("clients", "servers", "averages")

@@ -28,9 +28,9 @@ from fedscope.training.curves.measures import measure_of
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.forms import in_latex, in_typst
-from fedscope.training.tables.gathered import TableRun
 from fedscope.training.tables.layout import varied_settings, words_of
 from fedscope.training.tables.statistics import paired_difference
+from fedscope.training.tables.table_runs import TableRun
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 

@@ -14,7 +14,7 @@ from own_code import own_module
 from torch import nn
 
 import fedscope
-import fedscope.training.config.given
+import fedscope.training.config.from_python
 import fedscope.training.sweeps.plan
 from fedscope import Run
 from fedscope.checkpoints import FedscopeError
@@ -122,7 +122,7 @@ def test_sweeps_take_classes_of_modules(mine: Any) -> None:
     slow = {"rounds": 1, "epochs": 1, "clients": 4, "model": mine.net, "data": "mine:load"}
     with pytest.raises(FedscopeError, match=r"rnds= is no setting; did you mean \"rounds\"\?"):
         fedscope.sweep(axes, out="s", rnds=1)
-    laid = fedscope.training.config.given.tables_of_keywords(slow)  # type: ignore[attr-defined]
+    laid = fedscope.training.config.from_python.tables_of_keywords(slow)  # type: ignore[attr-defined]
     plan = fedscope.training.sweeps.plan.plan_sweep(  # type: ignore[attr-defined]
         fedscope.training.Setup(), [[{"server.method": mine.Heavy}]], settings=laid
     )

@@ -9,7 +9,7 @@ from itertools import combinations
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ..curves.run_names import is_copy
-from .gathered import TableRun
+from .table_runs import TableRun
 
 Place = tuple[str, str]
 

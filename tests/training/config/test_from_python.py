@@ -10,7 +10,7 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.config.given import config_from, nested_tables
+from fedscope.training.config.from_python import config_from, nested_tables
 
 pytestmark = pytest.mark.same_elsewhere
 

@@ -19,9 +19,9 @@ from ...checkpoints.runs.folders import CODE
 from ..settings.code_kinds import Kind, named_in
 from ..settings.code_source import LONGEST, CodeSource, source_of
 from ..settings.entry_points import chosen
+from ..settings.missing_code import needs_code
 from ..settings.own_code import OwnCode
-from ..settings.ungiven import needs_code
-from .given import SHELVES, Given, names_code, refuse_unneeded
+from .provided_code import SHELVES, Given, names_code, refuse_unneeded
 
 CHANGED = "changed.json"
 
@@ -198,7 +198,7 @@ def refuse_unnamed(run: Run, given: Given) -> None:
     """Refuse code that no configuration of a run names.
 
     Raises:
-        FedscopeError: as :func:`~.given.refuse_unneeded`.
+        FedscopeError: as :func:`~.provided_code.refuse_unneeded`.
     """
     refuse_unneeded(given, _merged(_configs_of(run)), str(run.path))
 

@@ -28,7 +28,7 @@ from fedscope.methods import (
 )
 from fedscope.training import branch, train
 from fedscope.training.loop.server import step_server
-from fedscope.training.returned import ReturnedError, is_own
+from fedscope.training.returned_arrays import ReturnedError, is_own
 from fedscope.training.settings.registry import find, names
 
 SMALL: dict[str, Any] = {

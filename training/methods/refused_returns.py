@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import Layout, Weights
 from ..import_string import describe_type
-from ..returned import ReturnedError, changed, forms, refuse_unwritable, refuse_vector
+from ..returned_arrays import ReturnedError, changed, forms, refuse_unwritable, refuse_vector
 from ..settings.registry import method_name
 from .base import Averaged, AverageMethod, ClientMethod, Served, ServerMethod, State
 

@@ -13,7 +13,7 @@ from time import perf_counter
 
 from ...checkpoints import FedscopeError, FedscopeWarning, nearest
 from ..import_string import describe_error
-from ..returned import ReturnedError
+from ..returned_arrays import ReturnedError
 from .every import CHECKS
 from .outcome import Check, CheckFailed, Line, NotAsked
 from .subject import Subject
