@@ -21,6 +21,8 @@ from .errors import FedscopeError
 _SHOWN = 60
 #: settings of whose kind more is to be said, where they are used
 SAY_MORE = ("labels", "data")
+#: annotations whose paths are those of runs or of models, which are no clients by their places
+_OF_RUNS = re.compile(r"Run|Model|Sweep")
 #: annotations whose items are numbers or words, and no models
 _OF_NUMBERS = re.compile(r"\b(int|float|Rounds)\b")
 
@@ -48,7 +50,10 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     if kind in _KINDS and not (value is None and kind != said):
         return _KINDS[kind](name, value, default)
     if "Sequence" in said or "Rounds" in said:
-        if isinstance(value, Iterator | KeysView | ValuesView):
+        # a dictionary's view counts by position; where a dictionary is taken, and of files, that says whose is whose
+        of_files = "Path" in said and not _OF_RUNS.search(said)
+        views = () if "Mapping" in said or of_files else (KeysView, ValuesView)
+        if isinstance(value, (Iterator, *views)):
             value = list(value)
         if _OF_NUMBERS.search(said) and "Model" not in said:
             value = value.tolist() if isinstance(value, np.ndarray) else value

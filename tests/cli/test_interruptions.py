@@ -30,7 +30,7 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
         ("explain runs/fma --draws local:2 --split test", ".cka.pairs", "round_similarity"),
         ("forgetting runs/fma", ".forgetting.accuracy", "round_answers"),
         ("matrix runs/fma", ".matrix.rounds", "round_matrix"),
-        ("predictors runs/fma", ".predictors.measured", "predicted_round"),
+        ("predictors runs/fma", ".predictors.round_predictors", "predicted_round"),
         ("subsets runs/fma", ".subsets.averages", "round_subsets"),
         ("consensus runs/fma", ".consensus.rounds", "measure_round"),
         ("wima runs/fma --windows 2", "fedscope.decomposition.windows.sliding_mean", "round_means"),

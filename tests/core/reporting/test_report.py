@@ -142,7 +142,7 @@ def test_it_says_what_the_files_say(runs: Path) -> None:
     assert "All clients' models of rounds 1-3." in page.words
     (decomposed,) = [one.result for one in find_results(run).results if one.kind.name == "Decomposition"]
     worst = max(abs(row["closure_error"]) for row in decomposed.numbers()["rounds"])
-    assert 0 < worst < 1e-6
+    assert worst < 1e-6  # exactly 0 where threads happen to add so
     assert f"the factors add up to the loss, but for {worst:.0e} of it at most" in page.words
     assert "fedscope cka RUN --rounds last compares what clients answer." in page.words
 
