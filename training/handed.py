@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,10 @@ class _Leaf:
     sum: int
 
 
+class ChangedError(Exception):
+    """An argument that was looked at while the method ran has other bits than before; the first argument names it."""
+
+
 class Handed:
     """The arguments of one call.
 
@@ -51,6 +56,7 @@ class Handed:
         self._views: dict[int, tuple[Any, Any]] = {}
         self._originals: dict[int, tuple[Any, Any]] = {}
         self._leaves: list[_Leaf] = []
+        self._streams: list[list[_Leaf]] = []
 
     def view(self, value: Any, path: str) -> Any:
         """Return an argument that cannot be changed in place: arrays as views, models and dictionaries of such; of
@@ -91,7 +97,20 @@ class Handed:
         return value
 
     def _function(self, given: Any, path: str) -> Any:
-        return lambda number: self.view(given(number), f"{path}({number})")
+        """A function whose arrays are looked at when the next one is asked for, and not held: they may be many."""
+        last: list[Any] = []
+
+        def look(number: Any) -> Any:
+            for leaf in last:
+                if _sum(leaf.value) != leaf.sum:
+                    raise ChangedError(leaf.path)
+            one = Handed()
+            found = one.view(given(number), f"{path}({number})")
+            last[:] = one._leaves
+            return found
+
+        self._streams.append(last)
+        return look
 
     def _kept(self, path: str, value: Any) -> Any:
         self._leaves.append(_Leaf(path, value, _sum(value)))
@@ -104,7 +123,9 @@ class Handed:
         if isinstance(value, np.ndarray):
             if original is not value:
                 return original
-            return value if value.flags.writeable or self.path_of(value) is None else value.copy()
+            # of a function's arrays, which are not held, none is known
+            known = self.path_of(value) is not None or bool(self._streams)
+            return value.copy() if known and not value.flags.writeable else value
         if isinstance(value, Weights) or is_opened(value):
             own = {name: self.back(one) for name, one in _fields(value).items()}
             same = (one for one in (value, original) if _alike(own, _fields(one)))
@@ -117,13 +138,13 @@ class Handed:
 
     def changed(self) -> Iterator[str]:
         """Yield the names of what has other bits than before; of a tensor it is known by torch's own count."""
-        for leaf in self._leaves:
+        for leaf in [*self._leaves, *chain.from_iterable(self._streams)]:
             if _sum(leaf.value) != leaf.sum:
                 yield leaf.path
 
     def path_of(self, value: Any) -> str | None:
         """Return what the method calls an array of which another one is a part; None of one that it made itself."""
-        for leaf in self._leaves:
+        for leaf in [*self._leaves, *chain.from_iterable(self._streams)]:
             if leaf.value is value:
                 return leaf.path
             arrays = isinstance(leaf.value, np.ndarray) and isinstance(value, np.ndarray)
@@ -157,6 +178,7 @@ def _sum(value: Any) -> int:
     if isinstance(value, DiskMatrix):
         return 0
     found = xxhash.xxh3_64()
+    value = value.T if value.flags.f_contiguous else value
     for part in [value] if value.flags.c_contiguous or value.ndim == 1 else value:
         found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return int(found.intdigest())

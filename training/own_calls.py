@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..checkpoints import DiskMatrix, Weights
-from .handed import Handed, is_opened
+from .handed import ChangedError, Handed, is_opened
 from .import_string import is_elsewhere
 from .returned_arrays import ReturnedError, is_own
 from .settings.registry import method_name
@@ -33,7 +33,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 #: what NumPy says of an array that cannot be written to
-_READ_ONLY = re.compile(r"is read-only$|^cannot modify read-only memory$")
+_READ_ONLY = re.compile(r"is read-only$|^cannot modify read-only memory$|buffer is not writable$")
+#: what is said of it by what may only want to read
+_BUFFER = re.compile(r"^(underlying )?buffer ")
 #: whether fedscope's own methods are watched, too
 _everyone: ContextVar[bool] = ContextVar("everyone", default=False)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -71,6 +73,9 @@ def watched(method: object, call: Callable[P, R], *args: P.args, **none: P.kwarg
     views: Any = [handed.view(value, name) for value, name in zip(args, _names(call, len(args)), strict=True)]
     try:
         found = call(*views, **none)
+    except ChangedError as error:
+        place = f"{_place(method, call)} changes {error.args[0]} in place, through a tensor or an array"
+        raise ReturnedError(f"{place} that shares its memory; copy it before you change it", "arguments") from None
     except (ValueError, TypeError) as error:
         if not _READ_ONLY.search(str(error)):
             raise
@@ -125,6 +130,10 @@ def _refused(method: object, call: Callable[..., Any], error: BaseException, han
     """Say which argument is changed and in which line, as far as the line tells."""
     place, at = _place(method, call), _line(method, error)
     where = "" if at is None else f" (line {at.tb_lineno} of {Path(at.tb_frame.f_code.co_filename).name})"
+    if _BUFFER.match(str(error)):
+        return (
+            f"{place} asks for an array that it may write to{where}, and others read what it is given; give it a copy"
+        )
     path = None if at is None else handed.path_of(_written_to(at))
     if path is not None:
         return f"{place} changes {path} in place{where}; copy it before you change it"

@@ -47,13 +47,15 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     value = plain_number(value)
     if not typed or name in SAY_MORE:
         return value
+    if value is None and isinstance(default, tuple) and not default and "Sequence[str]" in said:
+        return default
     if kind in _KINDS and not (value is None and kind != said):
         return _KINDS[kind](name, value, default)
     if "Sequence" in said or "Rounds" in said:
         # a dictionary's view counts by position; where a dictionary is taken, and of files, that says whose is whose
         of_files = "Path" in said and not _OF_RUNS.search(said)
-        views = () if "Mapping" in said or of_files else (KeysView, ValuesView)
-        if isinstance(value, (Iterator, *views)):
+        counted = "Mapping" not in said and not of_files
+        if isinstance(value, Iterator) or (counted and isinstance(value, KeysView | ValuesView)):
             value = list(value)
         if _OF_NUMBERS.search(said) and "Model" not in said:
             value = value.tolist() if isinstance(value, np.ndarray) else value
@@ -79,7 +81,10 @@ def as_index(value: Any) -> int:
 
 def plain_number(value: Any) -> Any:
     """Return a number or a truth of NumPy's as Python's; anything else as it is."""
-    return value.item() if isinstance(value, np.number | np.bool_) else value
+    if isinstance(value, np.number | np.bool_):
+        return value.item()
+    # an array or a tensor of one number
+    return value.item() if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)) else value
 
 
 def _whole(name: str, value: Any, default: Any) -> int:

@@ -81,6 +81,8 @@ def place_of(value: Any) -> tuple[Any, ...] | None:
     try:
         if not value.numel() or value.is_meta or not hasattr(value, "data_ptr"):
             return None
+        if not value.data_ptr():  # of a tensor that does not say where it lies
+            return None
         return str(value.device), value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype)
     except (RuntimeError, ValueError, NotImplementedError):  # without a place (sparse), or without a shape yet
         return None

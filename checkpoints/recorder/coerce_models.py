@@ -272,6 +272,10 @@ def _tensors_in(checkpoint: Mapping[Any, Any]) -> Mapping[str, Any]:
         raise FedscopeError(f"{error}, or if all are of one model, name its tensors at one level: {flat!r}") from None
 
 
+#: what checkpoints call the model besides
+_ALSO = ("net", "network", "params", "weights")
+
+
 def _refuse_tree(tree: Mapping[Any, Any]) -> None:
     """Refuse tensors beside a mapping of others, as flax's trees may have them: those of the mapping alone would be
     taken for the model.
@@ -280,7 +284,7 @@ def _refuse_tree(tree: Mapping[Any, Any]) -> None:
         FedscopeError: names them.
     """
     inside = {str(name): entry for name, entry in tree.items() if isinstance(entry, Mapping) and _first_tensor(entry)}
-    if any(name in WRAPPINGS for name in inside):  # beside which a checkpoint has what is no weight
+    if any(name in (*WRAPPINGS, *_ALSO) for name in inside):  # beside which a checkpoint has what is no weight
         return
     beside = [
         str(name) for name, entry in tree.items() if is_tensor(entry) and "float" in str(entry.dtype) and entry.ndim
@@ -289,8 +293,8 @@ def _refuse_tree(tree: Mapping[Any, Any]) -> None:
         name, entry = next(iter(inside.items()))
         flat = ".".join((name, *_first_tensor(entry)))
         raise FedscopeError(
-            f"a model has {list_few(beside, 2)} beside {name}, which holds tensors too; name all at one level, as "
-            f"{flat!r}, or give {name} alone"
+            f"a model has {list_few(beside, 2)} beside {name}, which holds tensors too; give {name} alone, or name all "
+            f"at one level, as {flat!r}"
         )
     for entry in inside.values():
         _refuse_tree(entry)

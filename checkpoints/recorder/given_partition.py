@@ -40,13 +40,17 @@ class GivenPartition:
         Raises:
             FedscopeError: a client without.
         """
-        has = range(len(self.partition.clients)) if self.named is None else self.named
-        if other := [k for k in ids if k not in has]:
+        if clause := self.others(ids):
             raise FedscopeError(
-                f"{place}: client {other[0]} has a model, but no rows in partition= (clients "
-                f"{list_few(sorted(has), 6)} have); number both alike, and give partition= of all clients, [] of one "
-                "without rows"
+                f"{place}: {clause}; number both alike, and give partition= of all clients, [] of one without rows"
             )
+
+    def others(self, ids: Sequence[int]) -> str:
+        """Say in a clause which clients have no part; empty where all have."""
+        has = range(len(self.partition.clients)) if self.named is None else self.named
+        other = [k for k in ids if k not in has]
+        there = f"partition= (clients {list_few(sorted(has), 6)} have)"
+        return f"client {other[0]} has a model, but no rows in {there}" if other else ""
 
     def other_counts(self, ids: Sequence[int], samples: np.ndarray) -> str:
         """Say in a clause which n_k are not what the partition counts; empty where all are.
@@ -56,7 +60,8 @@ class GivenPartition:
         """
         rows = [len(self.partition.clients[k]) for k in ids]
         differing = [i for i, (own, n) in enumerate(zip(rows, samples, strict=True)) if own != n]
-        if not differing:
+        # fewer of each client, as without those it validates on, are still of one numbering
+        if all(n <= own for own, n in zip(rows, samples, strict=True)):
             return ""
         i = differing[0]
         more = f" (so {len(differing)} of {len(ids)} clients)" if len(differing) > 1 else ""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set, ValuesView
 from typing import Any
 
-from ..io.errors import FedscopeError
+from ..io.errors import FedscopeError, list_few
 
 
 def by_index(given: Any, said: str, give: str) -> Any:
@@ -22,13 +22,15 @@ def by_index(given: Any, said: str, give: str) -> Any:
         give: what to give instead, for sentences: ``samples={number: ...}``.
 
     Raises:
-        FedscopeError: an index that names one twice; a table; a text; a set or a dictionary's view, whose order is
-            that of no clients.
+        FedscopeError: an index that names one twice, or that is of a table's rows; a table; a text; a set or a
+            dictionary's keys, whose order is that of no clients.
 
     >>> by_index({3: 10}, "samples=", "a dictionary"), by_index([10, 20], "samples=", "a dictionary")
     ({3: 10}, [10, 20])
     """
-    if isinstance(given, Set | ValuesView | str | bytes):
+    if isinstance(given, ValuesView):  # in its dictionary's order
+        return list(given)
+    if isinstance(given, Set | str | bytes):
         why = "is no list" if isinstance(given, str | bytes) else "does not say which number is whose"
         raise FedscopeError(f"{said} is a {type(given).__name__}, which {why}; give {give}")
     given = _of_xarray(given)
@@ -38,6 +40,12 @@ def by_index(given: Any, said: str, give: str) -> Any:
         raise FedscopeError(f"{said} is a {type(given).__name__}, a table; give {give}, or one of its columns")
     if _is_default(given.index):
         return given.to_numpy()
+    if getattr(given, "name", None) is not None and getattr(given.index, "name", given) is None:
+        raise FedscopeError(
+            f"{said} is the column {given.name!r} of a table, whose index ({list_few(given.index, 4)}) may name its "
+            "rows or clients; give its .to_numpy() in the clients' order, or the column behind "
+            ".set_index('client')"
+        )
     _refuse_twice(given.index, said, give)
     return dict(given.items())
 

@@ -32,7 +32,7 @@ from ..models.adapters import (
 from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.drift import NUMBERS, Block, drift_in
-from ..rounds.metrics import COLUMNS, MADE, MOST_OWN, further, is_column, is_own
+from ..rounds.metrics import COLUMNS, COUNTED, MADE, MOST_OWN, further, is_column, is_own
 from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
@@ -267,7 +267,10 @@ class Recorder:
         counts = _samples(samples, ids, place)
         p = _weights(weights, counts, ids, place)
         if self._parts is not None:
-            self._parts.refuse_others(ids, place)
+            if self._parts.named is not None:
+                self._parts.refuse_others(ids, place)
+            elif clause := self._parts.others(ids):  # of a run that is gone on with, and cannot have another one
+                self._tell("partition", f"{place}: {clause}; what is asked of its own data leaves it out")
             if counts is not None and (clause := self._parts.other_counts(ids, counts)):
                 self._tell("counts", f"{place}: {clause}")
         given_numbers = _numbers({} if metrics is None else metrics, place)
@@ -752,6 +755,8 @@ def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise FedscopeError(f"{place}: the metric {name!r} is not a name; give a word, as 'test_error'")
+        if name in COUNTED:
+            continue  # as the run counts them itself
         if MADE.fullmatch(name):
             raise FedscopeError(
                 f"{place}: the metric {name} is called like a column that the run makes itself; give it another name, "

@@ -50,4 +50,14 @@ def _follows(run: Run, before: int, after: int, names: list[str]) -> bool:
 
 
 def _is_same(values: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> bool:
-    return all(np.array_equal(array, others[name], equal_nan=True) for name, array in values.items())
+    """The same numbers, or those that a checkpoint in half precision has kept of them."""
+    return all(
+        np.array_equal(array, others[name], equal_nan=True)
+        or np.array_equal(array, _halved(others[name]), equal_nan=True)
+        for name, array in values.items()
+    )
+
+
+def _halved(array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16).astype(array.dtype)

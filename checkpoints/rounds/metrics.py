@@ -54,6 +54,8 @@ OWN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@-]{0,79}")
 #: of which a table has so many, those that came first: with a name a client each round would write it anew
 MOST_OWN = 200
 
+#: what a run counts itself, and a loop that counts it too need not leave out of its numbers
+COUNTED = ("round", "participants")
 #: columns that recording a loop makes itself, here and in the tables of ``curves``
 MADE = re.compile(f"round|participants|run|crc32|{_RECORDED}")
 

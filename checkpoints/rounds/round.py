@@ -370,7 +370,9 @@ class Round:
 
 def _whole(client: Any, label: str) -> int:
     try:
-        return as_index(client)
+        # a table's column with gaps has floats
+        whole = isinstance(client, float | np.floating) and float(client).is_integer()
+        return as_index(int(client) if whole else client)
     except TypeError:
         raise FedscopeError(
             f"{label}/client-{client}: {client!r} is not a client's number; give a whole number, as client(0)"

@@ -163,10 +163,9 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
 
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
     """Call the module on a copy of a few samples, which it must leave as they are: other models are given them."""
-    x = x.clone()
-    before = _changes(x)
+    lent = _Lent(x)
     try:
-        output: object = replica.logits(x)
+        output: object = replica.logits(lent.alias)
     except Exception as error:  # whatever the user's code or torch raises
         if is_out_of_memory(error):
             few = "even one sample" if len(x) == 1 else f"{len(x)} samples"
@@ -178,7 +177,7 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
             "makes a vector of an image)"
         ) from error
-    if _changes(x) != before:
+    if lent.is_changed:
         raise FedscopeError(
             f"the module changes its input in place, and the samples of {part.label} are for other models, too; give "
             "its forward a copy (x = x.clone()), or leave inplace=True out of the layer that meets them"
@@ -205,18 +204,17 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
         FedscopeError: it fails, or gives something else than one number a sample; errors outside of 0..1; it changes
             what it is given.
     """
-    outputs, y = outputs.clone(), y.clone()
     for name, call in (("loss", task.loss), ("error", task.error)):
-        what, before = f"the {name} of task {task.name}", (_changes(outputs), _changes(y))
+        what, lent = f"the {name} of task {task.name}", {"outputs": _Lent(outputs), "y": _Lent(y)}
         try:
-            values: Any = call(outputs, y)
+            values: Any = call(lent["outputs"].alias, lent["y"].alias)
         except Exception as error:  # whatever the user's code or torch raises
             if is_out_of_memory(error):
                 raise
             raise FedscopeError(
                 f"{what} fails on outputs of shape {list(outputs.shape)} for {label} ({_reason(error)})"
             ) from error
-        _refuse_changed(what, before, outputs, y, label)
+        _refuse_changed(what, lent, label)
         if values is None and name == "error":
             continue
         if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
@@ -232,20 +230,37 @@ def try_task(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
                 "none)"
             )
     for name, weights in (("weights", task.weights), ("error_weights", task.error_weights)):
-        before = (_changes(outputs), _changes(y))
+        lent = {"y": _Lent(y)}
         with suppress(Exception):  # what it fails with is said where it is measured
-            weights(y)
-        _refuse_changed(f"{name} of task {task.name}", before, outputs, y, label)
+            weights(lent["y"].alias)
+        _refuse_changed(f"{name} of task {task.name}", lent, label)
 
 
-def _refuse_changed(what: str, before: tuple[int, int], outputs: Tensor, y: Tensor, label: str) -> None:
+def _refuse_changed(what: str, lent: Mapping[str, _Lent], label: str) -> None:
     """Refuse a function that has changed outputs or targets."""
-    for name, value, count in zip(("outputs", "y"), (outputs, y), before, strict=True):
-        if _changes(value) != count:
+    for name, one in lent.items():
+        if one.is_changed:
             raise FedscopeError(
                 f"{what} changes {name} of {label} in place, which is read again afterwards; copy it before you change "
                 f"it ({name} = {name}.clone())"
             )
+
+
+class _Lent:
+    """A tensor that code of the user's own may look at: a copy, under another name, so that a new shape in place
+    (``unsqueeze_``) stays that name's."""
+
+    def __init__(self, value: Tensor) -> None:
+        self._before, self._copy = value, value.clone()
+        self.alias = self._copy.detach().view_as(self._copy)
+        self._shape, self._count = (self.alias.shape, self.alias.stride()), _changes(self._copy)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its numbers were changed in place, or might have been: of few samples some changes cannot be seen."""
+        same = torch.equal(torch.nan_to_num(self._copy), torch.nan_to_num(self._before))
+        shaped = (self.alias.shape, self.alias.stride()) != self._shape
+        return not same or (_changes(self._copy) != self._count and not shaped)
 
 
 def _changes(value: Tensor) -> int:

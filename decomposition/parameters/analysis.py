@@ -71,7 +71,7 @@ def parameters(
     names = [parameters] if isinstance(parameters, str) else list(parameters)
     if not tsne:
         of_map = {"sample": (sample, SAMPLE), "perplexity": (perplexity, PERPLEXITY), "backend": (backend, BACKEND)}
-        refuse_idle({**of_map, "device": (device, "auto")}, "belongs to --tsne; give both, or neither")
+        refuse_idle(of_map, "belongs to --tsne; give both, or neither")
         return densities(opened, recorded, names, top, seed)
     if len(opened) > 1:
         raise FedscopeError(

@@ -79,22 +79,34 @@ def left_by(optimiser: LocalOptimiser | None, task: LocalTask, method: ClientMet
 
 
 def state_name(optimiser: str) -> str:
-    """Return how the names of an optimiser's state begin: with its module, for two of one name are two.
+    """Return how the names of an optimiser's state begin: with the module that defines it, for two of one name are two,
+    and one may be spelled in several ways.
 
     >>> state_name("adamw"), state_name("torch.optim:Adam(betas=(0.9, 0.95))")
     ('optimiser.adamw.', 'optimiser.torch.optim:Adam.')
     """
+    if isinstance(optimiser, OwnCode):
+        from .own_optimiser import defined_as
+
+        return f"{PREFIX}{defined_as(optimiser)}."
     return f"{PREFIX}{str(optimiser).partition('(')[0]}."
 
 
 def _kept(state: ClientState, optimiser: str) -> dict[str, np.ndarray]:
     """Return what a client kept of this optimiser; of another one nothing is gone on with.
 
-    Runs of an earlier fedscope say the class alone, and are gone on with as they were.
+    Runs of an earlier fedscope say the class alone, and are gone on with as they were. A class of a script is another
+    module's once the script is imported.
     """
-    kept = _named(state, state_name(optimiser))
-    earlier = short_name(optimiser)
-    return kept or ({} if earlier in OWN else _named(state, f"{PREFIX}{earlier}."))
+    own, earlier = state_name(optimiser), short_name(optimiser)
+    if earlier in OWN:
+        return _named(state, own)
+    script = f"{PREFIX}__main__:"
+    begins = [own, f"{PREFIX}{earlier}.", f"{script}{earlier}."]
+    if own.startswith(script):
+        modules = {name.partition(":")[0] for name in state if ":" in name}
+        begins += [f"{module}:{earlier}." for module in sorted(modules)]
+    return next((kept for begin in begins if (kept := _named(state, begin))), {})
 
 
 def _named(state: ClientState, begin: str) -> dict[str, np.ndarray]:

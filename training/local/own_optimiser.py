@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError
 from ..import_string import ImportString, describe_error, describe_type
 from ..settings.missing_code import needs_code
-from ..settings.own_code import OwnCode
+from ..settings.own_code import OwnCode, name_of
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod
@@ -37,6 +37,12 @@ def factory_of(name: str) -> Factory:
         return lambda parameters: found(parameters, *arguments, **keywords)
     factory: Factory = thing
     return factory
+
+
+def defined_as(name: OwnCode) -> str:
+    """Return ``module:Class`` of what an optimiser is made by, as its own module has it, however it was spelled."""
+    thing = name.thing
+    return name_of(thing.found() if isinstance(thing, ImportString) else thing)
 
 
 class OwnOptimiser:

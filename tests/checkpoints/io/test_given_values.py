@@ -165,7 +165,7 @@ def test_windows_and_draws(run: Run) -> None:
         fedscope.wima(f"{run.path}@1", checkpoints=True, windows=1.0, model=torch.nn.Linear(3, 3))
 
 
-@pytest.mark.parametrize("number", [1.0, 1.5, "1", True, np.bool_(1), None, [1]])
+@pytest.mark.parametrize("number", [1.5, "1", True, np.bool_(1), None, [1]])
 def test_a_rounds_and_a_clients_number(run: Run, number: Any) -> None:
     for asks in (run.round, run.numbers, run.files_of):
         with pytest.raises(FedscopeError, match=r"is not a round; give a whole number, as round\(1\)"):
@@ -174,7 +174,8 @@ def test_a_rounds_and_a_clients_number(run: Run, number: Any) -> None:
     for asks in (of_round.client, lambda k: of_round.clients([k])):
         with pytest.raises(FedscopeError, match=r"is not a client's number; give a whole number, as client\(0\)"):
             asks(number)
-    np.testing.assert_array_equal(of_round.client(np.int64(1)).parameters, of_round.client(1).parameters)
+    for one in (np.int64(1), 1.0, np.float64(1)):  # a table's column with gaps has floats
+        np.testing.assert_array_equal(of_round.client(one).parameters, of_round.client(1).parameters)
 
 
 def test_the_last_rounds_numbers_have_what_was_measured(tmp_path: Path) -> None:

@@ -230,12 +230,28 @@ def test_what_has_no_order_is_no_list_of_clients(tmp_path: Path) -> None:
     for given, kind in (
         ({30, 10}, "set, which does not say which number is whose"),
         (frozenset({30, 10}), "frozenset, which does not say which number is whose"),
-        ({1: 30, 0: 10}.values(), "dict_values, which does not say which number is whose"),
+        ({1: 30, 0: 10}.keys(), "dict_keys, which does not say which number is whose"),
         ("12", "str, which is no list"),
     ):
         with pytest.raises(FedscopeError) as refused:
             round_of(tmp_path / "run", [model(0), model(1)], samples=given)
         assert str(refused.value).endswith(f"samples= is a {kind}; give samples={{number: ...}}")
+
+
+def test_a_column_of_a_table_whose_index_may_be_its_rows_is_refused(tmp_path: Path) -> None:
+    """A sorted log: its index are the rows of the log, and no clients."""
+    pandas = pytest.importorskip("pandas")
+    log = pandas.DataFrame({"client": [2, 0, 1], "n": [30, 10, 20]}).sort_values("client")
+    clients = [model(0), model(1), model(2)]
+    with pytest.raises(FedscopeError, match=r"samples= is the column 'n' of a table, whose index \(1, 2, 0\) may name"):
+        round_of(tmp_path / "run", clients, samples=log["n"])
+    for given in (
+        log["n"].to_numpy(),
+        log.set_index("client")["n"],
+        {2: 30, 0: 10, 1: 20},
+        {0: 10, 1: 20, 2: 30}.values(),
+    ):
+        assert round_of(tmp_path / "run", clients, samples=given).client_samples.tolist() == [10, 20, 30]
 
 
 def test_a_mixing_table_is_read_by_its_index_and_columns(tmp_path: Path) -> None:
@@ -279,9 +295,9 @@ def test_a_client_without_rows_in_the_partition_is_refused(tmp_path: Path) -> No
             )
     with Recorder(tmp_path / "run", resume=True) as recorder:  # a file alone does not say who was named
         recorder.round(clients={1: model(0)})
-        with pytest.raises(FedscopeError, match="run@3: client 4 has a model, but no rows in partition="):
-            recorder.round(clients={4: model(0)})
-    assert Run.open(tmp_path / "run").rounds == (1, 2)
+        with pytest.warns(FedscopeWarning, match="run@3: client 4 has a model, but no rows in partition="):
+            recorder.round(clients={4: model(0)})  # a run cannot have another partition any more
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
 
 
 def test_samples_that_are_not_what_the_partition_counts_are_told_once(tmp_path: Path) -> None:
@@ -357,3 +373,30 @@ def test_one_module_in_a_round_tells_buffers_from_parameters(module: str, tmp_pa
     layout = Run.open(tmp_path / "run").layout
     kinds = {"mask": "buffer", "layer.weight": "parameter", "layer.bias": "parameter"}
     assert [(entry.name, entry.kind) for entry in layout.entries] == list(kinds.items())
+
+
+class _Placeless(torch.Tensor):
+    """As tensors of a device that does not say where they lie."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> torch.Tensor:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)  # type: ignore[attr-defined, no-any-return]
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*[one.inner if isinstance(one, _Placeless) else one for one in args], **(kwargs or {}))
+        return _Placeless(out) if isinstance(out, torch.Tensor) else out
+
+    def cpu(self, *_: Any) -> torch.Tensor:
+        return self.inner.cpu()
+
+
+def test_tensors_that_do_not_say_where_they_lie_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    def two(by: float) -> dict[str, torch.Tensor]:
+        return {"a": _Placeless(torch.ones(3) * by), "b": _Placeless(torch.full((3,), 2.0) * by)}
+
+    made = round_of(tmp_path / "run", {0: two(2), 1: two(3)})
+    assert made.client(1).parameters.tolist() == [3, 3, 3, 6, 6, 6]

@@ -80,9 +80,7 @@ def test_a_number_is_not_taken_for_the_averaged_model(tmp_path: Path) -> None:
     assert fedscope.curves(run, measures="f1").findings()["f1"]["run"]["mean"] == 0.25
 
 
-@pytest.mark.parametrize(
-    "name", ["round", "participants", "server_rate", "server_rule", "drift_kept", "consensus_start", "crc32", "run"]
-)
+@pytest.mark.parametrize("name", ["server_rate", "server_rule", "drift_kept", "consensus_start", "crc32", "run"])
 def test_names_of_what_the_run_makes_itself_are_refused(name: str, tmp_path: Path) -> None:
     """They were replaced without a word."""
     with Recorder(tmp_path / "run") as recorder:

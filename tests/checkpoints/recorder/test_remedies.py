@@ -83,8 +83,8 @@ def refused(path: Path, model: Any) -> str:
         ),
         (TWO, "the model holds 2 models", lambda: TWO["Dense_0"]),
         (
-            {"params": {"dense": {"kernel": W}, "scale": W[0]}},
-            "a model has scale beside dense, which holds tensors too; name all at one level, as 'dense.kernel', or gi",
+            {"block": {"dense": {"kernel": W}, "scale": W[0]}},
+            "a model has scale beside dense, which holds tensors too; give dense alone, or name all at one level, as '",
             lambda: {"dense.kernel": W, "scale": W[0]},
         ),
         (

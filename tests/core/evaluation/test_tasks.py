@@ -532,6 +532,33 @@ def test_a_module_that_changes_its_input_is_refused() -> None:
     Evaluator(nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True)), samples)
 
 
+class _Deeper(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.unsqueeze_(1)).flatten(1)
+
+
+class _Column(fedscope.Task):
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return (outputs - y.unsqueeze_(1))[:, 0].square()
+
+
+def test_a_new_shape_in_place_is_no_change_of_the_samples() -> None:
+    x, module = torch.randn(12, 2, generator=torch.Generator().manual_seed(0)), _Deeper()
+    samples = Samples(x, torch.arange(12) % 3, 3, "toy", "test", np.arange(12))
+    w = Layout.of(module).flatten({name: value.detach().numpy() for name, value in module.state_dict().items()})
+    loss, _ = Evaluator(module, samples).models([w])
+    own = functional.cross_entropy(module.layer(x), samples.y)
+    assert loss[0] == pytest.approx(float(own), rel=1e-6)
+    assert x.shape == (12, 2)
+    y = torch.randn(12, generator=torch.Generator().manual_seed(1))
+    Evaluator(nn.Linear(2, 1), Samples(x, y, 1, "toy", "test", np.arange(12), task=_Column()))
+    assert y.shape == (12,)
+
+
 def test_what_is_made_in_inference_mode_is_tried_out_too() -> None:
     """There torch does not count how often a tensor was changed."""
     with torch.inference_mode():

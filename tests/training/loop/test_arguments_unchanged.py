@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,9 +44,10 @@ from fedscope.methods import (
 )
 from fedscope.testing import check_method
 from fedscope.training import branch, train
-from fedscope.training.handed import Handed
+from fedscope.training.handed import ChangedError, Handed
 from fedscope.training.loop.server import step_server
 from fedscope.training.methods.servers.fedavgm import FedAvgM
+from fedscope.training.opened import OPENED
 from fedscope.training.returned_arrays import ReturnedError
 from fedscope.training.settings.registry import names
 
@@ -613,3 +617,41 @@ def test_a_models_buffers_and_a_state_of_models_are_views_too() -> None:
     state["new"] = 1  # the dictionary is the method's own
     assert handed.back(state["last"]) is model
     assert handed.back({"again": state["last"].buffers["n"]})["again"] is model.buffers["n"]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    row: Any
+
+
+def test_rows_of_the_history_are_looked_at_and_not_all_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An average over many rounds may read them one by one: their models would fill the memory."""
+    monkeypatch.setitem(OPENED, _Rows, ("row",))
+    made: list[weakref.ref[np.ndarray]] = []
+
+    def row(number: int) -> np.ndarray:
+        value = np.full(3, float(number))
+        made.append(weakref.ref(value))
+        return value
+
+    handed = Handed()
+    history = handed.view(_Rows(row), "history")
+    for number in range(5):
+        assert history.row(number).tolist() == [number] * 3
+    gc.collect()
+    assert sum(one() is not None for one in made) == 1
+    torch.from_numpy(history.row(7)).add_(1)
+    assert list(handed.changed()) == ["history.row(7)"]
+    with pytest.raises(ChangedError, match=r"^history\.row\(7\)$"):
+        history.row(8)
+    again = Handed()
+    assert again.back(again.view(_Rows(row), "history").row(9)).flags.writeable, "a copy, as others may read the row"
+
+
+def test_what_asks_for_a_buffer_to_write_to_is_not_said_to_write(tmp_path: Path) -> None:
+    def reads(state: State, start: Weights, models: Weights, cohort: Cohort) -> None:
+        ctypes.c_char.from_buffer(start.parameters)
+
+    said = rf"\.step asks for an array that it may write to{LINE}, and others read what it is given; give it a copy$"
+    with pytest.raises(ReturnedError, match=said):
+        train(SMALL, tmp_path / "run", server=served(reads))

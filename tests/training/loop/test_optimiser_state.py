@@ -24,6 +24,7 @@ from fedscope.training.local.optimisers import _kept
 from fedscope.training.loop.verify_run import check_run
 from fedscope.training.user_code.kept_source import playing
 from fedscope.training.user_code.provided_code import code_of_options
+from fedscope.training.user_code.typed import typed_tables
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -187,6 +188,24 @@ def test_a_branch_takes_nothing_of_another_optimiser_of_one_name(tmp_path: Path,
     each = run.round(3).client_steps
     np.testing.assert_array_equal(steps["again"].T, np.broadcast_to(3 * each, steps["again"].T.shape))
     np.testing.assert_array_equal(steps["other"].T, np.broadcast_to(each, steps["other"].T.shape))
+
+
+def test_an_optimiser_has_one_name_however_it_is_spelled(tmp_path: Path) -> None:
+    """``torch.optim:Adam`` and ``torch.optim.adam:Adam`` are one class, whose moments a branch goes on with."""
+    full = tables(run={"rounds": 3, "participation": 1.0})
+    other = typed_tables({"client": {"optimiser": "torch.optim:Adam"}})  # as --set has it
+    run = train(full, tmp_path / "one", optimiser=torch.optim.Adam)
+    again = branch(run, 2, other, tmp_path / "again")
+    (name,) = (name for name in run.round(3).client_states if name.endswith(".step"))
+    assert name == "optimiser.torch.optim.adam:Adam.step"
+    np.testing.assert_array_equal(run.round(3).client_state(name), again.round(3).client_state(name))
+
+
+def test_a_scripts_own_optimiser_is_known_once_it_is_imported() -> None:
+    kept = {"optimiser.__main__:Mine.step": np.ones(3)}
+    assert list(_kept(kept, "mine:Mine")) == ["step"]
+    assert list(_kept({"optimiser.mine:Mine.step": np.ones(3)}, "__main__:Mine")) == ["step"]
+    assert _kept({"optimiser.theirs:Mine.step": np.ones(3)}, "mine:Mine") == {}
 
 
 def test_what_an_earlier_fedscope_kept_is_gone_on_with() -> None:
