@@ -32,7 +32,6 @@ def test_sharpness_without_the_hessian(name: str, value: int) -> None:
         ({"sample": 50}, f"sample=50 {MAP}"),
         ({"perplexity": 5.0}, f"perplexity=5.0 {MAP}"),
         ({"backend": "torchdr"}, f"backend='torchdr' {MAP}"),
-        ({"device": "cpu"}, f"device='cpu' {MAP}"),
         ({"tsne": True, "top": 2}, "top=2 belongs to densities, and tsne=True maps a sample of all parameters; leave"),
     ],
 )
@@ -40,6 +39,11 @@ def test_parameters(two_rounds: Path, settings: dict[str, Any], said: str) -> No
     with pytest.raises(FedscopeError) as caught:
         fedscope.parameters(two_rounds / "runs" / "fma", **settings)
     assert str(caught.value).startswith(said)
+
+
+def test_a_device_may_be_said_of_every_question(two_rounds: Path) -> None:
+    """A script gives it to all of them; densities are computed on the processor."""
+    assert fedscope.parameters(two_rounds / "runs" / "fma", device="cpu").names
 
 
 def test_a_tracker_has_no_file_to_replace(two_rounds: Path) -> None:
