@@ -43,8 +43,7 @@ def by_index(given: Any, said: str, give: str) -> Any:
     if getattr(given, "name", None) is not None and getattr(given.index, "name", given) is None:
         raise FedscopeError(
             f"{said} is the column {given.name!r} of a table, whose index ({list_few(given.index, 4)}) may name its "
-            "rows or clients; give its .to_numpy() in the clients' order, or the column behind "
-            ".set_index('client')"
+            "rows or clients; give dict(column) if it names clients, else column.to_numpy() in the clients' order"
         )
     _refuse_twice(given.index, said, give)
     return dict(given.items())

@@ -34,6 +34,8 @@ from pause import HOME  # noqa: E402
 from plan import QUICK, Scale, Unit, at_data, on_device, units  # noqa: E402
 from units import Place, groups, keep  # noqa: E402
 
+from fedscope.checkpoints import FedscopeError  # noqa: E402
+
 KEPT = HERE.parent / "results" / "long"
 #: bytes that a unit's runs take at most
 ROOM = 4 << 30
@@ -178,6 +180,8 @@ if __name__ == "__main__":
             )
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command has said why
+    except FedscopeError as error:  # as of a full disk
+        sys.exit(f"make papers-long: {error}")
     except KeyboardInterrupt:
         print("make papers-long: stopped; the same command goes on", file=sys.stderr)
         sys.exit(130)

@@ -65,10 +65,11 @@ def frozen(home: Path, commit: str) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file of which a full disk or a kill leaves all or nothing."""
-    made = path.with_name(f"{path.name}.partial")
-    made.write_text(text, encoding="utf-8")
-    made.replace(path)
+    """Write a file of which a full disk, a kill or another driver leaves all or nothing."""
+    from fedscope.checkpoints.io.atomic import write_durably
+
+    with write_durably(path) as made:
+        made.write_text(text, encoding="utf-8")
 
 
 def head() -> str:

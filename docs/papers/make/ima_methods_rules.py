@@ -207,7 +207,8 @@ def schedules(results: Path) -> list[Outcome]:
     return [
         above(
             "A rate that falls exponentially is the best of the schedules (FedAvg on MNIST).",
-            f"Its accuracy minus that of each other schedule is above 0 ({OVER}, not corrected for their number).",
+            f"Its accuracy minus that of each other schedule is above 0 ({OVER}; what says the contrary is corrected "
+            "for how many there are).",
             [difference(name, cells["exp"], own) for name, own in cells.items() if name != "exp"],
             _cost(results, len(cells)),
             percent=True,

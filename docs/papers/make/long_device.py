@@ -1,5 +1,5 @@
 """IMA's Figures 1, 5b, 5c, 7c and 10, across devices, at 400 rounds: claims, and the rules by which they are judged.
-Written before any of these runs."""
+Written before these runs, and changed after the first seed where that is said."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SAID = (
     "every seed."
 )
 OVER = "95 % intervals by Student over seeds"
-#: of a claim of several rounds
+#: what was changed of claims of several rounds, and how they are judged now
 CHANGED = "each of the numbers had to lie apart by itself, and none was corrected for how many there are"
 POOLED = "no single round, corrected for their number (Holm), lies apart on the other side"
 

@@ -1,5 +1,5 @@
 """IMA's Figures 2, 3, 4 and 8, across silos, at 400 rounds without and with a decay of the rate: claims, and the rules
-by which they are judged. Written before any of these runs."""
+by which they are judged. Written before these runs, and changed after the first seed where that is said."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """WIMA's Figure 1 and Table 4, FedAvg alone, at 1,000 of the paper's 10,000 rounds: claims, and the rules by which they
-are judged. Written before any of these runs."""
+are judged. Written before these runs, and changed after the first seed where that is said."""
 
 from __future__ import annotations
 
