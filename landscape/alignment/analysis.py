@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, client_rounds, identity, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address, refuse_own_starts
-from ...training.inputs.models import ModelLike, as_list, names_of, resolve_models
+from ...training.inputs.models import ModelLike, as_list, load_into_same, names_of, resolve_models
 from ..run_alone import is_run
 from .result import Alignment, label_of_repaired, model_suffixes
 from .step import calibration_samples
-
-if TYPE_CHECKING:
-    pass
 
 #: what units are matched by, and to what
 BY, TO = ("weights", "activations"), ("first", "mean")
@@ -77,8 +74,7 @@ def align(
     parts = cohorts or [("", given)]
 
     def prepare() -> SettingsAndCompute[Alignment]:
-        posed = [(word, resolve_models(members, source)) for word, members in parts]
-        first = posed[0][1]
+        first = resolve_models(parts[0][1], source)
         calibration = calibration_samples(first.dataset, first.samples, source)
         settings = {
             **first.settings,
@@ -98,12 +94,13 @@ def align(
             attrs = {**attrs, "aligned": 0 if cohorts else len(given), "stopped": list(aligner.specification.stopped)}
             rows, averages, made = [], [], {}
             with work.progress("align") as report:
-                for done, (word, own) in enumerate(posed):
-                    weights = [model.weights for model in own.models]
-                    labels = [f"{word}/{m.address.rpartition('/')[2]}" if word else m.label for m in own.models]
+                for done, (word, members) in enumerate(parts):
+                    own = load_into_same(first, members) if done else first.models
+                    weights = [model.weights for model in own]
+                    labels = [f"{word}/{m.address.rpartition('/')[2]}" if word else m.label for m in own]
                     aligned, moved = aligner.align(weights, labels, by, to)
                     rows += moved
-                    report(done + 1, len(posed))
+                    report(done + 1, len(parts))
             if not cohorts:
                 layout = weights[0].layout
                 plain, better = (layout.flatten(mean_of([w.arrays() for w in some])) for some in (weights, aligned))

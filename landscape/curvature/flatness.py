@@ -9,7 +9,7 @@ layers that leaves the function as it is leaves the relative rises as they are t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -157,7 +157,8 @@ class _Moved(Sequence[Weights]):
         if i == 0:
             return self.model
         sign = 1 if i % 2 else -1
-        return replace(self.model, parameters=self.model.parameters + sign * self.offsets[(i - 1) // 2]())
+        moved = self.model.parameters + sign * self.offsets[(i - 1) // 2]()
+        return Weights(self.model.layout, moved, self.model.buffers)
 
 
 def _offset(ball: Ball, seed: int, number: int) -> Callable[[], np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
 from ...checkpoints.models.match_names import match_names, refuse_untied
 from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, is_tensor
+from ...checkpoints.models.stored_weights import RecentWeights, StoredWeights
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
 #: ``RUN@ROUND[/WHICH]``, a file, an ``nn.Module``, a state dict, or a model that was loaded
 ModelLike = Any
+
+#: bytes of models that are held at once; of more, those of runs are read when they are asked for
+HELD = 2**30
 
 
 @dataclass(frozen=True)
@@ -236,7 +241,25 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
         elif isinstance(model, Mapping):
             refuse_numberless(model.items(), clause)
     _refuse_other_scales(models)
-    return tuple(_load(models, i, expected, whose) for i in range(len(models)))
+    recent = RecentWeights(HELD // 2)
+    size = expected.layout.size * expected.layout.dtype.itemsize
+    stored = size * len(models) > HELD
+
+    def load(i: int) -> Model:
+        loaded = _load(models, i, expected, whose)
+        if not (stored and loaded.run is not None and isinstance(models[i], str | Path)):
+            return loaded
+        again = partial(_read_again, models, i, expected, whose)
+        return replace(loaded, weights=StoredWeights(loaded.weights.layout, again, recent))
+
+    return tuple(map(load, range(len(models))))
+
+
+def _read_again(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Weights:
+    """Return the numbers of the i-th model, of which all has been said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedscopeWarning)
+        return _load(models, i, expected, whose).weights
 
 
 def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Model:
