@@ -54,11 +54,11 @@ class StoredWeights(Weights):
         return recent.get(id(self), self.__dict__["_read"])
 
     @property
-    def parameters(self) -> np.ndarray:  # type: ignore[override]
+    def parameters(self) -> np.ndarray:
         """[P], read where it is not held."""
         return self._now().parameters
 
     @property
-    def buffers(self) -> dict[str, np.ndarray]:  # type: ignore[override]
+    def buffers(self) -> dict[str, np.ndarray]:
         """By name, read where they are not held."""
         return self._now().buffers

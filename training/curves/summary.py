@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints.io.errors import list_few
 from .bands import Band
-from .measures import MEASURES, TOTALS, USUAL, CurveMeasure
+from .measures import MEASURES, TOTALS, USUAL, CurveMeasure, measure_of
 from .run_curve import WINDOW, Curve
 
 #: a unit stays with the word before it
@@ -95,7 +95,11 @@ def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> 
         " or ".join(TOTALS.get(measure.column, measure.column) for measure in asked),
     )
     lacks = f"{runs} {'has' if len(curves) == 1 else 'have'} no numbers of {columns}"
-    if have:
+    # a loop's own column with the name that 1 less an error column has stands for what it lacks
+    taken = {name: measure_of(name).column for name in have if measure_of(name).column != name}
+    for name, column in taken.items():
+        lacks += f" (its own {name} is another column, which no question takes; record {column}, 1 less the accuracy)"
+    if have := [name for name in have if name not in taken]:
         lacks += f", only of {list_few(have, 24)}; ask for one of these with --measure"
     else:
         lacks += ": nothing was measured while it was recorded"

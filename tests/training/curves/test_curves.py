@@ -238,6 +238,12 @@ def test_what_was_not_measured_is_said() -> None:
         Curves((curve(), fma), measures=("averaged_test_loss",)).figure()
     with pytest.raises(FedscopeError, match=r"^fma and FMA have no numbers of averaged_test_loss, only of train_loss,"):
         Curves((fma, curve("FMA", averaged=None)), measures=("averaged_test_loss", "lr")).figure()
+    # what a loop calls as the accuracy of an error is no number of it, and is not offered again
+    own = replace(fma, values={"top5": np.ones(ROUNDS), "test_accuracy": np.ones(ROUNDS)})
+    with pytest.raises(FedscopeError, match=r"test_error \(its own test_accuracy is another column, which no question"):
+        Curves((own,), measures=("test_accuracy",)).figure()
+    with pytest.raises(FedscopeError, match=r"record test_error, 1 less the accuracy\), only of top5; ask for one"):
+        Curves((own,), measures=("test_accuracy",)).figure()
     # where nothing was asked, half is drawn
     losses = replace(fma, values={**fma.values, "test_error": np.full(ROUNDS, np.nan)})
     assert [axes.get_ylabel() for axes in Curves((losses,), {}).figure().axes] == ["test loss (nats), log"]
