@@ -123,7 +123,7 @@ def wima(
             "parts": parts,
             "averages": {run.name: average_of(run, own[-1]) for run, own in zip(opened, numbers, strict=True)},
             **given_settings(opened, source, module=modules[0]),
-            **describe_samples(samples, source.seed),
+            **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
             "precision": source.precision,
         }

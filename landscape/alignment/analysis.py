@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
+from ...analysis.analysis import (
+    PreparedAnalysis,
+    SettingsAndCompute,
+    analysis,
+    fit_file_name,
+    one,
+    place_of,
+    slug_rounds,
+)
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, client_rounds, identity, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
@@ -62,7 +70,8 @@ def align(
     refuse_unknown_choice("to", to, TO)
     given = as_list(models)
     names = names_of(given)
-    cohorts = _cohorts(names, rounds_text(rounds))
+    asked_rounds = rounds_text(rounds)
+    cohorts = _cohorts(names, asked_rounds)
     if not cohorts and len(given) < 2:
         raise FedscopeError(
             f"{' '.join(names) or 'nothing'} alone cannot be aligned; give two models or more, or RUN@ROUND for a "
@@ -118,10 +127,11 @@ def align(
         return settings, compute
 
     folder, name = place_of("align", names)
+    if asked_rounds is not None:
+        folder, name = Path(names[0]) / "figures", f"align-rounds-{slug_rounds(asked_rounds)}"
     how = "" if by == "weights" else f"-{by}"
-    rounds_word = "" if rounds is None else f"-{str(rounds_text(rounds)).replace(',', '-')}"
     beside = () if cohorts else model_suffixes(len(given))
-    name = fit_file_name(f"{name}{how}{'' if to == 'first' else '-mean'}{rounds_word}")
+    name = fit_file_name(f"{name}{how}{'' if to == 'first' else '-mean'}")
     return one(Alignment, folder, name, prepare, beside)
 
 

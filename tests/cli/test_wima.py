@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedscope.checkpoints import FedscopeError, Run
+from fedscope.cli.main import run
 from fedscope.decomposition.windows.result import WindowMeans
 
 COMMAND = "wima"
@@ -45,6 +46,17 @@ def test_a_run_is_its_windows_over_its_last_rounds(runs: Path, said: Callable[..
         said("runs/fma", "--rounds", "4", "--out", base)  # which is too short for a window of 10
     with pytest.raises(FedscopeError, match=r"holds another result, of --parts all \(not features\)"):
         said("runs/fma", "--parts", "features", "--out", base)
+
+
+def test_a_seed_of_nothing_that_is_drawn_makes_no_other_question(
+    runs: Path, said: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said("runs/fma", "--windows", "2", "--out", "w")
+    assert run(["wima", "runs/fma", "--windows", "2", "--seed", "3", "--out", "w"]) == 0
+    assert "already holds this result" in capsys.readouterr().err
+    said("runs/fma", "--windows", "2", "--limit", "9", "--out", "l")
+    with pytest.raises(FedscopeError, match=r"holds another result, of --seed 0 \(not 3\)"):
+        said("runs/fma", "--windows", "2", "--limit", "9", "--seed", "3", "--out", "l")
 
 
 def test_several_runs_and_a_name_for_each_question(runs: Path, said: Callable[..., str]) -> None:

@@ -283,3 +283,22 @@ def test_a_default_name_that_no_file_could_have_is_cut_and_another_stays(tmp_pat
 
 def test_names_are_cut_between_letters() -> None:
     assert fit_file_name("平" * 101).startswith("平" * 26 + "-")
+
+
+def _of_rounds() -> list[str]:
+    """Questions that take several rounds of a run; three take one, and a run of adapters has adapters."""
+    from inspect import signature
+
+    names = {command.split()[0] for command, _ in ASKED.values()} - {"adapters", "parameters", "reaggregate", "synergy"}
+    return sorted(name for name in names if "rounds" in signature(getattr(fedscope, name)).parameters)
+
+
+@pytest.mark.parametrize("name", _of_rounds())
+def test_other_rounds_of_a_run_are_other_files_in_its_folder(recorded: Any, tmp_path: Path, name: str) -> None:
+    """A range is not its ends, and the last round not all."""
+    words = "--method fma --clients 8 --participation 1 --rounds 4 --set model.hidden=[6] --set run.evaluate_clients=0"
+    run = recorded(tmp_path / "fma", *words.split())
+    more = {"plane": {"grid": 5}, "wima": {"windows": [2]}}.get(name, {})
+    made = [getattr(fedscope, name).prepare(str(run), rounds=rounds, **more) for rounds in ("2-4", "2,4", "4", "all")]
+    assert {one.folder for one in made} == {run / "figures"}
+    assert len({one.name for one in made}) == 4
