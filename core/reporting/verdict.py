@@ -8,6 +8,7 @@ import numpy as np
 
 from ..checkpoints import Run, has_no_server
 from ..checkpoints.io.errors import spans
+from ..checkpoints.recorder.identify_server import Rule, ServerStep
 from ..decomposition.consensus.result import Consensus
 from ..decomposition.explanation.dominant_factor import parts_of
 from ..decomposition.explanation.intervals import Reading, above, finite, magnitude, read, size
@@ -18,7 +19,9 @@ from ..decomposition.factors.result import Decomposition, RunFactors
 from ..decomposition.factors.rows import FACTORS_OF
 from ..training.curves.measures import measure_of
 from ..training.curves.result import Curves
+from ..training.loop.run_history import config_at
 from ..training.loop.verify_run import Soundness
+from ..training.settings.registry import method_name
 from .average_and_clients import find_comparison
 from .clients import readable
 from .discover import Beside
@@ -110,8 +113,8 @@ def outcome(run: Run, results: Beside) -> list[Sentence]:
 
 
 def judge_average(run: Run, results: Beside) -> list[Sentence]:
-    """Compare the error of the average with that of what was averaged: as the table of metrics has it, else as a result
-    of the run has."""
+    """Compare the error of the average with that of what was averaged: as the table of metrics has it, where the
+    server's model is the average; else as a result of the run has."""
     curve = Curves.of([run]).runs[0]
     own, clients, spread = (curve.column(name) for name in ("test_error", "client_error_mean", "client_error_std"))
     there = np.flatnonzero(np.isfinite(own) & np.isfinite(clients))
@@ -121,13 +124,42 @@ def judge_average(run: Run, results: Beside) -> list[Sentence]:
     at = there[-1]
     gain, scatter = clients[at] - own[at], spread[at]
     beside = (
-        f"{100 * own[at]:.1f} %; the clients have {100 * clients[at]:.1f} ± {100 * scatter:.1f} % (mean ± deviation)"
+        f"{100 * own[at]:.1f} %; the clients have {100 * clients[at]:.1f} ± {100 * scatter:.1f} % (mean ± deviation"
+        f"{_name_fewer(run)})"
     )
+    server = server_beyond_mean(run, int(curve.round[at]))
+    if server and find_comparison(run, results) is not None:
+        return [Sentence(asks, *_judge_by_results(run, results))]
+    if server:
+        text = f"in round {curve.round[at]} the server's model ({server}) has an error of {beside}"
+        return [Sentence(asks, f"Not known of the clients' mean, which fedscope subsets RUN measures: {text}.")]
     text = f"in round {curve.round[at]} the average of the clients has an error of {beside}."
     better = int((clients[there] > own[there]).sum())
     count = f" It was better than their mean in {better} of {len(there)} measured rounds."
     answer, tone = _judge(gain, scatter)
     return [Sentence(asks, f"{answer}: {text}{count}", tone)]
+
+
+def server_beyond_mean(run: Run, number: int) -> str:
+    """Name the server whose ``global`` of a round is another model than the mean of the round's clients; "" where it is
+    their mean.
+
+    Of a recorded loop that is what was found when it was recorded.
+    """
+    step = ServerStep.of_metrics(run.numbers(number))
+    if step is not None:
+        return "" if step.rule is Rule.MEAN else str(step)
+    if run.config is None:
+        return "what it does is not known"
+    method = method_name(config_at(run, number).server)
+    return "" if method == "fma" else method
+
+
+def _name_fewer(run: Run) -> str:
+    """Say on how many of the test samples the clients were measured, where that is not all."""
+    own, whole = (run.config or {}).get("run", {}).get("evaluate_clients"), run.info.get("data", {}).get("test")
+    fewer = isinstance(own, int) and isinstance(whole, int) and own < whole
+    return f"; on {own:,} of {whole:,} test samples" if fewer else ""
 
 
 def _judge(gain: float, scatter: float) -> tuple[str, str]:

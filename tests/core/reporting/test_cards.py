@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -231,3 +232,52 @@ def test_settings_without_effect_are_refused(loop: Run, settings: dict[str, Any]
         report(loop, **settings)
     with pytest.raises(TypeError, match=r"fedscope.report has no setting 'modl'; did you mean"):
         report(loop, compute=True, modl="mlp")  # type: ignore[call-arg]
+
+
+def test_another_model_than_the_mean_says_nothing_of_the_average(recorded: Any, tmp_path: Path) -> None:
+    """FedAdam's model is not the clients' mean, whose error a result knows; that of FedAvg is."""
+    words = "--clients 4 --participation 1 --rounds 3 --set model.hidden=[6]"
+    runs = {
+        name: Run.open(recorded(tmp_path / name, *f"--method {name} {words}".split())) for name in ("fma", "fedadam")
+    }
+    (mean,) = judge_average(runs["fma"], beside_of())
+    assert re.match(r"[YNT][a-z ]+: in round 3 the average of the clients has an error of", mean.answer)
+    (other,) = judge_average(runs["fedadam"], beside_of())
+    error = 100 * runs["fedadam"].metrics()["test_error"][-1]
+    said = (
+        "Not known of the clients' mean, which fedscope subsets RUN measures: in round 3 the server's model (fedadam) "
+    )
+    assert other.answer.startswith(f"{said}has an error of {error:.1f} %; the clients have ")
+    assert other.tone == "open"
+    (known,) = judge_average(runs["fedadam"], beside_of(subsets_of("fedadam", 3, 0.1, 0.3, 0.05)))
+    assert known.answer.startswith("Yes: in round 3 the average of the 8 clients has an error of 10.0 %; the clients")
+
+
+def test_the_average_of_a_loop_is_what_its_server_was_found_to_make(tmp_path: Path) -> None:
+    from fedscope import Recorder
+
+    draw = np.random.default_rng(0)
+    for name, rate in (("mean", 1.0), ("half", 0.5)):
+        with Recorder(tmp_path / name) as recorder:
+            for _ in range(2):
+                start, *clients = (draw.normal(size=90).astype(np.float32) for _ in range(3))
+                step = rate * (np.mean(clients, axis=0) - start)
+                numbers = {"test_error": 0.1, "client_error_mean": 0.3, "client_error_std": 0.05}
+                models = ({"w": one} for one in (start, start + step.astype(np.float32)))
+                recorder.round(
+                    start=next(models), clients=[{"w": w} for w in clients], global_=next(models), metrics=numbers
+                )
+    (mean,) = judge_average(Run.open(tmp_path / "mean"), beside_of())
+    assert mean.answer.startswith("Yes: in round 2 the average of the clients has an error of 10.0 %")
+    (half,) = judge_average(Run.open(tmp_path / "half"), beside_of())
+    assert "(global = start + 0.5 Σ p Δ: a server rate of 0.5) has an error of 10.0 %" in half.answer
+
+
+def test_fewer_samples_of_the_clients_are_said(recorded: Any, tmp_path: Path) -> None:
+    words = "--method fma --clients 4 --participation 1 --rounds 1 --set run.evaluate_clients=20"
+    run = Run.open(recorded(tmp_path / "fma", *words.split()))
+    count = run.info["data"]["test"]
+    (said,) = judge_average(run, beside_of())
+    assert f"(mean ± deviation; on 20 of {count} test samples)" in said.answer
+    (all_of_them,) = judge_average(Run.open(recorded(tmp_path / "all", *words.split()[:-2])), beside_of())
+    assert "(mean ± deviation)." in all_of_them.answer
