@@ -103,6 +103,8 @@ def outcome(run: Run, results: Beside) -> list[Sentence]:
         value = f"{100 * mean:.1f}{spread} % of the test data" if unit else f"{mean:.3g}{spread}"
         last = curve.measured(measure_of(name))[0][-1]
         over = f"mean ± deviation over the last {count} measured rounds" if count > 1 else f"round {last}"
+        if curve.stale_at(measure_of(name)) is not None:
+            over += f"; those after round {last} of {int(curve.round[-1])} are missing or not finite"
         return [Sentence("How good is it?", f"The {which} model {spoken} {value} ({over}).")]
     lacks = "Nothing was measured on test data round by round (fedscope measure RUN does it)."
     if has_no_server(run):

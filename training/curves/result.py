@@ -20,7 +20,7 @@ from ...results.tables import AGAIN, COUNTS, add_suffix, refuse_cut, row_counts,
 from .bands import COLUMNS, Band, seeds_of
 from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
-from .summary import describe_missing, describe_reached, tails
+from .summary import describe_missing, describe_reached, describe_stale, tails
 
 if TYPE_CHECKING:
     pass
@@ -212,6 +212,7 @@ class Curves(TableResult):
         said = [tails(measure, self._tailed, self.last) for measure in told]
         if self.target is not None:
             said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
+        said += filter(None, (describe_stale(self.runs, measure) for measure in told))
         later = self.attrs.get("measured", {})
         said += [f"measured afterwards: {run}: {'; '.join(one['words'] for one in own)}" for run, own in later.items()]
         return "\n".join(said)

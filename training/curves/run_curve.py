@@ -115,6 +115,21 @@ class Curve:
         there = ~np.isnan(values)
         return self.round[there], values[there]
 
+    def stale_at(self, measure: CurveMeasure) -> int | None:
+        """Return the last measured round, where the run went on for longer than rounds were left out before: numbers of
+        later ones are missing, or were not finite, which a table cannot tell from those that are missing. None where
+        it did not, and of a sum over rounds.
+
+        >>> one = Curve("fma", np.arange(1, 7), {"test_loss": np.array([2.0, 1.0, 0.5, np.nan, np.nan, np.nan])})
+        >>> one.stale_at(measure_of("test_loss"))
+        3
+        """
+        rounds = self.measured(measure)[0]
+        if not len(rounds) or measure.name in TOTALS:
+            return None
+        gap = int(np.diff(rounds).max()) if len(rounds) > 1 else 1
+        return int(rounds[-1]) if self.round[-1] - rounds[-1] >= gap else None
+
     def tail(self, measure: str = "test_error", last: int | None = None) -> tuple[float, float, int]:
         """Mean and deviation (n - 1) of a measure over its last measured rounds, and how many these are.
 

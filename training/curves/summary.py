@@ -84,6 +84,21 @@ def describe_reached(measure: CurveMeasure, curves: Sequence[Band | Curve], targ
     return f"rounds to {100 * target:g} % {accuracy}{_whose(measure)}: {', '.join(parts)}"
 
 
+def describe_stale(curves: Sequence[Curve], measure: CurveMeasure) -> str:
+    """Describe that numbers of the last rounds are missing or were not finite; "" where they are there.
+
+    >>> describe_stale([Curve("a", np.arange(1, 4), {"lr": np.array([0.1, 0.1, np.nan])})], measure_of("lr"))
+    'lr of a was last a number in round 2 of 3; later ones are missing or not finite'
+    """
+    found = [(one, last) for one in curves if (last := one.stale_at(measure)) is not None]
+    if not found:
+        return ""
+    whose = list_few((curve.run for curve, _ in found), 5)
+    where = {f"round {last} of {int(curve.round[-1])}" for curve, last in found}
+    at = where.pop() if len(where) == 1 else f"rounds {min(last for _, last in found)} to {max(t for _, t in found)}"
+    return f"{measure.column} of {whose} was last a number in {at}; later ones are missing or not finite"
+
+
 def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> str:
     """Describe that runs have no numbers of what is asked for, and what they have."""
     names = dict.fromkeys(name for curve in curves for name in (*MEASURES, *curve.values))

@@ -22,6 +22,7 @@ from ...results import Table, TableResult, group_rows, number
 from ..curves.measures import TOTALS, CurveMeasure, measure_of, refuse_unknown
 from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
+from ..curves.summary import describe_stale
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
 from .code_notes import code_notes
@@ -315,6 +316,7 @@ def table(
             *_notes(gathered, cells),
             *_about_deployed(gathered, chosen, of),
             *(_short(gathered, chosen, of, last) if last is not None else ()),
+            *_stale(gathered, chosen, of),
             *_unlike(gathered, (*rows, *columns)),
             *_measured_afterwards(gathered, chosen),
         ),
@@ -482,6 +484,17 @@ def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: 
     )
     who = "all runs have" if len(short) == len(gathered.entries) else f"{list_few(short, 5)} have"
     return [f"{who} {few} measured rounds in all, fewer than --last {last}: the mean holds the first ones, too"]
+
+
+def _stale(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
+    """Say where the last numbers are not of the last rounds."""
+    kinds = ("global", "averaged") if of == "both" else (of,)
+    notes = (
+        describe_stale([_of(entry.curve, kind, measure) for entry in gathered.entries], measure)
+        for measure in measures
+        for kind in kinds
+    )
+    return list(dict.fromkeys(filter(None, notes)))
 
 
 def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:

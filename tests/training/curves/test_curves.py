@@ -300,3 +300,28 @@ def test_runs_on_other_data_are_drawn_together_after_a_word(tmp_path: Path) -> N
         fedscope.curves(c)
     with pytest.warns(FedscopeWarning, match=r"a and c are on different data \(arrays and arrays\), so"):
         fedscope.curves([a, b, c])
+
+
+def test_numbers_that_end_before_the_run_are_said() -> None:
+    """A loss that is NaN from a round on is empty in a table, as one that nobody measured is."""
+    rounds = np.arange(1, 11)
+
+    def ends(last: int, every: int = 1, run: str = "a") -> Curve:
+        there = (rounds % every == 0) & (rounds <= last)
+        return Curve(run, rounds, {"test_loss": np.where(there, 1.0 / rounds, np.nan), "test_error": 0.1 / rounds})
+
+    for curve, at in (
+        (ends(10), None),
+        (ends(6), 6),
+        (ends(9), 9),
+        (ends(9, 3), None),
+        (ends(8, 3), 6),
+        (ends(3, 3), 3),
+    ):
+        assert curve.stale_at(measure_of("test_loss")) == at
+        said = Curves((curve,), {}, measures=("test_loss",)).summary().splitlines()
+        words = f"test_loss of a was last a number in round {at} of 10; later ones are missing or not finite"
+        assert (words in said) is (at is not None)
+    assert "last a number" not in Curves((ends(6),), {}, measures=("test_error",)).summary()
+    two = Curves((ends(6), ends(4, run="b"), ends(10, run="c")), {}, measures=("test_loss",)).summary()
+    assert "test_loss of a, b was last a number in rounds 4 to 6; later ones" in two

@@ -565,3 +565,18 @@ def test_a_grid_is_chosen_from_by_what_has_a_better_end(grid: dict[tuple[str, fl
         FedscopeError, match=r"chooses by lr, of which it is not known whether more or less is better; give an"
     ):
         table(runs, best_of=["run.participation"], measures=["lr"])
+
+
+def test_a_loss_that_is_no_number_at_the_end_is_said(tmp_path: Path) -> None:
+    """Of a diverged run the last numbers are of rounds before it."""
+    from fedscope import Recorder
+
+    w = {"w": np.zeros(3, np.float32)}
+    for name, until in (("lost", 3), ("fine", 6)):
+        with Recorder(tmp_path / name, method="m", seed=until) as recorder:
+            for t in range(6):
+                numbers = {"test_loss": 1.0 / (t + 1) if t < until else float("nan")}
+                recorder.round(start=w, clients=[{"w": w["w"] + 1}, {"w": w["w"] + 2}], metrics=numbers)
+    made = table([tmp_path / "lost", tmp_path / "fine"], measures="test_loss", last=2)
+    assert "test_loss of lost was last a number in round 3 of 6; later ones are missing or not finite" in made.notes
+    assert not any("last a number" in note for note in table(tmp_path / "fine", measures="test_loss").notes)
